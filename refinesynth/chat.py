@@ -1,0 +1,114 @@
+"""A trajectory as ReAct chat messages, each with its loss flag.
+
+The one rendering that the Player, the exports, training and evaluation share (paper, section 3.3): the first user message
+holds the task, a DungeonMaster's observation is a user message, a player's turn is an assistant message
+`Thought: ...` / `Action: ...`. A message with `loss=False` is context; a mistake is an assistant message with `loss=False`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
+
+INSTRUCTIONS = """\
+Each time, think about what you know and what to try next, then take one action. Write exactly two parts:
+Thought: your reasoning
+Action: one available action, with every placeholder in braces replaced by a value
+After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
+"""How the player is to answer, at the end of the first user message."""
+
+
+class Message(NamedTuple):
+    """One chat message."""
+
+    role: Literal["user", "assistant"]
+    content: str
+    loss: bool
+    """Whether training learns to write this message."""
+
+
+def render_action(action: ActionSpec) -> str:
+    """One line that tells a player an action's form, meaning and allowed parameter values."""
+    line = f"- {action.name}"
+    if action.description:
+        line += f": {action.description}"
+    forms = [f"{{{name}}} is one of: {', '.join(values)}" for name, values in action.parameters.items() if values]
+    return line + (f" ({'; '.join(forms)})" if forms else "")
+
+
+def render_task(script: Script) -> str:
+    """The first user message: introduction, goal, available actions and how to answer.
+
+    The environment and the completion conditions are the DungeonMaster's and stay out.
+    """
+    actions = "\n".join(render_action(action) for action in script.actions)
+    introduction = script.introduction.strip() or "You are in an environment that answers each of your actions."
+    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{actions}\n\n{INSTRUCTIONS}"
+
+
+def render_player(turn: PlayerTurn) -> str:
+    """A player's turn as the assistant message that training learns to write."""
+    return f"Thought: {turn.thought}\nAction: {turn.action}"
+
+
+_LABEL = re.compile(r"^[ \t>*_#]*(thought|action|observation)[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+
+
+def parse_player(text: str) -> PlayerTurn:
+    """Read `Thought: ... Action: ...` as a player writes it.
+
+    Labels may be bold or in any case; an observation that the player makes up after its action is cut off. Text before
+    the first label is taken for the thought if there is no other.
+
+    Raises:
+        ValueError: No action, or more than one; the message is fit to be sent back to the model.
+    """
+    labels = list(_LABEL.finditer(text))
+    at = next((k for k, label in enumerate(labels) if label[1].casefold() == "action"), None)
+    if at is None:
+        raise ValueError('there is no line that begins with "Action:"; write "Thought: ..." and then "Action: ..."')
+    after = labels[at + 1 :]
+    seen = next((k for k, label in enumerate(after) if label[1].casefold() == "observation"), len(after))
+    if any(label[1].casefold() == "action" for label in after[:seen]):
+        raise ValueError('there is more than one "Action:"; take one action at a time')
+    end = after[0].start() if after else len(text)
+    action = text[labels[at].end() : end].strip().strip("`").strip()
+    thought = _LABEL.sub("", text[: labels[at].start()], count=1).strip()
+    if not action:
+        raise ValueError('the line that begins with "Action:" is empty')
+    return PlayerTurn(thought=thought, action=action)
+
+
+def to_messages(trajectory: Trajectory) -> list[Message]:
+    """A whole trajectory as chat messages, the closing observation included.
+
+    An opening observation joins the first user message. Assistant messages are trained on unless they are mistakes; user
+    messages never are.
+    """
+    return render_turns(trajectory.script, trajectory.turns)
+
+
+def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[Message]:
+    """Any number of turns as chat messages; what a player sees when it is about to act.
+
+    Adjacent messages of one role are joined with a blank line, so that roles alternate whatever the turns are.
+    """
+    mistakes = set(flagged_turns(turns))
+    messages = [Message("user", render_task(script), loss=False)]
+    for at, turn in enumerate(turns):
+        if isinstance(turn, PlayerTurn):
+            message = Message("assistant", render_player(turn), loss=at not in mistakes)
+        else:
+            message = Message("user", turn.observation, loss=False)
+        last = messages[-1]
+        if last.role == message.role:
+            messages[-1] = Message(last.role, f"{last.content}\n\n{message.content}", loss=last.loss and message.loss)
+        else:
+            messages.append(message)
+    return messages
+
+
+def closing_observation(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> str | None:
+    """What the DungeonMaster said after the last action, if it spoke last."""
+    return turns[-1].observation if turns and isinstance(turns[-1], DungeonMasterTurn) else None

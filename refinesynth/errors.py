@@ -1,0 +1,33 @@
+"""Everything that refinesynth raises on purpose, in one tree.
+
+A bad turn is data (a `Violation`), never an exception. These are for the cases in which the work itself cannot go on;
+each message says what was got, what was expected and what to do.
+"""
+
+
+class RefinesynthError(Exception):
+    """Base of all errors that refinesynth raises on purpose."""
+
+
+class InputError(RefinesynthError):
+    """Something that the user gave cannot be used: an option, a file, a rule name. The command line exits with 2."""
+
+
+class ConfigurationError(InputError):
+    """A backend, prompt folder or rule chain is described wrongly."""
+
+
+class RunFolderError(InputError):
+    """The output folder cannot be used as asked: it exists already, is not a run, or cannot be written."""
+
+
+class BackendError(RefinesynthError):
+    """A request to a model failed for good, after the retries that its kind allows."""
+
+
+class EpisodeAbandoned(BackendError):
+    """This episode cannot go on, others can: content policy, context too long, answers that never became valid."""
+
+
+class RunStopped(BackendError):
+    """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""

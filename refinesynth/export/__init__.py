@@ -1,0 +1,1 @@
+"""Trajectories in the formats that trainers read, each with its loss flags."""

@@ -1,0 +1,85 @@
+"""Read JSON out of untrusted model text: fenced, surrounded by prose, slightly broken, or hostile."""
+
+import re
+
+import orjson
+from pydantic import JsonValue
+
+MAX_CHARACTERS = 1_000_000
+"""Longest text that is looked at, in characters; longer text is refused unread."""
+
+MAX_DEPTH = 100
+"""Deepest nesting that is accepted, in levels."""
+
+_FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def scrub(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 file can hold, with U+FFFD; all else stays as it is."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def depth(value: JsonValue, *, limit: int = 10_000) -> int:
+    """Nesting levels of a JSON value, a scalar being 0; counting stops at `limit`.
+
+    Iterative, so that a value of any depth is safe.
+    """
+    deepest, level = 0, [value]
+    while level and deepest < limit:
+        below: list[JsonValue] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        if not any(isinstance(item, dict | list) for item in level):
+            break
+        deepest += 1
+        level = below
+    return deepest
+
+
+def read_json(text: str) -> JsonValue:
+    """Parse the JSON object or array in a model's answer.
+
+    Strict JSON first, then a fenced block, then `json-repair` from the first bracket on. Lone surrogates become U+FFFD.
+
+    Raises:
+        ValueError: no object or array is in the text, or it is longer than `MAX_CHARACTERS` or deeper than
+            `MAX_DEPTH`. The message is fit to be sent back to the model.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"the answer has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+    text = scrub(text)
+    value = _strict(text)
+    if value is None and (fenced := _FENCE.search(text)):
+        value = _strict(fenced.group(1))
+    if value is None:
+        value = _repaired(text)
+    if not isinstance(value, dict | list):
+        raise ValueError(f"the answer holds no JSON object or array; it begins {text[:80]!r}")
+    if depth(value) > MAX_DEPTH:
+        raise ValueError(f"the JSON is nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _strict(text: str) -> JsonValue:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _repaired(text: str) -> JsonValue:
+    start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=None)
+    if start is None:
+        return None
+    # Imported here: most answers parse strictly and never need it.
+    from json_repair import repair_json
+
+    try:
+        # Through text, so that what comes back is JSON and nothing else (no NaN, no oversized integers, no surrogates).
+        return orjson.loads(scrub(str(repair_json(text[start:], skip_json_loads=True))))
+    except (orjson.JSONDecodeError, RecursionError, ValueError):
+        return None

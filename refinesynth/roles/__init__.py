@@ -1,0 +1,1 @@
+"""The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""

@@ -1,0 +1,223 @@
+"""What a rule is, what it finds, and how rules are composed.
+
+A rule looks at a draft and yields violations; none means that it passes. Rules are sync and pure: no I/O, no randomness,
+and they never raise, whatever the draft holds. A composition of rules is itself a rule.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from pydantic import BaseModel, Field
+
+from refinesynth.trajectory import Draft
+
+
+class Severity(StrEnum):
+    """What a violation does to a draft."""
+
+    REJECT = "reject"
+    """The draft is refused."""
+    WARN = "warn"
+    """The draft is kept; the violation is reported and counted."""
+
+
+class Violation(BaseModel, frozen=True, extra="forbid"):
+    """One thing that a rule found wrong with a draft."""
+
+    rule: str
+    """Name of the rule's class, the key of its statistics."""
+    turn: int = Field(ge=0)
+    """Index of the turn at which the draft stops being right; everything before it stands."""
+    code: str
+    """Machine-readable kind of the fault, in snake_case."""
+    message: str
+    """What is wrong and how to mend it, written to the LLM that must mend it."""
+    keeps_prefix: bool = True
+    """Whether the turns before `turn` may be kept; if not, generation starts over from nothing."""
+    severity: Severity = Severity.REJECT
+
+
+class Verdict(BaseModel, frozen=True, extra="forbid"):
+    """The whole answer about a draft."""
+
+    accepted: bool
+    violations: tuple[Violation, ...]
+    verified_turns: int = Field(ge=0)
+    """Length of the verified prefix, in turns: where generation may go on. All turns if accepted."""
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """A check of a draft.
+
+    Any callable of this shape is a rule. Deriving from `BaseRule` gives it the operators and `violation`.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]: ...
+
+
+class BaseRule:
+    """A rule with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
+
+    Subclasses are frozen dataclasses whose fields are the rule's settings, so that `repr` shows them, and define
+    `__call__`.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        """Yield what is wrong with `draft`."""
+        raise TypeError(f"{type(self).__name__} defines no __call__ to check {type(draft).__name__} with")
+
+    def violation(self, turn: int, code: str, message: str, *, keeps_prefix: bool = True) -> Violation:
+        """A violation in this rule's name."""
+        return Violation(rule=type(self).__name__, turn=turn, code=code, message=message, keeps_prefix=keeps_prefix)
+
+    def __and__(self, other: Rule) -> "All":
+        return all_of(self, other)
+
+    def __rand__(self, other: Rule) -> "All":
+        return all_of(other, self)
+
+    def __or__(self, other: Rule) -> "Either":
+        return Either(self, other)
+
+    def __ror__(self, other: Rule) -> "Either":
+        return Either(other, self)
+
+    def __invert__(self) -> "Not":
+        return Not(self)
+
+
+def rejects(violation: Violation) -> bool:
+    """Whether this violation refuses the draft."""
+    return violation.severity is Severity.REJECT
+
+
+@dataclass(frozen=True)
+class All(BaseRule):
+    """Every rule in order, with all that each one finds. Written `a & b`."""
+
+    rules: tuple[Rule, ...]
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for rule in self.rules:
+            yield from rule(draft)
+
+    def __repr__(self) -> str:
+        return " & ".join(_bracketed(rule, Either) for rule in self.rules)
+
+
+def all_of(*rules: Rule) -> All:
+    """`All` of these rules, nested ones taken apart, so that `(a & b) & c` equals `a & (b & c)`."""
+    flat: list[Rule] = []
+    for rule in rules:
+        flat.extend(rule.rules if isinstance(rule, All) else (rule,))
+    return All(tuple(flat))
+
+
+@dataclass(frozen=True)
+class Either(BaseRule):
+    """Passes when one of the two passes; otherwise everything that both find. Written `a | b`."""
+
+    left: Rule
+    right: Rule
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        found = list(self.left(draft))
+        if not any(map(rejects, found)):
+            yield from found
+            return
+        others = list(self.right(draft))
+        if not any(map(rejects, others)):
+            yield from others
+            return
+        yield from found
+        yield from others
+
+    def __repr__(self) -> str:
+        return f"{_bracketed(self.left, All)} | {_bracketed(self.right, All, Either)}"
+
+
+@dataclass(frozen=True)
+class Not(BaseRule):
+    """Passes when the rule does not. Written `~a`. What it finds keeps no prefix: nobody knows which turn to blame."""
+
+    rule: Rule
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        if not any(map(rejects, self.rule(draft))):
+            message = f"This trajectory satisfies {self.rule!r}, which it must not. Write a different one."
+            yield self.violation(0, "satisfied", message, keeps_prefix=False)
+
+    def __repr__(self) -> str:
+        return f"~{_bracketed(self.rule, All, Either)}"
+
+
+@dataclass(frozen=True)
+class FirstFailure(BaseRule):
+    """The rules read turn by turn, as the paper's Algorithm 1 reads them: only the failure that comes first.
+
+    First is the earliest turn; at one turn, the order of the rules. Warnings found before it are passed on.
+    """
+
+    rules: tuple[Rule, ...]
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        first: Violation | None = None
+        for rule in self.rules:
+            for violation in rule(draft):
+                if not rejects(violation):
+                    yield violation
+                elif first is None or violation.turn < first.turn:
+                    first = violation
+        if first is not None:
+            yield first
+
+    def __repr__(self) -> str:
+        return f"first_failure({', '.join(map(repr, self.rules))})"
+
+
+def first_failure(*rules: Rule) -> FirstFailure:
+    """A chain that stops at the first failure in turn order; see `FirstFailure`."""
+    return FirstFailure(rules)
+
+
+@dataclass(frozen=True)
+class Warn(BaseRule):
+    """The same rule, of which every violation only warns."""
+
+    rule: Rule
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for violation in self.rule(draft):
+            yield violation.model_copy(update={"severity": Severity.WARN})
+
+    def __repr__(self) -> str:
+        return f"warn({self.rule!r})"
+
+
+def warn(rule: Rule) -> Warn:
+    """`rule`, reporting instead of refusing."""
+    return Warn(rule)
+
+
+def verify(draft: Draft, rule: Rule) -> Verdict:
+    """Run `rule` over `draft`.
+
+    The verified prefix ends at the earliest turn that a rejecting violation names, and is empty when one of them keeps
+    no prefix. The same draft and rule give the same verdict.
+    """
+    violations = tuple(rule(draft))
+    refusing = [violation for violation in violations if rejects(violation)]
+    if not refusing:
+        kept = len(draft.turns)
+    elif all(violation.keeps_prefix for violation in refusing):
+        kept = min(len(draft.turns), *(violation.turn for violation in refusing))
+    else:
+        kept = 0
+    return Verdict(accepted=not refusing, violations=violations, verified_turns=kept)
+
+
+def _bracketed(rule: Rule, *looser: type[BaseRule]) -> str:
+    return f"({rule!r})" if isinstance(rule, looser) else repr(rule)
