@@ -1,0 +1,45 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check format clean
+
+demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend and show one
+	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
+	@$(BIN)/refinesynth show $(DEMO) --random
+
+test: $(VENV)/.dev ## Run all tests, with branch coverage
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+check: $(VENV)/.dev ## Lint, types, order of the rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove the virtual environment and caches; runs are kept
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.package: pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV) (once, about a minute)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV) for development (once, about two minutes)"
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.package
