@@ -1,0 +1,18 @@
+"""Which part of an episode a model plays."""
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """A part that a model plays; the key under which models, usage and cost are kept."""
+
+    SCRIPT_WRITER = "script_writer"
+    """Writes the script of an episode from its persona."""
+    DUNGEON_MASTER = "dungeon_master"
+    """Plays the environment in live play."""
+    PLAYER = "player"
+    """The agent in live play."""
+    NARRATOR = "narrator"
+    """Writes both voices in narrated play."""
+    JUDGE = "judge"
+    """The Verifier's second opinion, off by default."""

@@ -1,0 +1,187 @@
+"""Effects, made ready to be applied."""
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from math import isfinite
+from typing import cast
+
+from pydantic import JsonValue
+
+from refinesynth.jsontext import depth
+from refinesynth.world.errors import Inapplicable, RulebookError
+from refinesynth.world.expression import Expression, compile_expression, encode
+from refinesynth.world.pointer import change, drop, look, put, same, show
+from refinesynth.world.rulebook import Effect, EffectOp
+from refinesynth.world.template import Pointer, Template, parse_pointer, parse_template
+
+MAX_VALUE_DEPTH = 16
+"""Deepest nesting of an effect's value."""
+
+MAX_VALUE_BYTES = 16_384
+"""Largest value of an effect, as JSON."""
+
+MAX_VALUE_TEXTS = 32
+"""Most texts in an effect's value, each of which may copy a part of the state."""
+
+MAX_NUMBER = 2**53
+"""Largest number that a sum may reach, either way: below it every JSON reader keeps whole numbers exactly."""
+
+Filled = Callable[[JsonValue, Mapping[str, str]], JsonValue]
+"""A value template, given a state and the parameters' values."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledEffect:
+    """One effect whose texts are parsed."""
+
+    op: EffectOp
+    path: Pointer
+    value: Filled | None
+    from_path: Pointer | None
+    when: Expression | None
+    templates: tuple[Template, ...] = ()
+    """All templates in the value."""
+
+    def apply(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        """The state after this effect; the very same object if nothing changed. The old state is never changed.
+
+        A `when` without an answer counts as false.
+
+        Raises:
+            Inapplicable: The effect has no meaning in this state.
+        """
+        if self.when is not None and self.when.answer(state, values) is not True:
+            return state
+        return self._changed(state, values)
+
+    def relaxed(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        """The state after this effect as if all that it needs were so: no `when`, and what moves need not be there.
+
+        For searching alone. Where even that has no meaning, the state stays as it is.
+        """
+        try:
+            return self._changed(state, values)
+        except Inapplicable:
+            if self.op is not EffectOp.MOVE:
+                return state
+        try:
+            keys = self.path.keys(state, values)
+            return put(state, keys, None) if self.value is None else _put_in(state, keys, self.value(state, values))
+        except Inapplicable:
+            return state
+
+    def _changed(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        keys = self.path.keys(state, values)
+        value = None if self.value is None else self.value(state, values)
+        if self.op is EffectOp.SET:
+            return put(state, keys, value)
+        if self.op is EffectOp.ADD:
+            return change(state, keys, lambda old: _sum(old, value, keys))
+        if self.op is EffectOp.REMOVE:
+            return drop(state, keys) if self.value is None else _take_out(state, keys, value)
+        source = cast("Pointer", self.from_path).keys(state, values)
+        if self.value is not None:
+            return _put_in(_take_out(state, source, value), keys, value)
+        moved = look(state, source)
+        return state if keys == source else put(drop(state, source), keys, moved)
+
+
+def compile_effect(effect: Effect, parameters: AbstractSet[str]) -> CompiledEffect:
+    """Parse an effect's texts.
+
+    Raises:
+        RulebookError: A bad path, template or condition, or parts that do not fit the op.
+    """
+    if (effect.from_path is not None) != (effect.op is EffectOp.MOVE):
+        raise RulebookError(f"from_path belongs to move, which needs it; the op is {effect.op.value}")
+    if effect.op is EffectOp.ADD and effect.value is None:
+        raise RulebookError("add needs a value: a list's new item, or a number or text to add")
+    _check_value(effect.value)
+    texts = tuple(_texts(effect.value))
+    if len(texts) > MAX_VALUE_TEXTS:
+        raise RulebookError(f"the value holds {len(texts)} texts; at most {MAX_VALUE_TEXTS} can be written at once")
+    needs_value = effect.op in {EffectOp.SET, EffectOp.ADD}
+    return CompiledEffect(
+        op=effect.op,
+        path=parse_pointer(effect.path, parameters),
+        value=_filled(effect.value, parameters) if needs_value or effect.value is not None else None,
+        from_path=None if effect.from_path is None else parse_pointer(effect.from_path, parameters),
+        when=None if effect.when is None else compile_expression(effect.when, parameters),
+        templates=tuple(parse_template(text, parameters) for text in texts),
+    )
+
+
+def _check_value(value: JsonValue) -> None:
+    if depth(value) > MAX_VALUE_DEPTH:
+        raise RulebookError(f"an effect's value is nested deeper than {MAX_VALUE_DEPTH}")
+    encoded = encode(value)
+    if encoded is None or len(encoded) > MAX_VALUE_BYTES:
+        raise RulebookError(f"an effect's value is no JSON, or larger than {MAX_VALUE_BYTES:,} bytes")
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _filled(value: JsonValue, parameters: AbstractSet[str]) -> Filled:
+    """A function that fills every text in `value`."""
+    if isinstance(value, str):
+        template = parse_template(value, parameters)
+        constant = template.constant
+        return template.value if constant is None else lambda _state, _values: constant
+    if isinstance(value, list):
+        items = [_filled(item, parameters) for item in value]
+        return lambda state, values: [item(state, values) for item in items]
+    if isinstance(value, dict):
+        entries = {key: _filled(item, parameters) for key, item in value.items()}
+        return lambda state, values: {key: item(state, values) for key, item in entries.items()}
+    if isinstance(value, float) and not isfinite(value):
+        raise RulebookError("an effect's value is not a finite number")
+    return lambda _state, _values: value
+
+
+def _sum(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:
+    if isinstance(old, list):
+        return [*old, value]
+    if isinstance(old, str) and isinstance(value, str):
+        return old + value if value else old
+    if _is_number(old) and _is_number(value):
+        total = cast("float", old) + cast("float", value)
+        if not -MAX_NUMBER <= total <= MAX_NUMBER:
+            raise Inapplicable(f"the number at {show(keys)} would grow beyond {MAX_NUMBER:,}")
+        return old if same(old, total) else total
+    raise Inapplicable(f"what is at {show(keys)} is no list, or no number or text of the same kind as what is added")
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
+    """The state with `value` at the end of the list at `keys`."""
+
+    def longer(old: JsonValue) -> JsonValue:
+        if not isinstance(old, list):
+            raise Inapplicable(f"{show(keys)} is no list to put something into")
+        return [*old, value]
+
+    return change(state, keys, longer)
+
+
+def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
+    """The state without the first item equal to `value` in the list at `keys`."""
+
+    def shorter(old: JsonValue) -> JsonValue:
+        if not isinstance(old, list):
+            raise Inapplicable(f"{show(keys)} is no list to take something out of")
+        for at, item in enumerate(old):
+            if same(item, value):
+                return [*old[:at], *old[at + 1 :]]
+        raise Inapplicable(f"the list at {show(keys)} does not hold what is to be taken out of it")
+
+    return change(state, keys, shorter)

@@ -1,0 +1,11 @@
+"""What goes wrong with a rulebook, apart from what goes wrong with a player's action."""
+
+from refinesynth.errors import InputError
+
+
+class RulebookError(InputError):
+    """A rulebook that cannot be executed; the message tells its author, who may be an LLM, what to mend."""
+
+
+class Inapplicable(Exception):
+    """An expression, lookup or effect has no meaning in this state. Caught inside the executor: a ruling says so."""

@@ -1,0 +1,194 @@
+"""Conditions: CEL that is safe to take from a stranger, and fast on large states.
+
+Of CEL there is: comparison, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`, `int`,
+`double`, `string`, `contains`, `startsWith`, `endsWith`, and over lists and objects `all`, `exists`, `exists_one` and `filter`.
+The rest is refused with what to write instead: it could build huge values or is no JSON.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+from pydantic import JsonValue
+
+from refinesynth.world.errors import RulebookError
+from refinesynth.world.syntax import IN_ORDER, Analysis, analyse
+from refinesynth.world.template import Slot
+
+if TYPE_CHECKING:
+    import cel
+
+MAX_BYTES = 262_144
+"""Largest state, as JSON."""
+
+MAX_COST = 50_000_000
+"""Most work of one evaluation, in bytes of state touched, estimated from above; some tenths of a second."""
+
+_REMEMBERED = 512
+"""Answers kept for each expression."""
+
+_SHORT = 256
+"""Longest question that is kept itself, in bytes; of longer ones a digest is kept."""
+
+_PASSTHROUGH = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+def encode(value: object, *, sort: bool = False) -> bytes | None:
+    """A JSON value as bytes; None if it is none, is nested too deep or holds what JSON cannot say."""
+    try:
+        return orjson.dumps(value, option=_PASSTHROUGH | (orjson.OPT_SORT_KEYS if sort else 0))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A compiled condition. Its answer depends on the state and the parameters alone, and is remembered."""
+
+    cel: str
+    """The expression as its author wrote it."""
+    analysis: Analysis
+    program: "cel.Program"
+    answers: dict[bytes, bool | str] = field(default_factory=dict[bytes, "bool | str"], compare=False, repr=False)
+    """What was asked before and the answers, at most `_REMEMBERED`."""
+
+    def answer(self, state: JsonValue, values: Mapping[str, str]) -> bool | str:
+        """True, false, or in words why there is no answer. Never raises."""
+        shown = self._shown(state, values)
+        given = self._given(values)
+        question = encode((shown, given))
+        if question is None:
+            return "the state is no JSON that a condition could read"
+        key = question if len(question) <= _SHORT else blake2b(question, digest_size=16).digest()
+        answer = self.answers.get(key)
+        if answer is None:
+            answer = self._evaluate(shown, given, len(question))
+            if len(self.answers) >= _REMEMBERED:
+                self.answers.clear()
+            # Copied, because bytes straight from orjson hold on to a buffer of 4 KiB however short they are.
+            self.answers[bytes(memoryview(key))] = answer
+        return answer
+
+    def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
+        """All that the answer depends on; None if the state is no JSON."""
+        return encode((self._shown(state, values), self._given(values)))
+
+    @cached_property
+    def conjuncts(self) -> "tuple[Expression, ...]":
+        """The conditions that `&&` joins in this one; it holds if all of them do."""
+        parts = self.analysis.conjuncts
+        if len(parts) == 1:
+            return (self,)
+        return tuple(compile_expression(part, frozenset(self.analysis.parameters)) for part in parts)
+
+    def _given(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {name: values[name] for name in self.analysis.parameters if name in values}
+
+    def _evaluate(self, shown: JsonValue, given: Mapping[str, str], size: int) -> bool | str:
+        if self._cost(shown, size) > MAX_COST:
+            return "this takes too long on a state of this size"
+        import cel
+
+        variables: dict[str, Any] = {"state": shown, **given}
+        try:
+            context = cel.Context(variables, {IN_ORDER: in_order}) if len(self.analysis.work) > 1 else variables
+            result = self.program.execute(context)
+        except Exception as error:  # noqa: BLE001 - the library raises many kinds, and all mean: no answer
+            return _first_line(error)
+        except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception; all else goes on
+            return _panic(error)
+        return result if isinstance(result, bool) else "this is neither true nor false"
+
+    def _cost(self, shown: JsonValue, size: int) -> int:
+        """The work of one evaluation, at most."""
+        analysis = self.analysis
+        if len(analysis.work) == 1:
+            return analysis.work[0] * size
+        rounds = max(_widest(shown), 1) * analysis.longest if analysis.longest else _widest(shown)
+        return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
+
+    def _shown(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        """The part of the state that the expression reads, in the state's own shape; what is missing stays missing."""
+        if type(state) is not dict or () in self.analysis.chains:
+            return state
+        shown: dict[str, JsonValue] = {}
+        for chain in self.analysis.chains:
+            real, own = state, shown
+            last = len(chain) - 1
+            for at, step in enumerate(chain):
+                key = values.get(step.name, "") if type(step) is Slot else cast("str", step)
+                if key not in real:
+                    break
+                below = real[key]
+                if at == last or type(below) is not dict:
+                    own[key] = below
+                    break
+                have = own.get(key)
+                if have is below:
+                    break
+                if have is None:
+                    have = own[key] = {}
+                real, own = below, cast("dict[str, JsonValue]", have)
+        return shown
+
+
+def compile_expression(source: str, parameters: AbstractSet[str]) -> Expression:
+    """Compile a condition over `state` and these parameters.
+
+    Raises:
+        RulebookError: It does not parse, uses an unknown variable or something that is not available.
+    """
+    import cel
+
+    analysis = analyse(source, parameters)
+    try:
+        program = cel.compile(source)
+        if analysis.source != source:
+            program = cel.compile(analysis.source)
+    except ValueError as error:
+        raise RulebookError(_syntax(source, error)) from None
+    except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception; all else goes on
+        raise RulebookError(_panic(error)) from None
+    return Expression(source, analysis, program)
+
+
+def in_order(value: JsonValue) -> JsonValue:
+    """An object's keys sorted; anything else as it is."""
+    return cast("JsonValue", sorted(value)) if isinstance(value, dict) else value
+
+
+def _widest(value: JsonValue) -> int:
+    """Most items of one object or list anywhere in a value."""
+    widest, rest = 0, [value]
+    while rest:
+        here = rest.pop()
+        if isinstance(here, dict):
+            here = list(here.values())
+        if isinstance(here, list):
+            widest = max(widest, len(here))
+            rest.extend(here)
+    return widest
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no key {error.args[0]!r}" if error.args else "a key is missing"
+    return str(error).partition(". ")[0].partition("\n")[0][:200] or type(error).__name__
+
+
+def _syntax(source: str, error: ValueError) -> str:
+    """The library's first complaint, without the expression that it repeats."""
+    _, _, problem = str(error).partition("ERROR: <input>:")
+    place, _, words = problem.partition(": ")
+    return f"{source[:80]!r} does not parse at line:character {place}: {words.partition(chr(10))[0][:160]}"
+
+
+def _panic(error: BaseException) -> str:
+    """What a crash inside the library means; an interrupt or exit is none and goes on."""
+    if type(error).__name__ != "PanicException":
+        raise error
+    return "the CEL library cannot evaluate this"

@@ -1,0 +1,242 @@
+"""What a condition's text says before it is compiled: which parts of the state it reads, and how much work it can be.
+
+A small reader of CEL's tokens, stricter than CEL: what it does not know, it refuses with what to write instead. So nothing
+that reaches the CEL library can build huge values, and all that an evaluation costs is known from sizes.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from math import prod
+
+from refinesynth.world.errors import RulebookError
+from refinesynth.world.template import Slot
+from refinesynth.world.tokens import CLOSING, Token, match_brackets, text_at, tokenize
+
+MAX_MACROS = 3
+"""Deepest nesting of `all`, `exists`, `exists_one` and `filter`."""
+
+IN_ORDER = "_in_order"
+"""Function that is put around what a macro walks over, so that an object's keys come sorted, not in hash order."""
+
+_ORDERING = 10
+"""What it costs to put a macro's range in order, in mentions of variables."""
+
+Chain = tuple[str | Slot, ...]
+"""Keys that lead from the state to what an expression reads, as far as they are known beforehand."""
+
+_MACROS = frozenset({"all", "exists", "exists_one", "filter"})
+_METHODS = frozenset({"size", "contains", "startsWith", "endsWith"})
+_FUNCTIONS = frozenset({"has", "size", "int", "double", "string"})
+_WORDS = frozenset({"true", "false", "null", "in"})
+_KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
+RESERVED = frozenset({"state", *_KEYWORDS.split()})
+"""Names that no parameter can have: CEL's own, and the state's."""
+
+_INSTEAD = {
+    "map": "write exists, all or filter instead of map",
+    "matches": "write ==, in, contains, startsWith or endsWith; the form of a parameter is checked by the action's own pattern",
+    "size": "write size(x) or x.size()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What is known of an expression before it is compiled."""
+
+    source: str
+    """The expression with `IN_ORDER` around what macros walk over."""
+    chains: tuple[Chain, ...]
+    """All that it reads of the state; an empty chain is the whole state."""
+    parameters: tuple[str, ...]
+    """Parameters that it mentions."""
+    work: tuple[int, ...]
+    """How much is read inside 0, 1, ... macros: mentions of variables, and what macros walk over, which costs more."""
+    growth: int
+    """How many times larger than its inputs a value can become inside macros."""
+    longest: int
+    """Most items of a list that it writes out."""
+    conjuncts: tuple[str, ...]
+    """The expressions that `&&` joins at the top; the expression itself if there is one only."""
+
+
+def analyse(source: str, parameters: AbstractSet[str]) -> Analysis:
+    """Read an expression over `state` and the parameters.
+
+    Raises:
+        RulebookError: Something in it is not available; the message says what to write instead.
+    """
+    tokens = tokenize(source)
+    partner = match_brackets(tokens)
+    bound = {tokens[at + 2].text for at, _ in enumerate(tokens) if _is_macro(tokens, at)}
+    _check_bound(bound, parameters)
+    _check_calls(tokens)
+    variables = tuple(_variables(tokens))
+    for at in variables:
+        _check_variable(tokens[at].text, bound, parameters)
+    lists = [_items(tokens, at, partner[at]) for at, token in enumerate(tokens) if _opens_list(tokens, at, token)]
+    work = _work(tokens, partner, set(variables))
+    sums = sum(token.text == "+" for token in tokens)
+    return Analysis(
+        source=_ordered(source, tokens, partner),
+        chains=tuple(dict.fromkeys(_chain(tokens, at, parameters) for at in variables if tokens[at].text == "state")),
+        parameters=tuple(sorted({tokens[at].text for at in variables} & parameters)),
+        work=work,
+        growth=prod(lists) * 2**sums if len(work) > 1 else 1,
+        longest=max(lists, default=0) * 2**sums,
+        conjuncts=_conjuncts(source, tokens, partner),
+    )
+
+
+def _is_macro(tokens: tuple[Token, ...], at: int) -> bool:
+    """Whether `name(variable,` begins at `at`, after a dot."""
+    if tokens[at].kind != "name" or tokens[at].text not in _MACROS:
+        return False
+    if text_at(tokens, at - 1) != "." or text_at(tokens, at + 1) != "(":
+        return False
+    if at + 3 >= len(tokens) or tokens[at + 2].kind != "name" or text_at(tokens, at + 3) != ",":
+        raise RulebookError(f"{tokens[at].text} is written x.{tokens[at].text}(name, condition with name)")
+    return True
+
+
+def _variables(tokens: tuple[Token, ...]) -> Iterator[int]:
+    for at, token in enumerate(tokens):
+        if (
+            token.kind == "name"
+            and token.text not in _WORDS
+            and text_at(tokens, at - 1) != "."
+            and text_at(tokens, at + 1) != "("
+        ):
+            yield at
+
+
+def _check_bound(bound: AbstractSet[str], parameters: AbstractSet[str]) -> None:
+    if taken := bound & (parameters | {"state"} | _WORDS):
+        raise RulebookError(f"{min(taken)!r} is a variable already; use another name inside all, exists or filter")
+
+
+def _check_variable(name: str, bound: AbstractSet[str], parameters: AbstractSet[str]) -> None:
+    if name != "state" and name not in parameters and name not in bound:
+        known = ", ".join(["state", *sorted(parameters)])
+        raise RulebookError(f"{name!r} is not a variable here (there are: {known}); a text needs quotes")
+
+
+def _check_calls(tokens: tuple[Token, ...]) -> None:
+    for at, token in enumerate(tokens):
+        if token.text == "." and token.kind == "sign":
+            if not (
+                text_at(tokens, at - 1) in {")", "]"} or (at and tokens[at - 1].kind in {"name", "text", "number"})
+            ):
+                raise RulebookError(f"the dot at character {token.start + 1} follows nothing")
+            continue
+        if token.kind != "name" or token.text == "in" or text_at(tokens, at + 1) != "(":
+            continue
+        known = _METHODS | _MACROS if text_at(tokens, at - 1) == "." else _FUNCTIONS
+        if token.text not in known:
+            available = ", ".join(sorted(_FUNCTIONS | _METHODS | _MACROS))
+            instead = _INSTEAD.get(token.text, f"available are: {available}")
+            raise RulebookError(f"the function {token.text!r} cannot be used like this; {instead}")
+
+
+def _opens_list(tokens: tuple[Token, ...], at: int, token: Token) -> bool:
+    """Whether this bracket begins a list and not an index."""
+    if token.kind != "sign" or token.text != "[":
+        return False
+    return (
+        not at
+        or text_at(tokens, at - 1) == "in"
+        or not (tokens[at - 1].kind in {"name", "text", "number"} or text_at(tokens, at - 1) in {")", "]"})
+    )
+
+
+def _items(tokens: tuple[Token, ...], begin: int, end: int) -> int:
+    """Items of the list between two brackets."""
+    level, commas = 0, 0
+    for at in range(begin + 1, end):
+        sign = text_at(tokens, at)
+        level += (sign in CLOSING) - (sign in {")", "]"})
+        commas += sign == "," and level == 0
+    return commas + 1
+
+
+def _work(tokens: tuple[Token, ...], partner: dict[int, int], variables: AbstractSet[int]) -> tuple[int, ...]:
+    """Work at each depth of nested macros, in mentions of variables."""
+    work, ends = [1], list[int]()
+    for at in range(len(tokens)):
+        while ends and ends[-1] <= at:
+            ends.pop()
+        if at in variables:
+            work[len(ends)] += 1
+        if _is_macro(tokens, at):
+            work[len(ends)] += _ORDERING
+            ends.append(partner[at + 1])
+            if len(ends) > MAX_MACROS:
+                raise RulebookError(f"all, exists and filter are nested deeper than {MAX_MACROS}; split the condition")
+            if len(ends) == len(work):
+                work.append(0)
+    return tuple(work)
+
+
+def _chain(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> Chain:
+    """The keys after `state` at `at`, as far as they are constants or parameters."""
+    chain: list[str | Slot] = []
+    at += 1
+    while True:
+        name = tokens[at + 1] if at + 1 < len(tokens) else None
+        if text_at(tokens, at) == "." and name and name.kind == "name" and text_at(tokens, at + 2) != "(":
+            chain.append(name.text)
+            at += 2
+        elif text_at(tokens, at) == "[" and name and text_at(tokens, at + 2) == "]":
+            if name.kind == "text" and "\\" not in name.text:
+                chain.append(name.text[1:-1])
+            elif name.kind == "name" and name.text in parameters:
+                chain.append(Slot(name.text))
+            else:
+                break
+            at += 3
+        else:
+            break
+    return tuple(chain)
+
+
+def _ordered(source: str, tokens: tuple[Token, ...], partner: dict[int, int]) -> str:
+    """The expression with `IN_ORDER(...)` around what each macro walks over."""
+    inserts: list[tuple[int, str]] = []
+    for at in range(len(tokens)):
+        if _is_macro(tokens, at):
+            inserts.append((tokens[_operand(tokens, at - 2, partner)].start, f"{IN_ORDER}("))
+            inserts.append((tokens[at - 2].end, ")"))
+    for position, text in sorted(inserts, key=lambda item: item[0], reverse=True):
+        source = source[:position] + text + source[position:]
+    return source
+
+
+def _operand(tokens: tuple[Token, ...], at: int, partner: dict[int, int]) -> int:
+    """Where the operand begins whose last token is at `at`: a name or bracket with all fields, indices and calls after it."""
+    while True:
+        if at in partner:
+            at = partner[at]
+            before = tokens[at - 1] if at else None
+            if before and before.kind == "name" and before.text != "in":
+                at -= 1
+            elif tokens[at].text == "[" and before and (before.kind == "text" or before.text in {")", "]"}):
+                at -= 1
+                continue
+        if text_at(tokens, at - 1) != ".":
+            return at
+        at -= 2
+
+
+def _conjuncts(source: str, tokens: tuple[Token, ...], partner: dict[int, int]) -> tuple[str, ...]:
+    """The parts that `&&` joins, if nothing at the top binds weaker."""
+    cuts: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        sign = text_at(tokens, at)
+        if sign in {"||", "?"}:
+            return (source,)
+        if sign == "&&":
+            cuts.append(tokens[at])
+        at = partner.get(at, at) + 1 if sign in CLOSING else at + 1
+    begins, ends = [0, *(cut.end for cut in cuts)], [*(cut.start for cut in cuts), len(source)]
+    return tuple(source[begin:end].strip() for begin, end in zip(begins, ends, strict=True))

@@ -1,0 +1,180 @@
+"""Each effect: what it makes of a state, and where it has no meaning."""
+
+import copy
+
+import orjson
+import pytest
+from pydantic import JsonValue
+
+from refinesynth.world import Effect, EffectOp, RulebookError
+from refinesynth.world.effects import compile_effect
+from refinesynth.world.errors import Inapplicable
+
+STATE: JsonValue = {
+    "at": "hall",
+    "bag": ["cup", 1, True],
+    "rooms": {"hall": {"things": ["pen"]}, "attic": {"things": []}},
+    "n": 3,
+    "f": 0.5,
+    "text": "ab",
+    "flag": True,
+    "none": None,
+}
+
+
+def _effect(**fields: object) -> Effect:
+    return Effect.model_validate(fields)
+
+
+def _applied(effect: Effect, state: JsonValue = STATE, **values: str) -> JsonValue:
+    before = copy.deepcopy(state)
+    try:
+        return compile_effect(effect, frozenset({"p", "q"})).apply(state, values)
+    finally:
+        assert repr(state) == repr(before)
+
+
+def _changed(**changes: JsonValue) -> JsonValue:
+    assert isinstance(STATE, dict)
+    return {**STATE, **changes}
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"),
+    [
+        (_effect(op="set", path="/at", value="{p}"), _changed(at="cup")),
+        (_effect(op="set", path="/new", value=[1, {"{p}": "{p}"}]), _changed(new=[1, {"{p}": "cup"}])),
+        (_effect(op="set", path="/{p}", value="{state:/rooms/hall}"), _changed(cup={"things": ["pen"]})),
+        (_effect(op="set", path="/bag/0", value=None), _changed(bag=[None, 1, True])),
+        (_effect(op="set", path="/at", value="{{p}}"), _changed(at="{p}")),
+        (_effect(op="add", path="/bag", value="{p}"), _changed(bag=["cup", 1, True, "cup"])),
+        (_effect(op="add", path="/n", value=-2), _changed(n=1)),
+        (_effect(op="add", path="/n", value=0.5), _changed(n=3.5)),
+        (_effect(op="add", path="/n", value="{state:/n}"), _changed(n=6)),
+        (_effect(op="add", path="/text", value="{p}!"), _changed(text="abcup!")),
+        (_effect(op="remove", path="/bag", value="{p}"), _changed(bag=[1, True])),
+        (_effect(op="remove", path="/bag", value=True), _changed(bag=["cup", 1])),
+        (_effect(op="remove", path="/bag/1"), _changed(bag=["cup", True])),
+        (
+            _effect(op="move", from_path="/bag", path="/rooms/{state:/at}/things", value="{p}"),
+            _changed(bag=[1, True], rooms={"hall": {"things": ["pen", "cup"]}, "attic": {"things": []}}),
+        ),
+        (_effect(op="move", from_path="/bag", path="/bag", value="{p}"), _changed(bag=[1, True, "cup"])),
+        (
+            _effect(op="move", from_path="/rooms/attic", path="/none"),
+            _changed(rooms={"hall": {"things": ["pen"]}}, none={"things": []}),
+        ),
+        (_effect(op="move", from_path="/n", path="/rooms/attic/things", value=None, when="false"), STATE),
+        (_effect(op="set", path="/at", value=1, when="state.n == 3 && p == 'cup'"), _changed(at=1)),
+    ],
+)
+def test_an_effect_makes_a_new_state(effect: Effect, expected: JsonValue) -> None:
+    assert repr(_applied(effect, p="cup")) == repr(expected)
+
+
+def test_removing_a_key() -> None:
+    removed = _applied(_effect(op="remove", path="/rooms/{p}"), p="hall")
+    assert isinstance(removed, dict)
+    assert removed["rooms"] == {"attic": {"things": []}}
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        _effect(op="set", path="/at", value="hall"),
+        _effect(op="set", path="/rooms/hall", value={"things": ["pen"]}),
+        _effect(op="add", path="/n", value=0),
+        _effect(op="add", path="/text", value=""),
+        _effect(op="move", from_path="/n", path="/n"),
+        _effect(op="set", path="/at", value=1, when="state.missing"),
+        _effect(op="remove", path="/missing", when="p == ''"),
+    ],
+)
+def test_an_effect_that_changes_nothing_gives_the_very_same_state(effect: Effect) -> None:
+    assert _applied(effect, p="cup") is STATE
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        _effect(op="set", path="/missing/x", value=1),
+        _effect(op="set", path="/bag/3", value=1),
+        _effect(op="set", path="/bag/-", value=1),
+        _effect(op="set", path="/bag/01", value=1),
+        _effect(op="set", path="/at/x", value=1),
+        _effect(op="set", path="/{q}", value=1),
+        _effect(op="set", path="/at", value="{q}"),
+        _effect(op="set", path="/at", value=["{state:/missing}"]),
+        _effect(op="set", path="/{state:/bag}", value=1),
+        _effect(op="add", path="/missing", value=1),
+        _effect(op="add", path="/n", value="1"),
+        _effect(op="add", path="/n", value=True),
+        _effect(op="add", path="/flag", value=1),
+        _effect(op="add", path="/none", value=1),
+        _effect(op="add", path="/text", value=1),
+        _effect(op="add", path="/rooms", value="x"),
+        _effect(op="add", path="/n", value=2**60),
+        _effect(op="add", path="/f", value=1e308),
+        _effect(op="remove", path="/missing"),
+        _effect(op="remove", path="/bag", value=False),
+        _effect(op="remove", path="/bag", value=1.0),
+        _effect(op="remove", path="/rooms", value="hall"),
+        _effect(op="move", from_path="/missing", path="/none"),
+        _effect(op="move", from_path="/rooms", path="/rooms/hall/x"),
+        _effect(op="move", from_path="/bag", path="/none", value="cup"),
+        _effect(op="move", from_path="/none", path="/bag", value="cup"),
+        _effect(op="move", from_path="/bag", path="/rooms/attic/things", value="{q}"),
+    ],
+)
+def test_an_effect_without_a_meaning_is_inapplicable(effect: Effect) -> None:
+    with pytest.raises(Inapplicable):
+        _applied(effect, p="cup")
+
+
+DEEP = orjson.loads("[" * 20 + "]" * 20)
+
+
+@pytest.mark.parametrize(
+    ("effect", "problem"),
+    [
+        (_effect(op="move", path="/a"), "from_path belongs to move, which needs it"),
+        (_effect(op="set", path="/a", from_path="/b"), "from_path belongs to move"),
+        (_effect(op="add", path="/a"), "add needs a value"),
+        (_effect(op="set", path="a"), "begins with a slash"),
+        (_effect(op="set", path="/a", value=["{x}"]), "uses {x}"),
+        (_effect(op="set", path="/a", value={"k": {"l": "{"}}), "without its closing one"),
+        (_effect(op="set", path="/a", value=1, when="p ="), "write &&, || and =="),
+        (_effect(op="move", path="/a", from_path="b"), "begins with a slash"),
+        (_effect(op="set", path="/a", value=DEEP), "nested deeper than 16"),
+        (_effect(op="set", path="/a", value=["x"] * 40), "holds 40 texts"),
+        (_effect(op="set", path="/a", value=list(range(9_000))), "larger than"),
+        (_effect(op="set", path="/a", value=2**70), "no JSON"),
+        (_effect(op="set", path="/a", value={"\ud800": 1}), "no JSON"),
+        (_effect(op="set", path="/a", value=[float("inf")]), "finite"),
+    ],
+)
+def test_an_effect_that_cannot_work_is_refused(effect: Effect, problem: str) -> None:
+    with pytest.raises(RulebookError) as caught:
+        compile_effect(effect, frozenset({"p"}))
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"),
+    [
+        (_effect(op="set", path="/at", value=1, when="false"), _changed(at=1)),
+        (_effect(op="remove", path="/missing"), STATE),
+        (
+            _effect(op="move", from_path="/rooms/attic/things", path="/bag", value="box"),
+            _changed(bag=["cup", 1, True, "box"]),
+        ),
+        (_effect(op="move", from_path="/bag", path="/rooms/attic/things", value="{q}"), STATE),
+        (_effect(op="move", from_path="/missing", path="/none2"), _changed(none2=None)),
+    ],
+)
+def test_relaxed_effects_take_what_they_need_for_granted(effect: Effect, expected: JsonValue) -> None:
+    assert compile_effect(effect, frozenset({"p", "q"})).relaxed(STATE, {"p": "cup"}) == expected
+
+
+def test_ops_are_the_four_of_the_rulebook() -> None:
+    assert sorted(EffectOp) == ["add", "move", "remove", "set"]

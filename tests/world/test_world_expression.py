@@ -1,0 +1,306 @@
+"""Conditions from strangers: what is refused, what has no answer, and that only sizes and not tricks decide what runs."""
+
+import threading
+from typing import Any
+
+import cel
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from refinesynth.world import RulebookError
+from refinesynth.world.expression import Expression, compile_expression, encode
+from refinesynth.world.syntax import analyse
+
+leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "", "é"])
+keys = st.sampled_from(["a", "b", "c"])
+states: st.SearchStrategy[Any] = st.dictionaries(
+    keys,
+    leaves | st.lists(leaves, max_size=3) | st.dictionaries(keys, leaves | st.dictionaries(keys, leaves), max_size=3),
+)
+PLAIN = [
+    "state.a == state.b",
+    "state.a[p] == state.a.b",
+    "state['a'].b.c == p",
+    "has(state.a.b) || p in state.c",
+    "has(state.a) && has(state.a.b.c)",
+    "state.a == state.a.b || state.a.b.c",
+    "state.c.size() > 1 && size(state.c) < 3 && !(p in state.c)",
+    "state[p][p] == state.c[0]",
+    'state.a == null ? state.b == "a" : state == state',
+    "string(state.a) == '1' || int(state.b) == 2",
+    "[state.a, state.b][1] == p || state.c in [state.a, [1]]",
+    "state.a.contains(p) || state.a.startsWith('a') || state.b.endsWith(p)",
+]
+
+
+def _answer(source: str, state: JsonValue = None, **values: str) -> bool | str:
+    return compile_expression(source, values.keys()).answer(state, values)
+
+
+@given(st.sampled_from(PLAIN), states, keys)
+def test_reading_only_what_is_mentioned_gives_the_same_answer(source: str, state: JsonValue, value: str) -> None:
+    try:
+        expected = cel.compile(source).execute({"state": state, "p": value})
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
+        expected = None
+    answer = _answer(source, state, p=value)
+    assert (answer if isinstance(answer, bool) else None) == (expected if isinstance(expected, bool) else None)
+
+
+@given(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3), states, keys)
+def test_a_conjunction_holds_exactly_if_all_its_conjuncts_do(sources: list[str], state: JsonValue, value: str) -> None:
+    joined = compile_expression(" && ".join(f"({source})" for source in sources), {"p"})
+    assert len(joined.conjuncts) == len(sources)
+    holding = [part.answer(state, {"p": value}) is True for part in joined.conjuncts]
+    assert (joined.answer(state, {"p": value}) is True) == all(holding)
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("a && (b && c) && [d && e] == f", ["a", "(b && c)", "[d && e] == f"]),
+        ("a && b || c", ["a && b || c"]),
+        ("a ? b && c : d", ["a ? b && c : d"]),
+        ("a == '&&'", ["a == '&&'"]),
+    ],
+)
+def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, parts: list[str]) -> None:
+    assert list(analyse(source, set("abcdef")).conjuncts) == parts
+
+
+def test_questions_are_remembered_within_bounds() -> None:
+    expression = compile_expression("state.n == p", {"p"})
+    for number in range(2_000):
+        assert expression.answer({"n": str(number), "more": number}, {"p": "7"}) is (number == 7)
+    assert len(expression.answers) <= 512
+    long: JsonValue = {"n": "x" * 10_000}
+    assert [expression.answer(long, {"p": "x" * size}) for size in (10_000, 9_999)] == [True, False]
+    assert max(map(len, expression.answers)) < 1_000
+
+
+def test_one_and_true_and_one_point_zero_are_told_apart_in_memory() -> None:
+    expression = compile_expression("state.n == true", set())
+    assert [expression.answer({"n": n}, {}) for n in (1, True, 1.0, False)] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"),
+    [
+        ("", "does not parse"),
+        ("state.", "does not parse"),
+        ("state.a = 1", "write &&, || and =="),
+        ("state.a & state.b", "write &&, || and =="),
+        ("{'a': 1}.a == 1", "objects cannot be written out"),
+        ("state.a == 'open", "a text ends with the quote"),
+        ("state.a == open", "'open' is not a variable here (there are: state, p); a text needs quotes"),
+        ("state.a.map(x, x)[0] == 1", "write exists, all or filter instead of map"),
+        ("p.matches('(a*)*b')", "write ==, in, contains"),
+        ("matches(p, 'a')", "write ==, in, contains"),
+        ("timestamp(p) > timestamp(p)", "available are:"),
+        ("state.a.f()", "available are:"),
+        ("all(state.a, x, true)", "available are:"),
+        ("state.a.exists(x)", "is written x.exists(name, condition with name)"),
+        ("state.a.exists(p, p == 1)", "'p' is a variable already"),
+        ("state.a.exists(state, true)", "'state' is a variable already"),
+        ("_in_order(state.a) == 1", "available are:"),
+        ("state.a == '''b'''", "plain quoted text"),
+        ("state.a == r'b'", "plain quoted text"),
+        ("state.a == b'b'", "plain quoted text"),
+        ("state.a == 'a' 'b'", "two texts follow one another"),
+        ("1u == 1", "plain numbers"),
+        ("state.a == .5", "follows nothing"),
+        (".state.a == 1", "follows nothing"),
+        ("state.a // comment", "'// comment' is not understood"),
+        ("state.?a == 1", "'a' is not a variable here"),
+        ("(state.a == 1", "is never closed"),
+        ("state.a == 1)", "closes nothing"),
+        ("[state.a) == 1", "closes nothing"),
+        ("(" * 30 + "true" + ")" * 30, "brackets are nested deeper than 24"),
+        ("false ? true : " * 80 + "true", "split it"),
+        ("true" + " && true" * 200, "split it"),
+        ("l.all(a, l.all(b, l.all(c, l.all(d, a == b))))".replace("l.", "state."), "nested deeper than 3"),
+        ("state.a == 99999999999999999999", "does not parse"),
+        ("state.a == '\\ud800'", "does not parse"),
+        ("state.a == '\ud800'", ""),
+        ("state\x00.a", "is not understood"),
+        ("`state`", "is not understood"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_what_to_write_instead(source: str, instead: str) -> None:
+    with pytest.raises(RulebookError) as caught:
+        compile_expression(source, {"p"})
+    assert instead in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("state.missing", "there is no key 'missing'"),
+        ("state.l[9] == 1", "index out of bounds"),
+        ("state.l[-1] == 1", "index out of bounds"),
+        ("1 / state.zero == 1", "division by zero"),
+        ("1 % state.zero == 1", "modulo by zero"),
+        ("state.big + 1 > 0", "overflow"),
+        ("state.big * state.big > 0", "overflow"),
+        ("int(1e300) == 1", "overflow"),
+        ("state.text < 1", "No such overload"),
+        ("!state.zero", "No such overload"),
+        ("state.zero && true", "No such overload"),
+        ("state.none.x == 1", "No such overload"),
+        ("state.text in state.text", "No such overload"),
+        ("size(state.zero) == 1", "size"),
+        ("int(state.text) == 1", "int"),
+        ("state.text.exists(x, x == 1)", "No such overload"),
+        ("state.zero", "neither true nor false"),
+        ("state.text + state.text", "neither true nor false"),
+        ("state", "neither true nor false"),
+        ("null", "neither true nor false"),
+    ],
+)
+def test_a_condition_without_an_answer_says_why(source: str, why: str) -> None:
+    state: JsonValue = {"l": [1], "zero": 0, "big": 2**63 - 1, "text": "t", "none": None}
+    answer = _answer(source, state)
+    assert isinstance(answer, str)
+    assert why in answer
+
+
+def test_a_parameter_that_the_action_did_not_give_leaves_no_answer() -> None:
+    assert isinstance(compile_expression("p == 'x'", {"p"}).answer({}, {}), str)
+    assert isinstance(compile_expression("state[p] == 'x'", {"p"}).answer({"": "x"}, {}), str)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("state.items.all(i, state.items[i].n >= 0)", True),
+        ("state.items.exists(i, state.items[i].n == 7)", True),
+        ("state.items.exists_one(i, state.items[i].n > 27)", False),
+        ("state.items.filter(i, state.items[i].n > 20).size() == 9", True),
+        ("size(state.items.filter(i, i.startsWith('k1'))) == 11", True),
+        ("state.items.exists(i, state.tags.exists(t, t == i))", True),
+        ("[state.tags, state.tags].all(t, t.exists(x, x == 'k7'))", True),
+        ("[1, 2].exists(x, [x, x + 1].exists(y, y == 3))", True),
+        ("(state.tags).exists(x, x == 'k7') && !state.tags.exists(x, x == '')", True),
+        ("state.nested['a'].b.exists(x, x == 'c') && state['nested'].a.b.all(x, x in ['c'])", True),
+        ("state['nested']['a']['b'].exists(x, x == 'c') && [[1]][0].exists(x, x == 1)", True),
+        ("state.tags.filter(x, x != '').exists(x, x in state.items)", True),
+        ("'k7' in state.tags.filter(x, true)", True),
+        ("true ? state.tags.exists(x, x == 'k7') : false", True),
+        ("state.items.filter(i, true)[0] == 'k0' && state.items.filter(i, true)[29] == 'k9'", True),
+    ],
+)
+def test_walks_over_lists_and_objects(source: str, expected: bool) -> None:
+    items: dict[str, JsonValue] = {f"k{n}": {"n": n} for n in range(30)}
+    state: JsonValue = {"items": items, "tags": ["k7", "z"], "nested": {"a": {"b": {"c": 1}}}}
+    assert _answer(source, state) is expected
+
+
+def test_walking_over_an_object_goes_in_the_order_of_its_keys() -> None:
+    # The library walks in hash order, another one each time; which of two conditions of a walk fails first would be chance.
+    items: dict[str, JsonValue] = {f"k{n:02}": {"on": n == 20} for n in range(40)}
+    items["k30"] = {}
+    found = {_answer("state.items.exists(i, state.items[i].on)", {"items": items}) for _ in range(20)}
+    assert found == {True}
+    items["k10"] = {}
+    missed = {_answer("state.items.exists(i, state.items[i].on)", {"items": items}) for _ in range(20)}
+    assert missed == {"there is no key 'on'"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "state.l.all(a, state.l.all(b, state.l.all(c, a != 'x')))",
+        "[state.l, state.l, state.l].all(a, [a, a, a, a].all(b, b.all(c, c != 'x')))",
+        "state.l.all(a, " + "a + " * 60 + "a != 'x')",
+        "state.o.all(a, state.o.all(b, state.o[a] != state.o[b] || a == b))",
+    ],
+)
+def test_what_would_take_too_long_is_not_begun(source: str) -> None:
+    words: list[JsonValue] = ["word"] * 3_000
+    state: JsonValue = {"l": words, "o": {f"k{n}": {"n": n, "text": "t" * 20} for n in range(500)}}
+    assert _answer(source, state) == "this takes too long on a state of this size"
+
+
+def test_the_same_walks_are_fine_on_a_small_state() -> None:
+    state: JsonValue = {"o": {f"k{n}": {"n": n} for n in range(20)}}
+    assert _answer("state.o.all(a, state.o.all(b, a == b || state.o[a] != state.o[b]))", state) is True
+
+
+@given(st.text(max_size=40) | st.text(alphabet="state.abp[]()'\" 01+-!&|=<>?:,exiln", max_size=60))
+def test_any_text_is_refused_or_answers(source: str) -> None:
+    try:
+        expression = compile_expression(source, {"p"})
+    except RulebookError:
+        return
+    answer = expression.answer({"a": {"b": [1]}}, {"p": "a"})
+    assert isinstance(answer, bool | str)
+
+
+def test_a_crash_inside_the_library_is_no_answer_and_an_interrupt_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    class Broken:
+        error: BaseException = PanicException("panicked")
+
+        def execute(self, *_: object) -> bool:
+            raise self.error
+
+    broken = Broken()
+    expression = compile_expression("state.a", set())
+    object.__setattr__(expression, "program", broken)
+    assert expression.answer({"a": True}, {}) == "the CEL library cannot evaluate this"
+    broken.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        expression.answer({"a": False}, {})
+
+    def panics(_: str) -> None:
+        raise PanicException
+
+    monkeypatch.setattr(cel, "compile", panics)
+    with pytest.raises(RulebookError, match="cannot evaluate"):
+        compile_expression("state.a", set())
+
+
+def test_deep_states_and_long_conditions_fit_a_small_stack() -> None:
+    deep: JsonValue = 1
+    for _ in range(240):
+        deep = [deep]
+    results: list[bool | str] = []
+
+    def work() -> None:
+        results.append(_answer("state.x == 1", {"x": deep}))
+        results.append(_answer("1" + " + 1" * 140 + " == 141"))
+        results.append(_answer("state" + ".a" * 140 + " == 1"))
+        results.append(_answer("!" * 298 + "true"))
+        results.append(_answer("[" * 23 + "state" + "]" * 23 + " == 1"))
+
+    before = threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert results[:2] == [False, True]
+    assert results[3:] == [True, False]
+
+
+def test_states_deeper_than_json_goes_have_no_answer() -> None:
+    deep: JsonValue = 1
+    for _ in range(5_000):
+        deep = [deep]
+    assert isinstance(_answer("state.x == 1", {"x": deep}), str)
+    assert encode(deep) is None
+
+
+def test_an_expression_shows_its_source() -> None:
+    expression = compile_expression("state.items.all(i, i != p)", {"p", "q"})
+    assert isinstance(expression, Expression)
+    assert expression.cel == "state.items.all(i, i != p)"
+    assert expression.analysis.parameters == ("p",)
+    assert expression.analysis.chains == (("items",),)
+    assert expression.program.source == "_in_order(state.items).all(i, i != p)"

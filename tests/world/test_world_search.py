@@ -1,0 +1,228 @@
+"""Plans reach the goal, need every action of theirs, and are the same each time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from refinesynth.trajectory import ActionSpec
+from refinesynth.world import (
+    ActionRule,
+    Condition,
+    Effect,
+    EffectOp,
+    Requirement,
+    Rulebook,
+    World,
+    ground_actions,
+    plan,
+)
+from refinesynth.world.ground import Fact, ground
+from refinesynth.world.guide import UNREACHED, Guide
+from refinesynth.world.search import pruned
+
+
+def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonValue:
+    for action in actions:
+        ruling = world.step(state, action)
+        assert ruling.kind is None, (action, ruling)
+        assert ruling.state is not state
+        state = ruling.state
+    return state
+
+
+def _aiming_at(world: World, *goal: str) -> World:
+    return World(world.rulebook.model_copy(update={"goal": tuple(Condition(cel=each) for each in goal)}))
+
+
+def test_a_cup_is_cleaned_and_put_away(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    assert plan(world, state) == (
+        "go to kitchen",
+        "take cup from kitchen",
+        "go to sink",
+        "clean cup",
+        "go to cabinet",
+        "open cabinet",
+        "put cup in cabinet",
+    )
+
+
+def test_a_key_is_fetched_for_a_locked_room_and_hands_are_freed_for_the_next_thing(
+    rooms: tuple[World, JsonValue],
+) -> None:
+    world, state = rooms
+    found = plan(world, state)
+    assert found is not None
+    assert world.done(_played(world, state, found))
+    assert found.index("grab key") < found.index("unlock cellar") < found.index("walk to cellar")
+    assert len(found) == 10
+
+
+def test_a_tower_is_rebuilt(blocks: tuple[World, JsonValue]) -> None:
+    world, state = blocks
+    found = plan(world, state)
+    assert found is not None
+    assert world.done(_played(world, state, found))
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize("name", ["house", "rooms", "blocks"])
+def test_the_same_question_has_the_same_plan_and_no_action_of_it_can_go(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    world, state = request.getfixturevalue(name)
+    found = plan(world, state)
+    assert found is not None
+    assert plan(World(world.rulebook), state) == found
+    assert plan(world, state, candidates=list(ground_actions(world))) == found
+    for at in range(len(found)):
+        here = state
+        for action in found[:at] + found[at + 1 :]:
+            here = world.step(here, action).state
+        assert not world.done(here) or _fails(world, state, found[:at] + found[at + 1 :])
+
+
+def _fails(world: World, state: JsonValue, actions: tuple[str, ...]) -> bool:
+    for action in actions:
+        ruling = world.step(state, action)
+        if ruling.kind is not None or ruling.state is state:
+            return True
+        state = ruling.state
+    return False
+
+
+@given(chances=st.lists(st.integers(0, 41), max_size=40))
+def test_plans_are_found_from_wherever_play_has_led(house: tuple[World, JsonValue], chances: list[int]) -> None:
+    world, state = house
+    wanted = ("cup", "go to", "open", " in sink")
+    actions = [text for text in ground_actions(world) if any(each in text for each in wanted)]
+    assert len(actions) == 42
+    for chance in chances:
+        state = world.step(state, actions[chance]).state
+    found = plan(world, state, candidates=actions)
+    assert found is not None
+    assert world.done(_played(world, state, found))
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "state.items.exists(i, state.items[i].place == 'fridge' && state.items[i].clean)",
+        "state.items.filter(i, state.items[i].place == 'desk').size() == 3",
+        "state.places.all(p, state.places[p].open)",
+        "state.items.pen.place == 'fridge' || state.items.pen.clean",
+        "!(state.items.cup.place in ['kitchen', 'player'])",
+        "size(state.player.holding) == 1 && state.player.place == 'hall'",
+        "state.items.cup.place == state.items.plate.place",
+    ],
+)
+def test_goals_of_many_forms_are_reached(house: tuple[World, JsonValue], goal: str) -> None:
+    world, state = _aiming_at(house[0], goal), house[1]
+    wanted = ("go to", "open", "cup", "pen", "plate")
+    found = plan(
+        world, state, candidates=[text for text in ground_actions(world) if any(each in text for each in wanted)]
+    )
+    assert found
+    assert world.done(_played(world, state, found))
+
+
+def test_a_goal_that_is_reached_needs_nothing(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    assert plan(_aiming_at(world, "state.player.place == 'sofa'"), state) == ()
+    assert plan(_aiming_at(world, "true"), state, candidates=()) == ()
+
+
+@pytest.mark.parametrize("goal", ["false", "state.missing == 1", "state.items.cup.place == 'moon'", "state.hand == 1"])
+def test_a_goal_out_of_reach_has_no_plan(blocks: tuple[World, JsonValue], goal: str) -> None:
+    world, state = blocks
+    assert plan(_aiming_at(world, goal), state, most=150) is None
+
+
+def test_the_bound_on_states_is_kept(rooms: tuple[World, JsonValue]) -> None:
+    world, state = rooms
+    assert plan(world, state, most=3) is None
+    assert plan(world, state, most=0) is None
+
+
+def test_only_candidates_are_used_and_texts_that_are_no_action_are_left_out(house: tuple[World, JsonValue]) -> None:
+    world, state = _aiming_at(house[0], "state.player.place == 'desk'"), house[1]
+    assert plan(world, state, candidates=["dance", "GO TO DESK", "go to desk", "go to moon"]) == ("GO TO DESK",)
+    assert plan(world, state, candidates=["go to hall"]) is None
+
+
+def test_a_state_that_is_no_json_has_no_plan(house: tuple[World, JsonValue]) -> None:
+    assert plan(house[0], {"player": "\ud800"}) is None
+
+
+def _counter(most: int) -> World:
+    rules = (
+        ActionRule(
+            action=ActionSpec(name="press", pattern="press"),
+            requires=(Requirement(condition=f"state.n < {most}"),),
+            effects=(Effect(op=EffectOp.ADD, path="/n", value=1),),
+        ),
+        ActionRule(
+            action=ActionSpec(name="say {words}", pattern="say (.*)"),
+            effects=(Effect(op=EffectOp.SET, path="/said/deep", value="{words}"),),
+        ),
+    )
+    return World(Rulebook(actions=rules, goal=(Condition(cel="state.n * state.n == 36"),)))
+
+
+def test_counting_works_where_no_single_action_reaches_the_goal() -> None:
+    assert plan(_counter(9), {"n": 0}) == ("press",) * 6
+    assert plan(_counter(5), {"n": 0}) is None
+
+
+def test_an_action_with_a_free_parameter_is_not_listed_but_can_be_a_candidate() -> None:
+    world = _counter(9)
+    assert list(ground_actions(world)) == ["press"]
+    # The second action cannot be carried out in this state; the search passes over it.
+    assert plan(world, {"n": 5}, candidates=["say x", "press"]) == ("press",)
+
+
+def _simple(name: str, path: str, when: str | None = None) -> ActionRule:
+    effect = Effect(op=EffectOp.SET, path=path, value=True, when=when)
+    return ActionRule(action=ActionSpec(name=name, pattern=name), effects=(effect,))
+
+
+def test_where_reasoning_backwards_leads_nowhere_all_actions_are_tried() -> None:
+    # What the lamp needs stands in the effect's `when`, not in a requirement.
+    rules = (
+        _simple("light", "/lamp", when="state.oil && state.match"),
+        _simple("break", "/no/such/place"),
+        _simple("pour", "/oil"),
+        _simple("strike", "/match"),
+    )
+    world = World(Rulebook(actions=rules, goal=(Condition(cel="state.lamp"),)))
+    assert plan(world, {"lamp": False, "oil": False, "match": False}) == ("pour", "strike", "light")
+    assert plan(world, {"lamp": False, "oil": False, "match": False}, most=2) is None
+
+
+def test_needless_actions_are_left_out(house: tuple[World, JsonValue]) -> None:
+    world, state = _aiming_at(house[0], "state.player.holding == ['cup']"), house[1]
+    texts = ["go to desk", "go to kitchen", "take cup from kitchen", "go to hall"]
+    assert [action.text for action in pruned(world, state, ground(world, texts))] == texts[1:3]
+    assert pruned(world, state, ()) == ()
+
+
+def test_ground_actions_are_every_filling_in_order(blocks: tuple[World, JsonValue]) -> None:
+    texts = list(ground_actions(blocks[0]))
+    assert len(texts) == 4 + 4 + 16 + 16
+    assert texts[:3] == ["pick up a", "pick up b", "pick up c"]
+    assert len(set(texts)) == len(texts)
+    assert all(blocks[0].read(text) for text in texts)
+
+
+def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    facts = tuple(Fact(part, {}) for condition in world.goal for part in condition.conjuncts)
+    guide = Guide(ground(world, ground_actions(world)), facts)
+    distance, helpful = guide.look(state)
+    assert distance == 7
+    assert "go to kitchen" in {action.text for action in helpful}
+    end = _played(world, state, plan(world, state) or ())
+    assert guide.look(end) == (0, ())
+    nowhere = Guide((), facts)
+    assert nowhere.look(state) == (UNREACHED, ())

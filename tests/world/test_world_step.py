@@ -1,0 +1,347 @@
+"""What comes of an action: laws over any rulebook, state and text, and examples in the house."""
+
+import copy
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue, ValidationError
+
+from refinesynth.errors import InputError
+from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.world import (
+    ActionRule,
+    Condition,
+    Effect,
+    EffectOp,
+    Requirement,
+    Rulebook,
+    RulebookError,
+    Ruling,
+    World,
+)
+from refinesynth.world.expression import MAX_BYTES
+
+scalars: st.SearchStrategy[JsonValue] = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+words = st.sampled_from(["a", "b", "c", "x", "0", "1"])
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words | st.text(max_size=3), inner, max_size=4)
+)
+states = json_values | st.dictionaries(words, json_values, max_size=5)
+paths = st.lists(st.sampled_from(["a", "b", "x", "0", "{p}", "{state:/a}", "~0", ""]), min_size=1, max_size=3).map(
+    lambda steps: "".join(f"/{step}" for step in steps)
+)
+conditions = st.sampled_from(
+    [
+        "true",
+        "state.a == p",
+        "p in state.b",
+        "state[p] > 1",
+        "has(state.x) && !state.x",
+        "state.b.exists(k, state.b[k] == p)",
+        "state.a.filter(k, k != p).size() < 3",
+        "size(state) > 1",
+        "1 / state.x == 1",
+        "state.a + state.a > 0",
+        "'no condition'",
+    ]
+)
+to_fill = st.sampled_from(["{p}", "{state:/a}", "{p} and {state:/b/{p}}", "{{}}", "plain"])
+values: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | st.integers(-9, 9) | st.just(0.5) | to_fill
+act = ActionSpec(name="do {p}", pattern="(?i)do (.+)")
+requirements = st.builds(Requirement, condition=conditions, kind=st.sampled_from(MistakeKind), hint=st.just("No {p}."))
+goals = st.sampled_from(["true", "size(state) > 2", "state.a == 1", "has(state.b)", "'a' in state.b"])
+
+
+@st.composite
+def effects(draw: st.DrawFn) -> Effect:
+    op = draw(st.sampled_from(EffectOp))
+    value = draw(values | st.lists(values, max_size=2) | st.dictionaries(words, values, max_size=2))
+    return Effect(
+        op=op,
+        path=draw(paths),
+        value=0 if op is EffectOp.ADD and value is None else value,
+        from_path=draw(paths) if op is EffectOp.MOVE else None,
+        when=draw(st.none() | conditions),
+    )
+
+
+@st.composite
+def rulebooks(draw: st.DrawFn) -> Rulebook:
+    rule = ActionRule(
+        action=act,
+        requires=tuple(draw(st.lists(requirements, max_size=3))),
+        effects=tuple(draw(st.lists(effects(), max_size=4))),
+        observation="There is {state:/a}, {p}.",
+    )
+    goal = draw(st.lists(goals, min_size=1, max_size=3))
+    return Rulebook(actions=(rule,), goal=tuple(Condition(cel=each) for each in goal))
+
+
+texts = (
+    words.map("do {}".format)
+    | st.text(max_size=12).map("DO {} ".format)
+    | st.text(alphabet=st.characters(), max_size=9)
+)
+
+
+@given(rulebooks(), states, texts)
+def test_any_text_and_state_give_a_ruling_and_leave_the_given_state_as_it_was(
+    rulebook: Rulebook, state: JsonValue, text: str
+) -> None:
+    before = copy.deepcopy(state)
+    ruling = World(rulebook).step(state, text)
+    assert repr(state) == repr(before)
+    assert isinstance(ruling.text, str)
+    assert ruling.text
+    assert (ruling.action is None) <= (ruling.kind is MistakeKind.PARAMETER)
+
+
+@given(rulebooks(), states, texts)
+def test_a_mistake_changes_nothing(rulebook: Rulebook, state: JsonValue, text: str) -> None:
+    ruling = World(rulebook).step(state, text)
+    if ruling.kind is not None:
+        assert ruling.state is state
+
+
+@given(rulebooks(), states, texts)
+def test_an_equal_state_in_another_world_object_gets_an_equal_ruling(
+    rulebook: Rulebook, state: JsonValue, text: str
+) -> None:
+    world = World(rulebook)
+    ruling = world.step(state, text)
+    # A remembered answer, a fresh world, and a state whose keys come in another order.
+    assert _said(world.step(state, text)) == _said(ruling)
+    reordered = orjson.loads(orjson.dumps(state, option=orjson.OPT_SORT_KEYS))
+    assert _said(World(rulebook).step(reordered, text)) == _said(ruling)
+
+
+def _said(ruling: Ruling) -> tuple[object, ...]:
+    state = orjson.dumps(ruling.state, option=orjson.OPT_SORT_KEYS)
+    return (state, ruling.kind, ruling.action, ruling.values, ruling.done, ruling.progress)
+
+
+@given(rulebooks(), states, texts)
+def test_progress_is_one_exactly_when_done(rulebook: Rulebook, state: JsonValue, text: str) -> None:
+    world = World(rulebook)
+    ruling = world.step(state, text)
+    assert 0.0 <= ruling.progress <= 1.0
+    assert (ruling.progress == 1.0) == ruling.done == world.done(ruling.state)
+    assert ruling.progress == world.progress(ruling.state)
+
+
+@given(rulebooks(), states, texts)
+def test_a_new_state_is_json_again(rulebook: Rulebook, state: JsonValue, text: str) -> None:
+    new = World(rulebook).step(state, text).state
+    assert orjson.loads(orjson.dumps(new)) == new
+
+
+def _deep(levels: int) -> JsonValue:
+    state: JsonValue = 1
+    for _ in range(levels):
+        state = [state]
+    return state
+
+
+class Odd(dict[str, JsonValue]):
+    pass
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"a": _deep(5_000)},
+        {"a": 2**80},
+        {"a": "\ud800"},
+        {1: 2},
+        {"a": {1, 2}},
+        {"a": object()},
+        Odd(a=1),
+        {"a": "x" * MAX_BYTES},
+        "\udfff",
+    ],
+    ids=["deep", "huge number", "surrogate", "number as key", "set", "object", "subclass", "large", "text"],
+)
+def test_a_state_that_is_no_usable_json_is_a_ruling_too(house: tuple[World, JsonValue], state: JsonValue) -> None:
+    ruling = house[0].step(state, "go to sofa")
+    assert ruling.kind is MistakeKind.LOGIC
+    assert ruling.state is state
+    assert ruling.problem is not None
+    assert not ruling.done
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "\ud800", "go to", "x" * 100_000, "go to " + "a" * 50_000, "(((", "go to \x00"]
+)
+def test_a_text_that_is_no_action_is_a_parameter_mistake(house: tuple[World, JsonValue], text: str) -> None:
+    world, state = house
+    ruling = world.step(state, text)
+    assert ruling.kind is MistakeKind.PARAMETER
+    assert ruling.action is None
+    assert ruling.state is state
+    assert ruling.text.encode()
+
+
+def test_the_house_is_played_to_its_goal(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    plays = [
+        ("take cup from kitchen", MistakeKind.PLACE, "You are at the sofa, not at the kitchen.", 0.0),
+        ("Go to KITCHEN", None, "You are at the kitchen.", 0.0),
+        ("take Cup from Kitchen", None, "You hold cup.", 0.0),
+        ("clean cup", MistakeKind.PLACE, "There is no water here.", 0.0),
+        ("clean apple", MistakeKind.LOGIC, "You do not hold the apple; you hold cup.", 0.0),
+        ("go to sink", None, "You are at the sink.", 0.0),
+        ("clean cup", None, "The cup is clean.", 0.5),
+        ("go to cabinet", None, "You are at the cabinet.", 0.5),
+        ("put cup in cabinet", MistakeKind.LOGIC, "The cabinet is closed.", 0.5),
+        ("open cabinet", None, "The cabinet is open.", 0.5),
+        ("put cup in cabinet", None, "You hold nothing.", 1.0),
+    ]
+    for text, kind, said, progress in plays:
+        ruling = world.step(state, text)
+        assert (ruling.kind, ruling.text, ruling.progress, ruling.problem) == (kind, said, progress, None)
+        state = ruling.state
+    assert world.done(state)
+
+
+def test_values_are_spelled_as_the_script_spells_them(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    ruling = world.step(state, " GO TO  Desk ")
+    assert ruling.action == "go to {place}"
+    assert dict(ruling.values) == {"place": "desk"}
+
+
+def test_what_an_action_does_not_touch_is_shared(house: tuple[World, JsonValue]) -> None:
+    world, state = house
+    new = world.step(state, "go to desk").state
+    assert isinstance(state, dict)
+    assert isinstance(new, dict)
+    assert new["items"] is state["items"]
+    assert new["player"] is not state["player"]
+
+
+def _world(*effects: Effect, requires: tuple[Requirement, ...] = (), goal: str = "true", name: str = "do {p}") -> World:
+    spec = ActionSpec(name=name, pattern="do (.+)")
+    return World(
+        Rulebook(
+            actions=(ActionRule(action=spec, requires=requires, effects=effects),),
+            goal=(Condition(cel=goal),),
+        )
+    )
+
+
+def test_the_first_unmet_requirement_decides() -> None:
+    world = _world(
+        requires=(
+            Requirement(condition="p == 'x'", kind=MistakeKind.PARAMETER, hint="{p}, not x"),
+            Requirement(condition="state.n > 1", kind=MistakeKind.PLACE, hint="{state:/n} is too few"),
+        )
+    )
+    assert world.step({"n": 1}, "do y").kind is MistakeKind.PARAMETER
+    ruling = world.step({"n": 1}, "do x")
+    assert (ruling.kind, ruling.text) == (MistakeKind.PLACE, "1 is too few")
+
+
+@pytest.mark.parametrize(
+    "condition", ["state.missing", "1 / state.n == 1", "state.n", "state.n + p == 1", "state.n < 'a'", "p[0] == 'x'"]
+)
+def test_a_condition_without_an_answer_is_an_unmet_logic_requirement(condition: str) -> None:
+    world = _world(requires=(Requirement(condition=condition, kind=MistakeKind.PLACE, hint="No."),))
+    ruling = world.step({"n": 0}, "do x")
+    assert (ruling.kind, ruling.text) == (MistakeKind.LOGIC, "No.")
+    assert ruling.problem is not None
+    assert ruling.problem.startswith("requirement 1 of 'do {p}': ")
+
+
+def test_effects_apply_all_or_none() -> None:
+    world = _world(Effect(op=EffectOp.SET, path="/a", value=1), Effect(op=EffectOp.REMOVE, path="/b"))
+    state: JsonValue = {"a": 0}
+    ruling = world.step(state, "do x")
+    assert ruling.kind is MistakeKind.LOGIC
+    assert ruling.state is state
+    assert ruling.problem == "effect 2 of 'do {p}' cannot be applied: there is nothing at /b"
+
+
+def test_a_state_cannot_grow_beyond_its_bound_within_one_action() -> None:
+    # Each effect would double the state a few times over; unbounded, this would need more memory than there is.
+    copies: list[JsonValue] = ["{state:/a}"] * 16
+    double = Effect(op=EffectOp.SET, path="/a", value=copies)
+    ruling = _world(*[double] * 24).step({"a": "seed"}, "do x")
+    assert ruling.kind is MistakeKind.LOGIC
+    assert ruling.problem is not None
+    assert "larger than" in ruling.problem
+
+
+def test_a_state_cannot_grow_beyond_its_bound_over_many_actions() -> None:
+    world = _world(Effect(op=EffectOp.ADD, path="/a", value="{state:/a}"))
+    state: JsonValue = {"a": "x" * 1_000}
+    for _ in range(12):
+        state = world.step(state, "do x").state
+    assert len(orjson.dumps(state)) <= MAX_BYTES
+    assert world.step(state, "do x").kind is MistakeKind.LOGIC
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"requires": (Requirement(condition="state."),)},
+            "action 1, 'do {p}': requirement 1: 'state.' does not parse",
+        ),
+        (
+            {"requires": (Requirement(condition="true", hint="{q}"),)},
+            "requirement 1: '{q}' uses {q}, which is no parameter",
+        ),
+        ({"effects": (Effect(op=EffectOp.SET, path="a"),)}, "effect 1: 'a': a path into the state is a JSON Pointer"),
+        ({"observation": "{state:a}"}, "observation: '{state:a}': a path into the state"),
+    ],
+)
+def test_an_error_says_where_it_is(change: dict[str, object], expected: str) -> None:
+    rule = ActionRule(action=act).model_copy(update=change)
+    with pytest.raises(RulebookError) as caught:
+        World(Rulebook(actions=(rule,), goal=(Condition(cel="true"),)))
+    assert expected in str(caught.value)
+    assert isinstance(caught.value, InputError)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "expected"),
+    [
+        ("do {state}", "do (.+)", "no parameter can be called 'state'"),
+        ("do {package}", "do (.+)", "no parameter can be called 'package'"),
+        ("do {true}", "do (.+)", "no parameter can be called 'true'"),
+        ("do {p}", "do (.+", "do {p}"),
+        ("do {p}", "do it", "the pattern captures 0 groups"),
+    ],
+)
+def test_an_action_whose_form_cannot_work_is_refused(name: str, pattern: str, expected: str) -> None:
+    rule = ActionRule(action=ActionSpec(name=name, pattern=pattern))
+    with pytest.raises(RulebookError) as caught:
+        World(Rulebook(actions=(rule,), goal=(Condition(cel="true"),)))
+    assert expected in str(caught.value)
+
+
+def test_names_of_actions_are_unique_and_a_goal_is_over_the_state_alone() -> None:
+    rule = ActionRule(action=act)
+    with pytest.raises(RulebookError, match="two actions"):
+        World(Rulebook(actions=(rule, rule), goal=(Condition(cel="true"),)))
+    with pytest.raises(RulebookError, match="goal condition 2: 'p' is not a variable here"):
+        World(Rulebook(actions=(rule,), goal=(Condition(cel="true"), Condition(cel="p == 1"))))
+
+
+def test_a_rulebook_is_data_with_bounds(house: tuple[World, JsonValue]) -> None:
+    rulebook = house[0].rulebook
+    assert Rulebook.model_validate_json(rulebook.model_dump_json()) == rulebook
+    with pytest.raises(ValidationError):
+        Rulebook(actions=(), goal=rulebook.goal)
+    with pytest.raises(ValidationError):
+        Rulebook(actions=rulebook.actions, goal=())
+    with pytest.raises(ValidationError):
+        Condition(cel="true || " * 1_000 + "true")
