@@ -1,5 +1,120 @@
-"""Verified agent trajectories that contain mistakes and their repair, synthesized from personas by any LLM."""
+"""Verified agent trajectories that contain mistakes and their repair, synthesized from personas by any LLM.
+
+    import refinesynth as rs
+
+    result = await rs.synthesize("personas.jsonl", n=100, backend="gpt-4o")
+
+Names are imported on first use, so that `import refinesynth` itself costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from refinesynth import backends, chat, export, personas, rules, testing
+    from refinesynth.attempts import Attempts
+    from refinesynth.backends import Backend
+    from refinesynth.errors import (
+        BackendError,
+        ConfigurationError,
+        EpisodeAbandoned,
+        InputError,
+        RefinesynthError,
+        RunFolderError,
+        RunStopped,
+    )
+    from refinesynth.mistakes import Mistakes
+    from refinesynth.outcome import Refused
+    from refinesynth.presets import paper
+    from refinesynth.synthesis import Progress, SynthesisResult, stream, synthesize
+    from refinesynth.trajectory import (
+        ActionSpec,
+        Draft,
+        DungeonMasterTurn,
+        MistakeKind,
+        Persona,
+        PlayerTurn,
+        Script,
+        Trajectory,
+        Usage,
+    )
+
+_HOMES = {
+    "attempts": ["Attempts"],
+    "errors": [
+        "BackendError",
+        "ConfigurationError",
+        "EpisodeAbandoned",
+        "InputError",
+        "RefinesynthError",
+        "RunFolderError",
+        "RunStopped",
+    ],
+    "backends": ["Backend"],
+    "mistakes": ["Mistakes"],
+    "outcome": ["Refused"],
+    "presets": ["paper"],
+    "synthesis": ["Progress", "SynthesisResult", "stream", "synthesize"],
+    "trajectory": [
+        "ActionSpec",
+        "Draft",
+        "DungeonMasterTurn",
+        "MistakeKind",
+        "Persona",
+        "PlayerTurn",
+        "Script",
+        "Trajectory",
+        "Usage",
+    ],
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = {"backends", "chat", "export", "personas", "rules", "testing"}
+
+__all__ = [
+    "ActionSpec",
+    "Attempts",
+    "Backend",
+    "BackendError",
+    "ConfigurationError",
+    "Draft",
+    "DungeonMasterTurn",
+    "EpisodeAbandoned",
+    "InputError",
+    "MistakeKind",
+    "Mistakes",
+    "Persona",
+    "PlayerTurn",
+    "Progress",
+    "RefinesynthError",
+    "Refused",
+    "RunFolderError",
+    "RunStopped",
+    "Script",
+    "SynthesisResult",
+    "Trajectory",
+    "Usage",
+    "__version__",
+    "backends",
+    "chat",
+    "export",
+    "paper",
+    "personas",
+    "rules",
+    "stream",
+    "synthesize",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(f"refinesynth.{_HOME[name]}"), name)
+    if name in _ROOMS:
+        return import_module(f"refinesynth.{name}")
+    raise AttributeError(f"module 'refinesynth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
