@@ -52,7 +52,12 @@ def render_player(turn: PlayerTurn) -> str:
     return f"Thought: {turn.thought}\nAction: {turn.action}"
 
 
-_LABEL = re.compile(r"^[ \t>*_#]*(thought|action|observation)[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+_LABEL = re.compile(
+    # Emphasis is taken off only as a pair around the label: "Thought: *perhaps* ..." keeps its asterisks.
+    r"^[ \t>#]*(?:[*-][ \t]+)?(?P<mark>[*_]*)(?P<word>thought|action|observation)"
+    r"[ \t]*(?:(?P=mark)[ \t]*:|:[ \t]*(?P=mark)|:)[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def parse_player(text: str) -> PlayerTurn:
@@ -65,19 +70,27 @@ def parse_player(text: str) -> PlayerTurn:
         ValueError: No action, or more than one; the message is fit to be sent back to the model.
     """
     labels = list(_LABEL.finditer(text))
-    at = next((k for k, label in enumerate(labels) if label[1].casefold() == "action"), None)
+    words = [label["word"].casefold() for label in labels]
+    at = next((k for k, word in enumerate(words) if word == "action"), None)
     if at is None:
         raise ValueError('there is no line that begins with "Action:"; write "Thought: ..." and then "Action: ..."')
-    after = labels[at + 1 :]
-    seen = next((k for k, label in enumerate(after) if label[1].casefold() == "observation"), len(after))
-    if any(label[1].casefold() == "action" for label in after[:seen]):
+    after = words[at + 1 :]
+    seen = after.index("observation") if "observation" in after else len(after)
+    if "action" in after[:seen]:
         raise ValueError('there is more than one "Action:"; take one action at a time')
-    end = after[0].start() if after else len(text)
-    action = text[labels[at].end() : end].strip().strip("`").strip()
-    thought = _LABEL.sub("", text[: labels[at].start()], count=1).strip()
+    end = labels[at + 1].start() if after else len(text)
+    action = _unquoted(text[labels[at].end() : end].strip())
+    begin = labels[words.index("thought")].end() if "thought" in words[:at] else 0
+    thought = text[begin : labels[at].start()].strip()
     if not action:
         raise ValueError('the line that begins with "Action:" is empty')
     return PlayerTurn(thought=thought, action=action)
+
+
+def _unquoted(action: str) -> str:
+    inner = action.strip("`")
+    wrapped = action.startswith("`") and action.endswith("`") and "`" not in inner
+    return inner.strip() if wrapped else action
 
 
 def to_messages(trajectory: Trajectory) -> list[Message]:

@@ -1,6 +1,9 @@
-"""Read JSON out of untrusted model text: fenced, surrounded by prose, slightly broken, or hostile."""
+"""Read JSON out of untrusted model text (fenced, surrounded by prose, slightly broken, or hostile), and write any JSON."""
 
+import json
 import re
+import zlib
+from collections.abc import Callable
 
 import orjson
 from pydantic import JsonValue
@@ -10,6 +13,15 @@ MAX_CHARACTERS = 1_000_000
 
 MAX_DEPTH = 100
 """Deepest nesting that is accepted, in levels."""
+
+MAX_REPAIRED_CHARACTERS = 30_000
+"""Longest broken JSON that is mended, in characters. `json-repair` takes quadratic time on some text, and an event loop waits."""
+
+_LOOP_RATIO = 25
+"""Text that shrinks by more than this is a model caught in a loop; mending it takes longest and gives nothing."""
+
+_LOOP_CHARACTERS = 2_000
+"""Shorter text is mended quickly, looping or not."""
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -68,18 +80,44 @@ def _strict(text: str) -> JsonValue:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
+        pass
+    try:
+        # The standard library's reader takes what orjson refuses: escaped lone surrogates, and NaN, which becomes null.
+        return orjson.loads(write_json(json.loads(text)))
+    except (ValueError, RecursionError):
         return None
 
 
 def _repaired(text: str) -> JsonValue:
     start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=None)
-    if start is None:
+    if start is None or not _worth_mending(text[start:]):
         return None
     # Imported here: most answers parse strictly and never need it.
     from json_repair import repair_json
 
     try:
         # Through text, so that what comes back is JSON and nothing else (no NaN, no oversized integers, no surrogates).
-        return orjson.loads(scrub(str(repair_json(text[start:], skip_json_loads=True))))
+        return orjson.loads(scrub(str(repair_json(text[start:], skip_json_loads=True, ensure_ascii=False))))
     except (orjson.JSONDecodeError, RecursionError, ValueError):
         return None
+
+
+def _worth_mending(text: str) -> bool:
+    if len(text) <= _LOOP_CHARACTERS:
+        return True
+    written = text.encode()
+    return len(text) <= MAX_REPAIRED_CHARACTERS and len(zlib.compress(written, 1)) * _LOOP_RATIO >= len(written)
+
+
+def write_json(value: object, *, default: Callable[[object], object] | None = None, option: int | None = None) -> bytes:
+    """`value` as JSON on one line, whatever text it holds; `default` and `option` are orjson's.
+
+    Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits, which orjson refuses, are written in full.
+
+    Raises:
+        TypeError: `value` holds something that is not JSON and `default` does not turn into it.
+    """
+    try:
+        return orjson.dumps(value, default=default, option=option)
+    except orjson.JSONEncodeError:
+        return scrub(json.dumps(value, default=default, ensure_ascii=False, separators=(",", ":"))).encode()

@@ -22,7 +22,7 @@ from pydantic import (
     field_validator,
 )
 
-from refinesynth.jsontext import read_json, scrub
+from refinesynth.jsontext import read_json, scrub, write_json
 
 SCHEMA_VERSION = 1
 """Version of a line in trajectories.jsonl; raised when a field changes its meaning."""
@@ -35,8 +35,8 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
     def to_json(self) -> bytes:
-        """This value as one line of JSON, without the newline."""
-        return orjson.dumps(self.model_dump(mode="json"))
+        """This value as one line of JSON, without the newline; lone surrogates in its text become U+FFFD."""
+        return write_json(self.model_dump(mode="json"))
 
     @classmethod
     def from_json(cls, line: bytes | str) -> Self:

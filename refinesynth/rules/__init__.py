@@ -1,6 +1,18 @@
 """Composable verifier rules: what a draft must satisfy to be kept."""
 
+from refinesynth.rules.actions import NoFalseAlarm, ValidActions
+from refinesynth.rules.chains import agentrefine, script, strict
+from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
+from refinesynth.rules.form import Alternation, ReadableText, RequiredKeys
+from refinesynth.rules.leaks import LEAKS, NoLeaks
+from refinesynth.rules.limits import SizeLimits, TurnLimit
+from refinesynth.rules.matching import Match, Mismatch, explain_mismatch, match_action
+from refinesynth.rules.observations import FreshObservations
+from refinesynth.rules.parsing import parse
+from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.registry import available
 from refinesynth.rules.rule import (
+    FIELDS,
     All,
     BaseRule,
     Either,
@@ -17,21 +29,70 @@ from refinesynth.rules.rule import (
     verify,
     warn,
 )
+from refinesynth.rules.script_patterns import (
+    GroupsFitPlaceholders,
+    PatternsAreUnambiguous,
+    PatternsCompile,
+    PatternsMatchTheirTemplates,
+    PatternsNeedText,
+)
+from refinesynth.rules.script_shape import (
+    ActionCount,
+    EnvironmentLimits,
+    PlaceholdersHaveParameters,
+    ScriptRule,
+    UniqueNames,
+)
 
 __all__ = [
+    "FIELDS",
+    "LEAKS",
+    "ActionCount",
     "All",
+    "Alternation",
     "BaseRule",
     "Either",
+    "EnoughMistakes",
+    "EnvironmentLimits",
     "FirstFailure",
+    "FreshObservations",
+    "GroupsFitPlaceholders",
+    "Match",
+    "Mismatch",
+    "NoFalseAlarm",
+    "NoLeaks",
+    "NoRepeatedMistake",
     "Not",
+    "PatternsAreUnambiguous",
+    "PatternsCompile",
+    "PatternsMatchTheirTemplates",
+    "PatternsNeedText",
+    "PlaceholdersHaveParameters",
+    "ReadableText",
+    "RealRefinement",
+    "RequiredKeys",
     "Rule",
+    "ScriptRule",
     "Severity",
+    "SizeLimits",
+    "TaskSucceed",
+    "TurnLimit",
+    "UnflaggedEnding",
+    "UniqueNames",
+    "ValidActions",
     "Verdict",
     "Violation",
     "Warn",
+    "agentrefine",
     "all_of",
+    "available",
+    "explain_mismatch",
     "first_failure",
+    "match_action",
+    "parse",
     "rejects",
+    "script",
+    "strict",
     "verify",
     "warn",
 ]

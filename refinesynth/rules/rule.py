@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from refinesynth.jsontext import scrub
 from refinesynth.trajectory import Draft
+
+FIELDS = ConfigDict(extra="forbid")
+"""Configuration of the rules that are pydantic dataclasses: their fields are validated, and there are no others."""
 
 
 class Severity(StrEnum):
@@ -62,7 +66,7 @@ class BaseRule:
     """A rule with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
 
     Subclasses are frozen dataclasses whose fields are the rule's settings, so that `repr` shows them, and define
-    `__call__`.
+    `__call__`. With pydantic's `dataclass(frozen=True, config=FIELDS)` wrong settings are refused when the rule is made.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -70,8 +74,9 @@ class BaseRule:
         raise TypeError(f"{type(self).__name__} defines no __call__ to check {type(draft).__name__} with")
 
     def violation(self, turn: int, code: str, message: str, *, keeps_prefix: bool = True) -> Violation:
-        """A violation in this rule's name."""
-        return Violation(rule=type(self).__name__, turn=turn, code=code, message=message, keeps_prefix=keeps_prefix)
+        """A violation in this rule's name; the message may quote anything and is made fit for UTF-8."""
+        name = type(self).__name__
+        return Violation(rule=name, turn=turn, code=code, message=scrub(message), keeps_prefix=keeps_prefix)
 
     def __and__(self, other: Rule) -> "All":
         return all_of(self, other)
@@ -96,24 +101,32 @@ def rejects(violation: Violation) -> bool:
 
 @dataclass(frozen=True)
 class All(BaseRule):
-    """Every rule in order, with all that each one finds. Written `a & b`."""
+    """Every rule in order, with all that each one finds. Written `a & b`.
+
+    Nested ones are taken apart, so that `(a & b) & c` equals `a & (b & c)`.
+    """
 
     rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        flat: list[Rule] = []
+        for rule in self.rules:
+            flat.extend(rule.rules if isinstance(rule, All) else (rule,))
+        object.__setattr__(self, "rules", tuple(flat))
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for rule in self.rules:
             yield from rule(draft)
 
     def __repr__(self) -> str:
+        if len(self.rules) < 2:  # noqa: PLR2004 - an operator needs two sides
+            return f"all_of({', '.join(map(repr, self.rules))})"
         return " & ".join(_bracketed(rule, Either) for rule in self.rules)
 
 
 def all_of(*rules: Rule) -> All:
-    """`All` of these rules, nested ones taken apart, so that `(a & b) & c` equals `a & (b & c)`."""
-    flat: list[Rule] = []
-    for rule in rules:
-        flat.extend(rule.rules if isinstance(rule, All) else (rule,))
-    return All(tuple(flat))
+    """`All` of these rules, however many; of none, it passes everything."""
+    return All(rules)
 
 
 @dataclass(frozen=True)
@@ -141,12 +154,15 @@ class Either(BaseRule):
 
 @dataclass(frozen=True)
 class Not(BaseRule):
-    """Passes when the rule does not. Written `~a`. What it finds keeps no prefix: nobody knows which turn to blame."""
+    """Passes when the rule does not. Written `~a`. What it finds keeps no prefix: nobody knows which turn to blame.
+
+    An unfinished draft passes: what is satisfied so far may yet not be.
+    """
 
     rule: Rule
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        if not any(map(rejects, self.rule(draft))):
+        if draft.finished and not any(map(rejects, self.rule(draft))):
             message = f"This trajectory satisfies {self.rule!r}, which it must not. Write a different one."
             yield self.violation(0, "satisfied", message, keeps_prefix=False)
 

@@ -1,0 +1,68 @@
+"""The chains that come with the package: Algorithm 1, what we add to it, and the rules for scripts."""
+
+from refinesynth.rules.actions import NoFalseAlarm, ValidActions
+from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
+from refinesynth.rules.form import Alternation, ReadableText, RequiredKeys
+from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.limits import SizeLimits, TurnLimit
+from refinesynth.rules.observations import FreshObservations
+from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.rule import All, FirstFailure, all_of, first_failure
+from refinesynth.rules.script_patterns import (
+    GroupsFitPlaceholders,
+    PatternsAreUnambiguous,
+    PatternsCompile,
+    PatternsMatchTheirTemplates,
+    PatternsNeedText,
+)
+from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, PlaceholdersHaveParameters, UniqueNames
+
+
+def agentrefine(min_refinements: int = 2) -> FirstFailure:
+    """Algorithm 1 of the paper (section 3.2): its checks, in its order, and of their failures the first.
+
+    Every failure keeps the turns before it, but too few errors, told last of all, which starts over from nothing.
+    """
+    return first_failure(
+        ReadableText(),
+        RequiredKeys(),
+        ValidActions(),
+        UnflaggedEnding(),
+        TaskSucceed(),
+        EnoughMistakes(minimum=min_refinements),
+    )
+
+
+def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
+    """`agentrefine` and what the paper does not check; the default of a synthesis.
+
+    A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of the
+    DM, no leak in a thought, observations that do not repeat, alternating turns, at most `max_turns` of them, and not
+    too long. All that is wrong is found, not only the first.
+    """
+    return all_of(
+        agentrefine(min_refinements),
+        Alternation(),
+        RealRefinement(within=within),
+        NoRepeatedMistake(),
+        NoFalseAlarm(),
+        NoLeaks(),
+        FreshObservations(),
+        TurnLimit(most=max_turns),
+        SizeLimits(),
+    )
+
+
+def script() -> All:
+    """What a script must satisfy before it is played; give it a draft without turns."""
+    return all_of(
+        ActionCount(),
+        UniqueNames(),
+        PlaceholdersHaveParameters(),
+        EnvironmentLimits(),
+        PatternsCompile(),
+        GroupsFitPlaceholders(),
+        PatternsNeedText(),
+        PatternsMatchTheirTemplates(),
+        PatternsAreUnambiguous(),
+    )

@@ -1,0 +1,104 @@
+"""Thoughts that give away the play behind the scene: the writer's role, its prompt, a mistake made to order."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from refinesynth.errors import ConfigurationError
+from refinesynth.rules.patterns import Pattern, PatternError, encode
+from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.wording import quoted
+from refinesynth.trajectory import Draft, MalformedTurn
+
+_MASTER = r"(?:dm|(?:dungeon|game)[ -]?master)"
+_ONE = r"(?:an?|one|two|some|another|the|my|this|at least \w+)"
+_MAKE = r"(?:make|commit|introduce|simulate)"
+# Not "an error message": what follows the word must end the phrase, or go on as a sentence does.
+_MISTAKE = (
+    r"(?:mistake|error)s?(?:$|[^\w ]| (?:now|here|first|next|so|to|in|on|at|and|that|which|before|with|as|by|for)\b)"
+)
+_INTENT = r"(?:should|must|need to|have to|let me|let\Ws|going to|i\Wll)"
+_ON_PURPOSE = r"(?:deliberate(?:ly)?|intentional(?:ly)?|purposely|purposefully|on purpose)"
+
+# An apostrophe is \W: there are two that people write.
+LEAKS = (
+    # The role: "As the DM, I ...", "I am playing the dungeon master", "the DM told me".
+    rf"\b(?:as|i am|i\Wm|being|playing|play) (?:the |an? )?{_MASTER}\b",
+    rf"\bthe {_MASTER} (?:said|says|told|tells|wants|flags|flagged|expects|will flag|has flagged)\b",
+    r"\bdungeon master\Ws\b",
+    r"\b(?:as|i am|i\Wm) an? (?:large |ai )?language model\b",
+    r"\b(?:as|i am|i\Wm) an ai(?:[,.]| model\b| assistant\b)",
+    r"\bi(?: am|\Wm) (?:role-?playing|simulating) (?:the |an? )?(?:player|agent|user)\b",
+    r"\bas the player,",
+    # The order: "I was told to make a mistake", "I must first make a plausible error", "let me fail on purpose".
+    rf"\b(?:told|asked|instructed|prompted|supposed|required|expected|meant) to (?:\w+ )?{_MAKE} (?:\w+ ){{0,6}}{_MISTAKE}",
+    rf"\b{_INTENT} (?:(?:now|first|also|next) )?{_MAKE} {_ONE} (?:\w+ ){{0,2}}{_MISTAKE}",
+    rf"\binclude {_ONE} (?:\w+ )?mistakes?\b",
+    rf"\b{_ONE} {_ON_PURPOSE} {_MISTAKE}",
+    rf"\b(?:mistake|error)s? {_ON_PURPOSE}\b",
+    rf"\b{_ON_PURPOSE} (?:making|made|{_MAKE}) {_ONE}\b",
+    rf"\b(?:i|i\Wll|to|me) {_ON_PURPOSE} (?:choose|pick|use|try|take|give|write|fail)\b",
+    rf"\bfail {_ON_PURPOSE}\b",
+    # The machinery: flag names, hidden parts of the script, the prompt itself.
+    r"\b(?:parameter|place|logic)_error\b",
+    r"\bcompletion conditions?\b",
+    r"\bsystem prompt\b",
+    r"\b(?:my|the) (?:hidden|private) (?:instructions?|prompt)\b",
+    r"\b(?:my|the) prompt (?:says|said|asks|told|tells|wants)\b",
+)
+"""RE2 patterns, read without regard to case, of what no player in the scene would think."""
+
+_MEMORY = 8 * 1024 * 1024
+"""Bytes for the patterns together. They are trusted and read every thought, so they may cache more than a script's."""
+
+
+@dataclass(frozen=True, config=FIELDS)
+class NoLeaks(BaseRule):
+    """No Thought gives away role or prompt; else code `leak`.
+
+    The built-in patterns are narrow on purpose: a scene may well have a media player, a command prompt or a DM to send.
+
+    Raises:
+        ConfigurationError: On construction, if RE2 refuses a pattern of `also`.
+    """
+
+    also: tuple[str, ...] = ()
+    """Further RE2 patterns, read without regard to case."""
+    builtin: bool = True
+    """Whether `LEAKS` applies too."""
+    voices: tuple[Literal["Player", "DM"], ...] = ("Player",)
+    """Whose thoughts are read. A DM's are neither shown to a player nor trained on, so by default they are not."""
+
+    def __post_init__(self) -> None:
+        _reader(self.also, self.builtin)
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        reader = _reader(self.also, self.builtin)
+        for at, turn in enumerate(draft.turns):
+            if isinstance(turn, MalformedTurn) or turn.role not in self.voices:
+                continue
+            found = reader.search(encode(turn.thought)) if reader else None
+            if found is not None:
+                message = (
+                    f"The Thought of turn {at + 1} says {quoted(found)}, which nobody in the scene can know. A player thinks "
+                    "only of the place, the goal and what it was told there; mistakes are made in good faith."
+                )
+                yield self.violation(at, "leak", message)
+
+
+@lru_cache(maxsize=64)
+def _reader(also: tuple[str, ...], builtin: bool) -> Pattern | None:
+    """All patterns as one, so that a thought is read once; None if there are none."""
+    for pattern in also:
+        _compile(pattern)
+    patterns = (*LEAKS, *also) if builtin else also
+    return _compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
+
+
+def _compile(pattern: str) -> Pattern:
+    try:
+        return Pattern(pattern, ignore_case=True, max_memory=_MEMORY)
+    except PatternError as error:
+        raise ConfigurationError(f"NoLeaks(also=...) cannot use {quoted(pattern)}: {error}") from error

@@ -1,0 +1,199 @@
+"""Does a player's action text match one of a script's actions, and with which parameter values?
+
+An action matches when the whole text, trimmed, matches the action's pattern and every captured group holds an allowed value
+of the parameter that it stands for. Groups are either all named, exactly as the template's placeholders, or all unnamed, in the
+placeholders' order; there are as many groups as placeholders. Values compare without regard to case after trimming; a
+parameter without allowed values takes any. A group that took no part in the match gives no value, so the action does not match.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from refinesynth.rules.patterns import Pattern, PatternError, compile_pattern, encode
+from refinesynth.rules.wording import listed, quoted
+from refinesynth.trajectory import ActionSpec
+
+MAX_ACTION_CHARACTERS = 10_000
+"""Longest action text that is matched, in characters; a longer one matches nothing."""
+
+_COMPARED_CHARACTERS = 200
+"""How much of a text is compared to find the nearest action, in characters: the comparison is quadratic."""
+
+_COMPARED_ACTIONS = 100
+"""How many actions are compared to find the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An action text read by its script."""
+
+    action: ActionSpec
+    values: dict[str, str]
+    """Placeholder name to value: as the script spells it where it lists values, else as captured, trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why an action text matches no action."""
+
+    code: str
+    """`empty_action`, `action_too_long`, `value_not_allowed` or `unknown_action`."""
+    message: str
+    """The reason, and the nearest thing that would have matched, in words to an LLM."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionForm:
+    """An action's template and pattern, made ready for matching."""
+
+    pattern: Pattern | None
+    """None if RE2 refuses it."""
+    names: tuple[str, ...]
+    """The placeholder that each group stands for, in the groups' order; empty if the groups do not fit."""
+    problem: str | None
+    """Why no text can match, if so, in words to the LLM that wrote the action."""
+    fits: bool
+    """Whether the groups fit the placeholders; False too if there is no pattern."""
+
+
+def action_form(action: ActionSpec) -> ActionForm:
+    """The form of `action`; cached by template and pattern, so that asking again costs next to nothing."""
+    return _form(action.name, action.pattern)
+
+
+@lru_cache(maxsize=4_096)
+def _form(template: str, source: str) -> ActionForm:
+    try:
+        pattern = compile_pattern(source)
+    except PatternError as error:
+        return ActionForm(pattern=None, names=(), problem=str(error), fits=False)
+    placeholders = ActionSpec(name=template, pattern=source).placeholders
+    names, problem = _assign(pattern, placeholders)
+    return ActionForm(pattern=pattern, names=names, problem=problem, fits=problem is None)
+
+
+def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+    """The placeholder of each group, or none and why not."""
+    if len(set(placeholders)) < len(placeholders):
+        return (), f"the template names a placeholder twice: {listed(placeholders)}"
+    if pattern.groups != len(placeholders):
+        return (), (
+            f"the pattern captures {pattern.groups} groups, but the template has {len(placeholders)} placeholders; "
+            "capture each placeholder once, and write (?:...) for any other group"
+        )
+    if not pattern.names:
+        return placeholders, None
+    if set(pattern.names) != set(placeholders):
+        return (), (
+            f"the pattern's named groups are {listed(sorted(pattern.names))}, but the template's placeholders are "
+            f"{listed(placeholders)}; name every group after its placeholder, or name none"
+        )
+    return tuple(sorted(pattern.names, key=lambda name: pattern.names[name])), None
+
+
+def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
+    """The first of `actions` that matches `text` with its pattern and allowed values, or None. Never raises.
+
+    Actions whose template begins with the text's first word are tried before the others: mostly one of them is meant, and
+    most patterns need not even be compiled.
+    """
+    if len(text) > MAX_ACTION_CHARACTERS or not (trimmed := text.strip()):
+        return None
+    encoded = encode(trimmed)
+    for action in _likely_first(actions, trimmed):
+        if found := _match(action, encoded):
+            return found
+    return None
+
+
+def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
+    """What the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
+    return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, encode(text.strip()))
+
+
+def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
+    """Say why `match_action` finds nothing, and what comes nearest, in words to the LLM that wrote the action.
+
+    Never raises. For a text that does match, the answer means nothing.
+    """
+    if len(text) > MAX_ACTION_CHARACTERS:
+        message = f"The action has {len(text):,} characters; write one available action in one line."
+        return Mismatch("action_too_long", message)
+    if not text.strip():
+        return Mismatch("empty_action", f"The action is empty. Available actions: {_names(actions)}.")
+    for action in _likely_first(actions, text.strip()):
+        captured = match_pattern(action, text)
+        if captured is not None:
+            return Mismatch("value_not_allowed", _explain_values(action, captured, text))
+    return Mismatch("unknown_action", _explain_unknown(actions, text))
+
+
+def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> Iterator[ActionSpec]:
+    word = trimmed.split(maxsplit=1)[0]
+    others: list[ActionSpec] = []
+    for action in actions:
+        if action.name.startswith(word):
+            yield action
+        else:
+            others.append(action)
+    yield from others
+
+
+def _match(action: ActionSpec, trimmed: bytes) -> Match | None:
+    captured = _captured(action, trimmed)
+    if captured is None:
+        return None
+    values: dict[str, str] = {}
+    for name, value in captured.items():
+        allowed = _allowed(action, name, value)
+        if allowed is None:
+            return None
+        values[name] = allowed
+    return Match(action, values)
+
+
+def _captured(action: ActionSpec, trimmed: bytes) -> dict[str, str | None] | None:
+    form = _form(action.name, action.pattern)
+    if form.pattern is None or not form.fits:
+        return None
+    groups = form.pattern.fullmatch(trimmed)
+    return None if groups is None else dict(zip(form.names, groups, strict=True))
+
+
+def _allowed(action: ActionSpec, name: str, value: str | None) -> str | None:
+    """The value as the script spells it, or None if it is not allowed."""
+    if value is None:
+        return None
+    value = value.strip()
+    allowed = action.parameters.get(name, ())
+    if not allowed or value in allowed:
+        return value
+    wanted = value.casefold()
+    return next((one for one in allowed if one.strip().casefold() == wanted), None)
+
+
+def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: str) -> str:
+    reasons: list[str] = []
+    for name, value in captured.items():
+        if value is None:
+            reasons.append(f"{{{name}}} is missing")
+        elif _allowed(action, name, value) is None:
+            choices = listed(action.parameters[name])
+            reasons.append(f"{{{name}}} cannot be {quoted(value)}, only one of: {choices}")
+    return f"{quoted(text)} has the form {quoted(action.name)}, but {'; '.join(reasons)}."
+
+
+def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
+    said = f"{quoted(text)} is no available action."
+    if not actions:
+        return f"{said} The script has none."
+    wanted = text.strip()[:_COMPARED_CHARACTERS].casefold()
+    templates = {action.name[:_COMPARED_CHARACTERS].casefold(): action.name for action in actions[:_COMPARED_ACTIONS]}
+    nearest = difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]
+    return f"{said} The nearest is {quoted(templates[nearest])}. Available actions: {_names(actions)}."
+
+
+def _names(actions: Iterable[ActionSpec]) -> str:
+    return listed(action.name for action in actions) or "none"

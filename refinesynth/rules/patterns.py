@@ -1,0 +1,107 @@
+"""Untrusted regular expressions, run on RE2: linear time, bounded memory, its log silenced.
+
+Patterns are written by an LLM. RE2 knows neither look-around nor backreferences, and a pattern that it refuses is reported
+in words. Everything is matched as UTF-8 bytes, which spares RE2's wrapper from counting characters; lone surrogates, which
+UTF-8 has no bytes for, count as U+FFFD.
+"""
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, cast
+
+import re2
+
+from refinesynth.jsontext import scrub
+
+MAX_PATTERN_CHARACTERS = 2_000
+"""Longest pattern that is compiled, in characters."""
+
+MAX_MEMORY = 512 * 1024
+"""What one compiled pattern may use, in bytes, its caches included."""
+
+CACHED_PATTERNS = 2_048
+"""How many compiled patterns are kept, so that memory stays bounded however many scripts a run sees."""
+
+_re2 = cast("Any", re2)
+
+
+class PatternError(ValueError):
+    """RE2 refuses a pattern, or it is too long; the message says why, in words fit for the LLM that wrote it."""
+
+
+class Pattern:
+    """A compiled pattern. Immutable and safe to share between threads."""
+
+    __slots__ = ("_regexp", "groups", "names", "source")
+
+    def __init__(self, source: str, *, ignore_case: bool = False, max_memory: int = MAX_MEMORY) -> None:
+        """Compile `source`, which is not bounded in length here.
+
+        Raises:
+            PatternError: RE2 refuses it.
+        """
+        try:
+            self._regexp = _re2.compile(source.encode(), _options(ignore_case, max_memory))
+        except UnicodeEncodeError as error:
+            raise PatternError("the pattern holds a lone surrogate, which is no character") from error
+        except _re2.error as error:
+            raise PatternError(f"RE2 refuses the pattern: {_reason(error)}") from error
+        self.source = source
+        self.groups: int = self._regexp.groups
+        """How many groups capture, named ones included."""
+        named = cast("Mapping[bytes, int]", self._regexp.groupindex)
+        self.names: Mapping[str, int] = {name.decode(errors="replace"): at for name, at in named.items()}
+        """Named groups: name to number, counted from 1."""
+
+    def fullmatch(self, text: bytes) -> tuple[str | None, ...] | None:
+        """What each group captures when the whole of `text` matches (None for a group that took no part), else None."""
+        found = self._regexp.fullmatch(text)
+        if found is None:
+            return None
+        captured: list[str | None] = []
+        for group in range(1, self.groups + 1):
+            start, end = found.span(group)
+            # `\C` may cut a character in two, hence errors="replace".
+            captured.append(None if start < 0 else text[start:end].decode(errors="replace"))
+        return tuple(captured)
+
+    def search(self, text: bytes) -> str | None:
+        """The first piece of `text` that matches, or None."""
+        found = self._regexp.search(text)
+        return None if found is None else cast("bytes", found.group()).decode(errors="replace")
+
+
+@cache
+def _options(ignore_case: bool, max_memory: int) -> Any:
+    options = _re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    options.max_mem = max_memory
+    return options
+
+
+@lru_cache(maxsize=CACHED_PATTERNS)
+def compile_pattern(pattern: str) -> Pattern:
+    """Compile an LLM's pattern; compiled ones are cached.
+
+    Raises:
+        PatternError: It is longer than `MAX_PATTERN_CHARACTERS`, or RE2 refuses it.
+    """
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise PatternError(
+            f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN_CHARACTERS:,} are allowed"
+        )
+    return Pattern(pattern)
+
+
+def encode(text: str) -> bytes:
+    """`text` as UTF-8, whatever it holds."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return scrub(text).encode()
+
+
+def _reason(error: Exception) -> str:
+    reason = cast("object", error.args[0]) if error.args else "no reason given"
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

@@ -1,0 +1,93 @@
+"""Mistakes and their repair: what makes a trajectory worth refining on."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
+from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.rules.wording import folded, quoted
+from refinesynth.trajectory import Draft, DungeonMasterTurn
+
+
+@dataclass(frozen=True, config=FIELDS)
+class EnoughMistakes(BaseRule):
+    """At least `minimum` DM turns flag an error (Algorithm 1); else code `too_few_errors`.
+
+    The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Told at the last turn, after
+    all other checks. Unfinished drafts pass.
+    """
+
+    minimum: Annotated[int, Field(ge=0)] = 2
+    """The paper's method says two; its printed pseudo-code compares with one, a slip."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        if not is_complete(draft):
+            return
+        errors = sum(1 for turn in draft.turns if isinstance(turn, DungeonMasterTurn) and turn.flagged)
+        if errors < self.minimum:
+            message = (
+                f"The trajectory has {errors} turns with an error flag and needs at least {self.minimum}. Start over: let "
+                "the player make that many plausible mistakes, each noticed from the DM's answer and then corrected."
+            )
+            yield self.violation(max(len(draft.turns) - 1, 0), "too_few_errors", message, keeps_prefix=False)
+
+
+@dataclass(frozen=True, config=FIELDS)
+class RealRefinement(BaseRule):
+    """Each mistake is followed, within a few player turns, by a different action that the DM accepts; else `not_refined`.
+
+    Blamed is the last player turn that could have been the repair. Actions are compared without regard to case and white
+    space. While an unfinished draft can still bring the repair in time, it passes.
+    """
+
+    within: Annotated[int, Field(ge=1)] = 3
+    """How many player turns after the mistake may pass until the repair, that one included."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        steps = list(exchanges(draft.turns))
+        for number, step in enumerate(steps):
+            if not step.flagged:
+                continue
+            window = steps[number + 1 : number + 1 + self.within]
+            if self._repairs(step, window) or (self._is_open(window) and not is_complete(draft)):
+                continue
+            turn = window[-1].at if window else len(draft.turns)
+            message = (
+                f"The mistake in turn {step.at + 1}, {quoted(step.player.action)}, is not repaired: one of the next "
+                f"{self.within} player turns must be a different action that the DM accepts."
+            )
+            yield self.violation(turn, "not_refined", message)
+
+    def _repairs(self, mistake: Exchange, window: Sequence[Exchange]) -> bool:
+        wrong = folded(mistake.player.action)
+        return any(step.accepted and folded(step.player.action) != wrong for step in window)
+
+    def _is_open(self, window: Sequence[Exchange]) -> bool:
+        return len(window) < self.within or window[-1].after is None
+
+
+@dataclass(frozen=True, config=FIELDS)
+class NoRepeatedMistake(BaseRule):
+    """No action is taken again, unchanged, after it was called wrong; else code `mistake_repeated`.
+
+    It may be taken again once another action was accepted in between, because then the world may have changed: what failed
+    in the hall may work in the kitchen. Compared without regard to case and white space.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        wrong: dict[str, int] = {}
+        for step in exchanges(draft.turns):
+            action = folded(step.player.action)
+            if action in wrong:
+                message = (
+                    f"Turn {step.at + 1} repeats {quoted(step.player.action)}, which the DM called wrong in turn "
+                    f"{wrong[action] + 2}, though nothing has changed since. Try something different."
+                )
+                yield self.violation(step.at, "mistake_repeated", message)
+            if step.flagged:
+                wrong.setdefault(action, step.at)
+            elif step.accepted:
+                wrong.clear()

@@ -1,0 +1,48 @@
+"""For tests of your own rules and backends: Hypothesis strategies, and a completion function that answers by script.
+
+    from hypothesis import given
+    from refinesynth import rules, testing
+
+    @given(testing.drafts())
+    def test_my_rule_never_raises(draft):
+        list(MyRule()(draft))
+
+    @given(testing.valid_drafts())
+    def test_my_rule_accepts_what_is_right(draft):
+        assert rules.verify(draft, MyRule()).accepted
+
+    @given(testing.corruptions())
+    def test_my_chain_still_catches(corruption):
+        assert not rules.verify(corruption.draft, rules.strict() & MyRule()).accepted
+
+Needs `pip install refinesynth[testing]`.
+"""
+
+try:
+    import hypothesis as _hypothesis
+except ModuleNotFoundError as error:
+    raise ImportError("refinesynth.testing needs Hypothesis: pip install refinesynth[testing]") from error
+
+from refinesynth.testing.completions import Answer, ScriptedCompletion
+from refinesynth.testing.corruptions import CORRUPTIONS, Corruption, corruptions
+from refinesynth.testing.hostile import drafts, scripts, texts, turns
+from refinesynth.testing.script_corruptions import SCRIPT_CORRUPTIONS, script_corruptions
+from refinesynth.testing.valid import valid_drafts, valid_scripts
+
+del _hypothesis
+
+__all__ = [
+    "CORRUPTIONS",
+    "SCRIPT_CORRUPTIONS",
+    "Answer",
+    "Corruption",
+    "ScriptedCompletion",
+    "corruptions",
+    "drafts",
+    "script_corruptions",
+    "scripts",
+    "texts",
+    "turns",
+    "valid_drafts",
+    "valid_scripts",
+]

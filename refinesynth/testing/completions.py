@@ -1,0 +1,67 @@
+"""A completion function that answers by script, for tests of backends, roles and whole runs without a model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from refinesynth.errors import RefinesynthError
+
+Answer = str | Mapping[str, Any] | Exception
+"""What one request gets: text of an assistant message; fields of one (`content`, `tool_calls`), or a whole response with
+`choices`; or an error to raise."""
+
+
+class ScriptedCompletion:
+    r"""Gives its answers one after the other, and keeps what it was asked.
+
+    Takes the keyword arguments of `litellm.acompletion` and returns an OpenAI chat completion as a dict, with token counts of
+    a quarter of the characters. When the answers run out it raises `RefinesynthError`.
+
+        call = ScriptedCompletion("Thought: ...\nAction: look", TimeoutError())
+        await call(model="any", messages=[...])
+        assert call.requests[0]["model"] == "any"
+    """
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = answers
+        self.requests: list[dict[str, Any]] = []
+        """The keyword arguments of every call so far, refused ones included."""
+
+    @property
+    def left(self) -> int:
+        """How many answers were not asked for yet."""
+        return max(len(self._answers) - len(self.requests), 0)
+
+    async def __call__(self, **request: Any) -> dict[str, Any]:
+        number = len(self.requests)
+        self.requests.append(request)
+        if number >= len(self._answers):
+            raise RefinesynthError(f"asked for answer {number + 1}, but only {len(self._answers)} were scripted")
+        answer = self._answers[number]
+        if isinstance(answer, Exception):
+            raise answer
+        if not isinstance(answer, str) and "choices" in answer:
+            return dict(answer)
+        return _completion(request, {"content": answer} if isinstance(answer, str) else dict(answer), number)
+
+
+def _completion(request: Mapping[str, Any], message: Mapping[str, Any], number: int) -> dict[str, Any]:
+    asked, said = len(str(request.get("messages", ""))) // 4, len(str(message)) // 4
+    return {
+        "id": f"scripted-{number}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request.get("model", "scripted"),
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": None, **message},
+                "finish_reason": "tool_calls" if message.get("tool_calls") else "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": asked,
+            "completion_tokens": said,
+            "total_tokens": asked + said,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }

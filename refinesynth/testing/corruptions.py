@@ -1,0 +1,221 @@
+"""Valid drafts, each broken in one named way, with the rule that must catch it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hypothesis import strategies as st
+
+from refinesynth.testing.valid import valid_drafts
+from refinesynth.trajectory import (
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    PlayerTurn,
+    flagged_turns,
+    read_turn,
+)
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A draft that was accepted before it was broken."""
+
+    name: str
+    """What was done to it."""
+    rule: str
+    """Class name of the rule that must find it."""
+    draft: Draft
+    """The broken draft."""
+
+
+Break = Callable[[Draft, st.DrawFn], Draft]
+"""One way to break a valid draft."""
+
+
+def corruptions(*names: str) -> st.SearchStrategy[Corruption]:
+    """Broken drafts, of the `names` given or of all in `CORRUPTIONS`.
+
+    `rules.strict()` refuses each, and the rule named is among those that find something.
+    """
+    return _corrupted(names or tuple(_BREAKS))
+
+
+@st.composite
+def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
+    name = draw(st.sampled_from(names))
+    rule, make = _BREAKS[name]
+    return Corruption(name, rule, make(draw(valid_drafts()), draw))
+
+
+def _with(draft: Draft, turns: list[DraftTurn]) -> Draft:
+    return draft.model_copy(update={"turns": tuple(turns)})
+
+
+def _change(draft: Draft, at: int, **fields: object) -> Draft:
+    turns = list(draft.turns)
+    turns[at] = turns[at].model_copy(update=fields)
+    return _with(draft, turns)
+
+
+def _insert(draft: Draft, at: int, added: list[DraftTurn]) -> Draft:
+    return _with(draft, [*draft.turns[:at], *added, *draft.turns[at:]])
+
+
+def _exchange(action: str, observation: str, *, flag: str | None = None) -> list[DraftTurn]:
+    answer = DungeonMasterTurn(
+        thought="",
+        observation=observation,
+        parameter_error=flag == "parameter_error",
+        place_error=flag == "place_error",
+        logic_error=flag == "logic_error",
+    )
+    return [PlayerTurn(thought="I try this.", action=action), answer]
+
+
+def _start(draft: Draft) -> int:
+    """Index of the first player turn."""
+    return next(at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn))
+
+
+def _accepted(draft: Draft, draw: st.DrawFn) -> int:
+    """Index of some player turn that was not a mistake."""
+    mistakes = flagged_turns(draft.turns)
+    players = [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn) and at not in mistakes]
+    return draw(st.sampled_from(players))
+
+
+def _mistake(draft: Draft, draw: st.DrawFn) -> int:
+    return draw(st.sampled_from(flagged_turns(draft.turns)))
+
+
+def _valid_action(draft: Draft) -> str:
+    listed = draft.script.actions[0]
+    return listed.fill({name: values[0] for name, values in listed.parameters.items()})
+
+
+def _unreadable(draft: Draft, draw: st.DrawFn) -> Draft:
+    kept = draw(st.integers(0, len(draft.turns)))
+    return draft.model_copy(update={"turns": draft.turns[:kept], "text_error": "the answer holds no JSON"})
+
+
+def _key_missing(draft: Draft, draw: st.DrawFn) -> Draft:
+    at = draw(st.integers(0, len(draft.turns) - 1))
+    written = draft.turns[at].model_dump(mode="json")
+    del written[draw(st.sampled_from(sorted(written)))]
+    return _with(draft, [*draft.turns[:at], read_turn(written), *draft.turns[at + 1 :]])
+
+
+def _unknown_action(draft: Draft, draw: st.DrawFn) -> Draft:
+    return _change(draft, _accepted(draft, draw), action=draw(st.sampled_from(("juggle everything", "", "x" * 20_000))))
+
+
+def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
+    listed = draft.script.actions[0]
+    action = listed.fill(dict.fromkeys(listed.parameters, "nonesuch 99"))
+    return _change(draft, _accepted(draft, draw), action=action)
+
+
+def _flagged_ending(draft: Draft, draw: st.DrawFn) -> Draft:
+    flag = draw(st.sampled_from(("parameter_error", "place_error", "logic_error")))
+    return _change(draft, len(draft.turns) - 1, **{flag: True})
+
+
+def _no_success(draft: Draft, draw: st.DrawFn) -> Draft:
+    return _change(draft, len(draft.turns) - 1, observation=draw(st.sampled_from(("All done.", "TASK SUCCEED", ""))))
+
+
+def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
+    """Anywhere but after a flagged turn, which would be another fault."""
+    mistakes = flagged_turns(draft.turns)
+    kept = draw(st.sampled_from([length for length in range(len(draft.turns)) if length - 2 not in mistakes]))
+    return _with(draft, list(draft.turns[:kept]))
+
+
+def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
+    """Takes exchanges out rather than flags off, so that nothing else goes wrong."""
+    mistakes = flagged_turns(draft.turns)
+    spared = draw(st.sampled_from((None, *mistakes)))
+    gone = {index for at in mistakes if at != spared for index in (at, at + 1)}
+    return _with(draft, [turn for at, turn in enumerate(draft.turns) if at not in gone])
+
+
+def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
+    at = draw(st.integers(0, len(draft.turns) - 2))
+    return _insert(draft, at, [draft.turns[at]])
+
+
+def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
+    wrong = [turn for n in range(3) for turn in _exchange(f"juggle {n}", "No.", flag="parameter_error")]
+    return _insert(draft, _mistake(draft, draw) + 2, wrong)
+
+
+def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
+    at = _mistake(draft, draw)
+    return _insert(draft, at + 2, list(draft.turns[at : at + 2]))
+
+
+def _false_alarm(draft: Draft, draw: st.DrawFn) -> Draft:
+    del draw
+    return _insert(draft, _start(draft), _exchange(_valid_action(draft), "No such thing.", flag="parameter_error"))
+
+
+def _leak(draft: Draft, draw: st.DrawFn) -> Draft:
+    said = draw(
+        st.sampled_from(
+            (
+                "As the DM, I let this fail.",
+                "I was told to make a mistake here, so I take the wrong one.",
+                "Let me first make a plausible mistake.",
+                "The parameter_error will be true now.",
+            )
+        )
+    )
+    at = draw(st.sampled_from([at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)]))
+    return _change(draft, at, thought=f"Let us see. {said}")
+
+
+def _stuck(draft: Draft, draw: st.DrawFn) -> Draft:
+    times = draw(st.integers(3, 5))
+    same = [turn for _ in range(times) for turn in _exchange(_valid_action(draft), "You are in the hall.")]
+    return _insert(draft, _start(draft), same)
+
+
+def _too_many_turns(draft: Draft, draw: st.DrawFn) -> Draft:
+    times = draw(st.integers(50, 60))
+    more = [turn for n in range(times) for turn in _exchange(_valid_action(draft), f"Lap {n}.")]
+    return _insert(draft, _start(draft), more)
+
+
+def _turn_too_long(draft: Draft, draw: st.DrawFn) -> Draft:
+    return _change(draft, draw(st.integers(0, len(draft.turns) - 1)), thought="Hm. " * 2_500)
+
+
+def _too_long(draft: Draft, draw: st.DrawFn) -> Draft:
+    del draw
+    more = [turn for n in range(10) for turn in _exchange(_valid_action(draft), f"{n}: {'way ' * 1_800}")]
+    return _insert(draft, _start(draft), more)
+
+
+_BREAKS: Mapping[str, tuple[str, Break]] = {
+    "unreadable text": ("ReadableText", _unreadable),
+    "key missing": ("RequiredKeys", _key_missing),
+    "unknown action accepted": ("ValidActions", _unknown_action),
+    "forbidden value accepted": ("ValidActions", _forbidden_value),
+    "flagged ending": ("UnflaggedEnding", _flagged_ending),
+    "no success": ("TaskSucceed", _no_success),
+    "cut off": ("TaskSucceed", _cut_off),
+    "too few mistakes": ("EnoughMistakes", _too_few_mistakes),
+    "role twice": ("Alternation", _role_twice),
+    "mistake not repaired": ("RealRefinement", _unrepaired),
+    "mistake repeated": ("NoRepeatedMistake", _repeated),
+    "false alarm": ("NoFalseAlarm", _false_alarm),
+    "leak in a thought": ("NoLeaks", _leak),
+    "DM stuck": ("FreshObservations", _stuck),
+    "too many turns": ("TurnLimit", _too_many_turns),
+    "turn too long": ("SizeLimits", _turn_too_long),
+    "trajectory too long": ("SizeLimits", _too_long),
+}
+
+CORRUPTIONS: Mapping[str, str] = MappingProxyType({name: rule for name, (rule, _) in _BREAKS.items()})
+"""Name of each corruption to the class name of the rule that must catch it."""

@@ -1,0 +1,129 @@
+"""Scripts that `rules.script()` accepts, and drafts that `rules.strict()` accepts, put together rather than filtered."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
+
+_VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
+_THINGS = ("mug 1", "mug 2", "Red Book", "soap", "key", "beaker A", "café list", "box-7", "notes.txt", "試料")
+_PLACES = ("table 1", "table 2", "shelf", "Drawer 3", "lab bench", "hall", "/home/ann", "bay 12")
+_THOUGHTS = (
+    "The goal names it, so I try this first.",
+    "Nothing here yet; the next place may be better.",
+    "I have not looked there.",
+    "Das könnte gehen: erst dies, dann das.",
+    "That was the wrong way round.\nNow the other way.",
+    "",
+)
+_WRONG_ACTIONS = ("juggle everything", "fly to the moon", "please help", "undo", "juggle", "zzz 1 2 3", "?")
+_ANSWERS = ("You see the {n}th thing.", "Done, at {n} o'clock.", "It moves.\nCounter: {n}", "Étape {n} terminée.")
+_REFUSALS = ("That does not work.", "Nothing happens.", "Error: invalid command format.")
+
+
+@st.composite
+def valid_scripts(draw: st.DrawFn) -> Script:
+    """A script that `rules.script()` accepts; at least one action lists allowed values."""
+    verbs = draw(st.lists(st.sampled_from(_VERBS), min_size=3, max_size=6, unique=True))
+    actions = [_two_places(draw, verbs[0])]
+    for verb in verbs[1:]:
+        make = draw(st.sampled_from((_bare, _one_thing, _free_text, _two_places)))
+        actions.append(make(draw, verb))
+    things = draw(st.lists(st.sampled_from(_THINGS), max_size=3, unique=True))
+    return Script(
+        introduction=draw(st.sampled_from(("", "You are in a small laboratory.", "Vous êtes au bureau."))),
+        environment={"places": {place: list(things) for place in _PLACES[:2]}, "player": {"holds": None, "step": 0}},
+        goal=draw(st.sampled_from(("Bring the key to the shelf.", "Sort the papers."))),
+        completion_conditions=("the key is on the shelf",),
+        actions=tuple(actions),
+    )
+
+
+@st.composite
+def valid_drafts(draw: st.DrawFn) -> Draft:
+    """A whole draft that `rules.strict()` accepts: two to four mistakes of any kind, each repaired by the next accepted action.
+
+    It may open with an observation; actions are spelled as the script lists them or in another case, with blanks around.
+    """
+    script = draw(valid_scripts())
+    known = _action_texts(script.actions)
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    if draw(st.booleans()):
+        turns.append(_answer(draw, "You look round."))
+    for _ in range(draw(st.integers(0, 3))):
+        turns.extend((_act(draw, draw(st.sampled_from(known))), _progress(draw, len(turns))))
+    for _ in range(draw(st.integers(1, 2))):
+        wrong: set[str] = set()
+        for _ in range(2):
+            turns.extend(_mistake(draw, known, wrong))
+        repairs = [text for text in known if text not in wrong]
+        turns.extend((_act(draw, draw(st.sampled_from(repairs))), _progress(draw, len(turns))))
+    ending = draw(st.sampled_from(("Task Succeed", "All in its place. Task Succeed!", "Fertig.\nTask Succeed")))
+    turns.extend((_act(draw, draw(st.sampled_from(known))), _answer(draw, ending)))
+    return Draft(script=script, turns=tuple(turns))
+
+
+def _act(draw: st.DrawFn, action: str) -> PlayerTurn:
+    spelled = f" {action}\n" if draw(st.booleans()) else action
+    return PlayerTurn(thought=draw(st.sampled_from(_THOUGHTS)), action=spelled)
+
+
+def _answer(draw: st.DrawFn, observation: str, *, flag: str | None = None) -> DungeonMasterTurn:
+    return DungeonMasterTurn(
+        thought=draw(st.sampled_from(_THOUGHTS)),
+        observation=observation,
+        parameter_error=flag == "parameter_error",
+        place_error=flag == "place_error",
+        logic_error=flag == "logic_error",
+    )
+
+
+def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
+    return _answer(draw, draw(st.sampled_from(_ANSWERS)).format(n=number))
+
+
+def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    """A mistake that was not made before, with the DM's refusal; the action is added to `wrong`."""
+    kind = draw(st.sampled_from(("parameter_error", "place_error", "logic_error")))
+    choices = _WRONG_ACTIONS if kind == "parameter_error" else known
+    action = draw(st.sampled_from([text for text in choices if text not in wrong]))
+    wrong.add(action)
+    return _act(draw, action), _answer(draw, draw(st.sampled_from(_REFUSALS)), flag=kind)
+
+
+def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
+    """At least three action texts that match, no two alike when folded; some values in another case than the script's."""
+    texts: list[str] = []
+    for action in actions:
+        allowed = {name: values or _PLACES for name, values in action.parameters.items()}
+        texts.append(action.fill({name: values[0] for name, values in allowed.items()}))
+        texts.append(action.fill({name: values[-1].upper() for name, values in allowed.items()}))
+    return list({text.casefold(): text for text in texts}.values())
+
+
+def _values(draw: st.DrawFn, among: Sequence[str]) -> tuple[str, ...]:
+    return tuple(draw(st.lists(st.sampled_from(among), min_size=1, max_size=4, unique=True)))
+
+
+def _bare(draw: st.DrawFn, verb: str) -> ActionSpec:
+    del draw
+    return ActionSpec(name=f"{verb} everything", pattern=f"{verb} everything")
+
+
+def _free_text(draw: st.DrawFn, verb: str) -> ActionSpec:
+    pattern = draw(st.sampled_from((rf"^\s*{verb}\s+(.*?)\s*$", rf"{verb} (?P<what>.+)")))
+    return ActionSpec(name=f"{verb} {{what}}", pattern=pattern, parameters={"what": ()})
+
+
+def _one_thing(draw: st.DrawFn, verb: str) -> ActionSpec:
+    pattern = draw(st.sampled_from((rf"{verb} (.+)", rf"^{verb}\s+(?P<thing>[^{{}}]+?)$", rf"(?i){verb} (.*)")))
+    return ActionSpec(name=f"{verb} {{thing}}", pattern=pattern, parameters={"thing": _values(draw, _THINGS)})
+
+
+def _two_places(draw: st.DrawFn, verb: str) -> ActionSpec:
+    pattern = draw(st.sampled_from((rf"{verb} (.+?) from (.+)", rf"^{verb}\s+(?P<thing>.+?)\s+from\s+(?P<place>.+)$")))
+    parameters = {"thing": _values(draw, _THINGS), "place": _values(draw, _PLACES)}
+    return ActionSpec(
+        name=f"{verb} {{thing}} from {{place}}", description="Move it.", pattern=pattern, parameters=parameters
+    )

@@ -1,0 +1,103 @@
+"""Small scripts and drafts that the rule tests share, and rules as another package would bring them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from refinesynth.rules import BaseRule, Rule, Violation
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    MistakeKind,
+    PlayerTurn,
+    Script,
+    read_turn,
+)
+
+GO = ActionSpec(name="go to {place}", pattern="go to (.+)", parameters={"place": ("hall", "kitchen", "cellar")})
+TAKE = ActionSpec(
+    name="take {item} from {place}",
+    pattern=r"^\s*take\s+(?P<item>.+?)\s+from\s+(?P<place>.+)$",
+    parameters={"item": ("mug", "key"), "place": ("hall", "kitchen")},
+)
+SAY = ActionSpec(name="say {words}", pattern="say (.+)", parameters={"words": ()})
+LOOK = ActionSpec(name="look", pattern="look")
+HOUSE = Script(
+    environment={"hall": {"items": ["key"]}, "kitchen": {"items": ["mug"]}},
+    goal="Bring the mug to the hall.",
+    completion_conditions=("the mug is in the hall",),
+    actions=(GO, TAKE, SAY, LOOK),
+)
+
+GARBAGE = read_turn({"role": "Player", "Thought": "no action here"})
+
+
+def player(action: str, thought: str = "I try this.") -> PlayerTurn:
+    return PlayerTurn(thought=thought, action=action)
+
+
+def dm(observation: str = "", *wrong: MistakeKind) -> DungeonMasterTurn:
+    return DungeonMasterTurn(
+        thought="",
+        observation=observation,
+        parameter_error=MistakeKind.PARAMETER in wrong,
+        place_error=MistakeKind.PLACE in wrong,
+        logic_error=MistakeKind.LOGIC in wrong,
+    )
+
+
+def right(action: str, observation: str = "") -> tuple[DraftTurn, DraftTurn]:
+    """An exchange that the DM accepts; the observation names the action unless given."""
+    return player(action), dm(observation or f"You did: {action}.")
+
+
+def wrong(action: str, kind: MistakeKind = MistakeKind.PLACE) -> tuple[DraftTurn, DraftTurn]:
+    return player(action), dm("That fails.", kind)
+
+
+def draft(*parts: tuple[DraftTurn, ...] | DraftTurn, script: Script = HOUSE, finished: bool = True) -> Draft:
+    turns: list[DraftTurn] = []
+    for part in parts:
+        turns.extend(part if isinstance(part, tuple) else (part,))
+    return Draft(script=script, turns=tuple(turns), finished=finished)
+
+
+END = right("look", "There it is. Task Succeed")
+
+
+@dataclass(frozen=True)
+class NeverSay(BaseRule):
+    """A user's own rule."""
+
+    word: str = "zounds"
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for at, turn in enumerate(draft.turns):
+            if isinstance(turn, PlayerTurn) and self.word in turn.action:
+                yield self.violation(at, "said", f"Do not say {self.word}.")
+
+
+def never_shout(word: str = "HEY") -> Rule:
+    """A user's factory."""
+    return NeverSay(word.upper())
+
+
+def plain(draft: Draft, /) -> Iterator[Violation]:
+    """A rule without the base class: any callable of the shape."""
+    return NeverSay()(draft)
+
+
+def make_plain() -> Rule:
+    return plain
+
+
+def makes_nothing() -> int:
+    return 7
+
+
+def makes_trouble() -> Rule:
+    raise RuntimeError("no licence")
+
+
+NOT_CALLABLE = 7

@@ -1,0 +1,166 @@
+"""What strict() adds to Algorithm 1, rule by rule."""
+
+import pytest
+from rule_drafts import END, GARBAGE, HOUSE, dm, draft, player, right, wrong
+
+from refinesynth.rules import (
+    Alternation,
+    FreshObservations,
+    NoFalseAlarm,
+    NoRepeatedMistake,
+    RealRefinement,
+    Rule,
+    SizeLimits,
+    TurnLimit,
+    strict,
+    verify,
+)
+from refinesynth.trajectory import Draft, MistakeKind
+
+
+def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:
+    return [(violation.code, violation.turn) for violation in rule(subject)]
+
+
+class TestAlternation:
+    def test_either_may_begin(self) -> None:
+        assert found(Alternation(), draft(dm("Hello."), right("look"))) == []
+        assert found(Alternation(), draft(right("look"), right("look"))) == []
+
+    def test_the_second_of_two_is_blamed(self) -> None:
+        assert found(Alternation(), draft(right("look"), dm("Also."), END)) == [("role_repeats", 2)]
+        assert found(Alternation(), draft(player("look"), player("look"))) == [("role_repeats", 1)]
+
+    def test_malformed_turns_are_another_rules_affair(self) -> None:
+        assert found(Alternation(), draft(GARBAGE, GARBAGE, right("look"))) == []
+
+
+class TestRealRefinement:
+    def test_the_next_action_may_repair(self) -> None:
+        assert found(RealRefinement(within=1), draft(wrong("look"), right("go to hall"))) == []
+
+    def test_a_later_action_in_the_window_may_repair(self) -> None:
+        tries = draft(wrong("look"), wrong("say a"), right("go to hall"))
+        assert found(RealRefinement(within=2), tries) == []
+        assert found(RealRefinement(within=1), tries) == [("not_refined", 2)]
+
+    def test_the_same_action_is_no_repair_however_spelled(self) -> None:
+        same = draft(wrong("go to hall"), right("  GO to\n hall"))
+        assert found(RealRefinement(within=1), same) == [("not_refined", 2)]
+
+    def test_what_the_dm_calls_wrong_too_is_no_repair(self) -> None:
+        tries = draft(wrong("look"), wrong("say a"), wrong("say b"), wrong("say c"), right("go to hall"))
+        # The first mistake had until turn 6; those after it are repaired in time.
+        assert found(RealRefinement(within=3), tries) == [("not_refined", 6)]
+
+    def test_a_whole_draft_without_repair_is_refused_at_its_end(self) -> None:
+        assert found(RealRefinement(), draft(right("look"), wrong("look"))) == [("not_refined", 4)]
+        assert found(RealRefinement(), draft(wrong("look"), player("go to hall"))) == [("not_refined", 2)]
+
+    def test_an_unfinished_draft_may_still_repair(self) -> None:
+        for part in (
+            draft(wrong("look"), finished=False),
+            draft(wrong("look"), wrong("say a"), finished=False),
+            draft(wrong("look"), wrong("say a"), wrong("say b"), player("say c"), finished=False),
+            draft(wrong("look"), finished=True).model_copy(update={"text_error": "no JSON"}),
+        ):
+            assert found(RealRefinement(within=3), part) == []
+
+    def test_an_unfinished_draft_whose_window_closed_is_refused(self) -> None:
+        part = draft(wrong("look"), wrong("say a"), finished=False)
+        assert found(RealRefinement(within=1), part) == [("not_refined", 2)]
+
+
+class TestNoRepeatedMistake:
+    def test_again_at_once(self) -> None:
+        assert found(NoRepeatedMistake(), draft(wrong("look"), right("LOOK "))) == [("mistake_repeated", 2)]
+
+    def test_again_after_another_mistake(self) -> None:
+        again = draft(wrong("look"), wrong("say a"), wrong("look"))
+        assert found(NoRepeatedMistake(), again) == [("mistake_repeated", 4)]
+
+    def test_again_once_something_else_was_accepted(self) -> None:
+        assert found(NoRepeatedMistake(), draft(wrong("look"), right("go to hall"), right("look"))) == []
+
+    def test_an_accepted_action_may_repeat(self) -> None:
+        assert found(NoRepeatedMistake(), draft(right("look"), right("look"))) == []
+
+    def test_the_message_names_the_turn_that_called_it_wrong(self) -> None:
+        [violation] = NoRepeatedMistake()(draft(right("look"), wrong("say a"), right("say a")))
+        assert "in turn 4" in violation.message
+        assert '"say a"' in violation.message
+
+
+class TestNoFalseAlarm:
+    def test_a_right_form_called_a_wrong_parameter(self) -> None:
+        alarm = draft(right("look"), wrong("go to Hall", MistakeKind.PARAMETER))
+        assert found(NoFalseAlarm(), alarm) == [("false_alarm", 3)]
+
+    @pytest.mark.parametrize("action", ["go to moon", "fly", ""])
+    def test_a_wrong_form_is_no_false_alarm(self, action: str) -> None:
+        assert found(NoFalseAlarm(), draft(wrong(action, MistakeKind.PARAMETER))) == []
+
+    @pytest.mark.parametrize("kind", [MistakeKind.PLACE, MistakeKind.LOGIC])
+    def test_place_and_logic_are_the_dms_to_judge(self, kind: MistakeKind) -> None:
+        assert found(NoFalseAlarm(), draft(wrong("go to hall", kind))) == []
+
+    def test_a_flag_that_answers_nothing(self) -> None:
+        assert found(NoFalseAlarm(), draft(dm("Hm.", MistakeKind.PARAMETER))) == []
+
+
+class TestFreshObservations:
+    def test_looking_twice(self) -> None:
+        twice = draft(right("go to hall", "The hall."), right("look", "the  HALL."))
+        assert found(FreshObservations(), twice) == []
+        assert found(FreshObservations(times=1), twice) == [("observation_repeats", 3)]
+
+    def test_a_stuck_dm(self) -> None:
+        stuck = draft(*(right(action, "The hall.") for action in ("look", "go to hall", "say a", "say b")))
+        assert found(FreshObservations(), stuck) == [("observation_repeats", 5), ("observation_repeats", 7)]
+
+    def test_errors_may_be_worded_alike(self) -> None:
+        assert found(FreshObservations(times=1), draft(*(wrong(f"say {n}") for n in range(5)))) == []
+
+
+class TestTurnLimit:
+    def test_at_and_over_the_limit(self) -> None:
+        assert found(TurnLimit(most=2), draft(right("look"))) == []
+        verdict = verify(draft(right("look"), dm()), TurnLimit(most=2))
+        assert [violation.code for violation in verdict.violations] == ["too_many_turns"]
+        assert verdict.verified_turns == 0
+
+
+class TestSizeLimits:
+    def test_one_long_turn_keeps_those_before_it(self) -> None:
+        rule = SizeLimits(turn=20, total=1_000)
+        verdict = verify(draft(player("look", ""), dm("x" * 21), player("look", "")), rule)
+        assert [(violation.code, violation.turn) for violation in verdict.violations] == [("turn_too_long", 1)]
+        assert verdict.verified_turns == 1
+
+    def test_too_much_together_starts_over(self) -> None:
+        rule = SizeLimits(turn=20, total=30)
+        verdict = verify(draft(dm("x" * 15), dm("x" * 15), dm("x"), dm("x")), rule)
+        assert [(violation.code, violation.turn) for violation in verdict.violations] == [("too_long", 2)]
+        assert verdict.verified_turns == 0
+
+    def test_malformed_turns_have_a_size_too(self) -> None:
+        assert found(SizeLimits(turn=5), draft(GARBAGE)) == [("turn_too_long", 0)]
+
+
+class TestStrict:
+    def test_all_that_is_wrong_is_found(self) -> None:
+        bad = draft(wrong("look"), wrong("look"), right("go to hall"), dm("Also."))
+        rules = {violation.rule for violation in strict()(bad)}
+        assert rules == {"TaskSucceed", "NoRepeatedMistake", "Alternation"}
+
+    def test_settings_reach_their_rules(self) -> None:
+        shown = repr(strict(3, within=5, max_turns=30))
+        assert "minimum=3" in shown
+        assert "within=5" in shown
+        assert "most=30" in shown
+
+    def test_messages_may_quote_anything_and_still_be_written(self) -> None:
+        odd = draft(right("\ud800 fly\x00\n"), script=HOUSE)
+        [message] = [violation.message for violation in strict()(odd) if violation.code == "unknown_action"]
+        assert message.encode()
+        assert "\n" not in message

@@ -1,0 +1,177 @@
+"""Matching of untrusted patterns against untrusted actions."""
+
+import pytest
+from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
+
+from refinesynth.rules.matching import (
+    MAX_ACTION_CHARACTERS,
+    action_form,
+    explain_mismatch,
+    match_action,
+    match_pattern,
+)
+from refinesynth.rules.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, encode
+from refinesynth.trajectory import ActionSpec
+
+
+def action(name: str, pattern: str, **parameters: tuple[str, ...]) -> ActionSpec:
+    return ActionSpec(name=name, pattern=pattern, parameters=parameters)
+
+
+class TestMatches:
+    @pytest.mark.parametrize(
+        ("text", "spec", "values"),
+        [
+            ("go to hall", GO, {"place": "hall"}),
+            ("  go to hall \n", GO, {"place": "hall"}),
+            ("go to HALL", GO, {"place": "hall"}),
+            ("take Mug from  Kitchen", TAKE, {"item": "mug", "place": "kitchen"}),
+            ("say what you like, from anywhere", SAY, {"words": "what you like, from anywhere"}),
+            ("look", LOOK, {}),
+        ],
+    )
+    def test_whole_trimmed_text_with_allowed_values(self, text: str, spec: ActionSpec, values: dict[str, str]) -> None:
+        found = match_action(HOUSE.actions, text)
+        assert found is not None
+        assert found.action == spec
+        assert found.values == values
+
+    @pytest.mark.parametrize(
+        "text", ["", "  ", "go to moon", "go to hall and look", "Look", "looks", "take mug", "go  to hall"]
+    )
+    def test_anything_else_does_not(self, text: str) -> None:
+        assert match_action(HOUSE.actions, text) is None
+
+    @pytest.mark.parametrize("pattern", [r"cd\s+(.*?)", r"^\s*cd\s+(.*?)\s*$", r"^cd (.*)", r"cd (.*)$"])
+    def test_own_anchors_work_too(self, pattern: str) -> None:
+        cd = action("cd {path}", pattern, path=("home", "user"))
+        found = match_action((cd,), " cd home ")
+        assert found is not None
+        assert found.values == {"path": "home"}
+        assert match_action((cd,), "xcd home") is None
+
+    def test_unnamed_groups_are_in_the_order_of_the_placeholders(self) -> None:
+        spec = action("put {a} on {b}", "put (.+) on (.+)", b=("y",), a=("x",))
+        found = match_action((spec,), "put x on y")
+        assert found is not None
+        assert found.values == {"a": "x", "b": "y"}
+
+    def test_named_groups_may_come_in_any_order(self) -> None:
+        spec = action("from {b} take {a}", "from (?P<b>.+) take (?P<a>.+)", a=("x",), b=("y",))
+        found = match_action((spec,), "from y take x")
+        assert found is not None
+        assert found.values == {"a": "x", "b": "y"}
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            action("go {a}", "go (.+) (.+)"),
+            action("go {a} {b}", "go (.+)"),
+            action("go {a}", "go .+"),
+            action("go", "go (.+)"),
+            action("go {a}", "go (?P<b>.+)"),
+            action("go {a} {b}", "go (?P<a>.+) (.+)"),
+            action("go {a} {a}", "go (.+) (.+)"),
+            action("go {a}", "go (?=.)(.+)"),
+        ],
+    )
+    def test_groups_that_do_not_fit_match_nothing(self, spec: ActionSpec) -> None:
+        assert match_action((spec,), "go x y") is None
+        assert not action_form(spec).fits
+        assert action_form(spec).problem
+
+    def test_a_group_that_took_no_part_gives_no_value(self) -> None:
+        spec = action("look {way}", "look(?: (.+))?", way=())
+        assert match_action((spec,), "look") is None
+        assert match_action((spec,), "look up") is not None
+        assert match_pattern(spec, "look") == {"way": None}
+        assert "{way} is missing" in explain_mismatch((spec,), "look").message
+
+    def test_another_action_may_take_what_the_first_refuses(self) -> None:
+        narrow = action("go {way}", "go (.+)", way=("north",))
+        wide = action("walk {way}", "(?:go|walk) (.+)", way=("south",))
+        found = match_action((narrow, wide), "go south")
+        assert found is not None
+        assert found.action == wide
+
+    def test_the_action_named_first_in_the_text_is_preferred(self) -> None:
+        vague, exact = action("{anything}", "(.+)", anything=()), action("look {way}", "look (.+)", way=())
+        found = match_action((vague, exact), "look up")
+        assert found is not None
+        assert found.action == exact
+
+    def test_values_are_as_the_script_spells_them(self) -> None:
+        spec = action("call {who}", "call (.+)", who=("Ann", "Straße"))
+        for said, spelled in (("ANN", "Ann"), ("STRASSE", "Straße")):
+            found = match_action((spec,), f"call {said}")
+            assert found is not None
+            assert found.values == {"who": spelled}
+
+
+class TestHostile:
+    def test_nested_repetition_is_linear(self) -> None:
+        spec = action("run", "^(?:a+)+$")
+        captured = action("run {a}", "^(a+)+$", a=())
+        assert match_action((spec,), "a" * 5_000) is not None
+        assert match_action((spec, captured), "a" * 5_000 + "!") is None
+        assert match_pattern(captured, "a" * 5_000) == {"a": "a" * 5_000}
+
+    def test_longer_actions_are_not_read(self) -> None:
+        anything = action("do {it}", "(?s)(.*)", it=())
+        assert match_action((anything,), "a" * MAX_ACTION_CHARACTERS) is not None
+        assert match_action((anything,), "a" * (MAX_ACTION_CHARACTERS + 1)) is None
+        assert match_pattern(anything, "a" * (MAX_ACTION_CHARACTERS + 1)) is None
+        assert explain_mismatch((anything,), "a" * (MAX_ACTION_CHARACTERS + 1)).code == "action_too_long"
+
+    def test_longer_patterns_are_not_compiled(self) -> None:
+        assert compile_pattern("a" * MAX_PATTERN_CHARACTERS).groups == 0
+        with pytest.raises(PatternError, match="characters"):
+            compile_pattern("a" * (MAX_PATTERN_CHARACTERS + 1))
+
+    @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "(a{1000}){1000}", r"\p{L}{1000}", "\ud800", "a{2,1}"])
+    def test_what_re2_refuses_is_said_in_words(self, pattern: str) -> None:
+        with pytest.raises(PatternError) as caught:
+            compile_pattern(pattern)
+        assert "b'" not in str(caught.value)
+        assert str(caught.value).encode()
+
+    def test_lone_surrogates_in_actions_count_as_replacement_characters(self) -> None:
+        assert encode("a\ud800") == "a\ufffd".encode()
+        found = match_action((SAY,), "say \udfff")
+        assert found is not None
+        assert found.values == {"words": "\ufffd"}
+
+    def test_half_characters_are_readable(self) -> None:
+        pattern = Pattern(r"\C(\C)")
+        assert pattern.fullmatch("é".encode()) == ("\ufffd",)
+
+    def test_re2_stays_silent(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(PatternError):
+            compile_pattern("(silent")
+        assert capfd.readouterr().err == ""
+
+
+class TestExplanations:
+    def test_a_value_that_is_not_allowed(self) -> None:
+        found = explain_mismatch(HOUSE.actions, "take spoon from moon")
+        assert found.code == "value_not_allowed"
+        assert '{item} cannot be "spoon", only one of: "mug", "key"' in found.message
+        assert '{place} cannot be "moon"' in found.message
+
+    def test_only_the_wrong_values_are_named(self) -> None:
+        assert "{item} cannot" not in explain_mismatch(HOUSE.actions, "take mug from moon").message
+
+    def test_the_nearest_action_is_named(self) -> None:
+        found = explain_mismatch(HOUSE.actions, "took mug from kitchen")
+        assert found.code == "unknown_action"
+        assert 'The nearest is "take {item} from {place}".' in found.message
+        assert '"look"' in found.message
+
+    def test_an_empty_action_and_an_empty_script(self) -> None:
+        assert explain_mismatch(HOUSE.actions, " ").code == "empty_action"
+        assert "none" in explain_mismatch((), " ").message
+        assert explain_mismatch((), "look").code == "unknown_action"
+
+    def test_long_texts_are_cut(self) -> None:
+        many = tuple(action(f"do {n} {'x' * 500}", "y") for n in range(200))
+        assert len(explain_mismatch(many, "z" * 9_000).message) < 3_000

@@ -1,0 +1,102 @@
+"""Composition: what the operators make, and what they show."""
+
+from collections.abc import Iterator
+
+import pytest
+from rule_drafts import END, draft, plain, right
+
+from refinesynth.rules import (
+    All,
+    Alternation,
+    BaseRule,
+    Either,
+    FirstFailure,
+    Not,
+    ReadableText,
+    Rule,
+    Severity,
+    TaskSucceed,
+    TurnLimit,
+    Violation,
+    all_of,
+    first_failure,
+    verify,
+    warn,
+)
+from refinesynth.trajectory import Draft
+
+A, B, C = ReadableText(), TaskSucceed(), TurnLimit(most=7)
+
+
+@pytest.mark.parametrize(
+    ("rule", "shown"),
+    [
+        (A & B, "ReadableText() & TaskSucceed(phrase='Task Succeed')"),
+        ((A | C) & ~C, "(ReadableText() | TurnLimit(most=7)) & ~TurnLimit(most=7)"),
+        (A & C | A, "(ReadableText() & TurnLimit(most=7)) | ReadableText()"),
+        (A | (C | A), "ReadableText() | (TurnLimit(most=7) | ReadableText())"),
+        (~(A & C), "~(ReadableText() & TurnLimit(most=7))"),
+        (first_failure(A, C) & warn(C), "first_failure(ReadableText(), TurnLimit(most=7)) & warn(TurnLimit(most=7))"),
+        (all_of(), "all_of()"),
+        (all_of(A), "all_of(ReadableText())"),
+    ],
+)
+def test_repr_shows_the_chain(rule: Rule, shown: str) -> None:
+    assert repr(rule) == shown
+
+
+def test_nested_conjunctions_are_one() -> None:
+    assert All((A, All((B, All((C,)))))) == All((A, B, C)) == all_of(A, B & C)
+    assert hash(A & B) == hash(A & B)
+
+
+def test_any_callable_composes_from_either_side() -> None:
+    assert plain & A == All((plain, A))
+    assert A & plain == All((A, plain))
+    assert plain | A == Either(plain, A)
+    assert A | plain == Either(A, plain)
+
+
+def test_a_rule_must_define_its_check() -> None:
+    with pytest.raises(TypeError, match="defines no __call__"):
+        BaseRule()(draft())
+
+
+def test_either_reports_only_the_side_that_passes() -> None:
+    refused = draft(right("look"))
+    assert [violation.rule for violation in (warn(B) | A)(refused)] == ["TaskSucceed"]
+    [warning] = (B | warn(TurnLimit(most=1)))(refused)
+    assert warning.severity is Severity.WARN
+    assert [violation.rule for violation in (B | TurnLimit(most=1))(refused)] == ["TaskSucceed", "TurnLimit"]
+
+
+def test_not_keeps_no_prefix_and_leaves_parts_alone() -> None:
+    verdict = verify(draft(END), ~B)
+    assert (verdict.accepted, verdict.verified_turns) == (False, 0)
+    assert verdict.violations[0].code == "satisfied"
+    assert verify(draft(END, finished=False), ~B).accepted
+    assert Not(~B)(draft(END))
+
+
+def test_first_failure_is_first_by_turn_and_then_by_order() -> None:
+    late_then_early = draft(right("fly"), right("fly"), right("fly")[0], right("look")[0])
+    [found] = FirstFailure((Alternation(), B, TurnLimit(most=1)))(late_then_early)
+    assert (found.rule, found.turn) == ("TurnLimit", 1)
+    [found] = first_failure(B, TurnLimit(most=7))(late_then_early)
+    assert found.rule == "TaskSucceed"
+
+
+def test_first_failure_passes_warnings_on() -> None:
+    found = list(first_failure(warn(TurnLimit(most=1)), B)(draft(right("look"))))
+    assert [(violation.rule, violation.severity) for violation in found] == [
+        ("TurnLimit", Severity.WARN),
+        ("TaskSucceed", Severity.REJECT),
+    ]
+
+
+def test_a_violation_beyond_the_end_keeps_all_turns() -> None:
+    class Beyond(BaseRule):
+        def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+            yield self.violation(len(draft.turns) + 5, "beyond", "Go on.")
+
+    assert verify(draft(END), Beyond()).verified_turns == 2
