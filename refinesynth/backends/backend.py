@@ -1,0 +1,100 @@
+"""Where completions come from, as a value: a litellm model string and the settings it is asked with."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+REHEARSAL = "rehearsal"
+"""Model string of the embedded offline backend; `rehearsal:FAULT=RATE,...` sets how often it errs."""
+
+_SECRET = re.compile(r"(api_?key|secret|passw|token$|authorization|credential)", re.IGNORECASE)
+
+
+class OutputMode(StrEnum):
+    """How a model is asked for structured output."""
+
+    AUTO = "auto"
+    """Native where the model has it, else a tool call, else prompted."""
+    NATIVE = "native"
+    """The provider holds the answer to a JSON schema (`response_format`)."""
+    TOOL = "tool"
+    """The answer is the arguments of a tool that the model must call."""
+    PROMPTED = "prompted"
+    """The schema is in the prompt, and the answer is JSON in text; nothing enforces it."""
+
+
+class Backend(BaseModel):
+    """A model and how it is asked. Holds the *name* of the variable with the key, never a key.
+
+    Two roles whose backends are equal share one connection, one rate limit and one set of retries.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    model: str = Field(min_length=1)
+    """litellm model string (`gpt-4o`, `hosted_vllm/Qwen/Qwen3-8B`), or `rehearsal`."""
+    name: str = ""
+    """What messages and listings call it; the model string if empty."""
+    base_url: str | None = None
+    """Server to ask, such as `http://localhost:8000/v1`; None asks the provider's own."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key; None takes the provider's usual one, and no key for a `base_url`."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """None leaves it to the provider, as do the next two."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens of one answer."""
+    timeout: float = Field(default=300, gt=0)
+    """Seconds that one attempt may take, from the request to the last byte; waiting for a turn does not count."""
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    """Requests are spaced evenly at this rate; None sets no limit."""
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+    """Prompt and completion tokens together; None sets no limit."""
+    output_mode: OutputMode = OutputMode.AUTO
+    retries: int = Field(default=8, ge=0)
+    """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
+    content_retries: int = Field(default=2, ge=0)
+    """Attempts after the first when an answer came but is empty or cut off; each is paid for."""
+    longest_wait: float = Field(default=60, gt=0)
+    """Most seconds between two attempts, a server's Retry-After included."""
+    extra: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`."""
+
+    @property
+    def label(self) -> str:
+        """The name, or the model string if it has none."""
+        return self.name or self.model
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether this is the embedded offline backend."""
+        return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
+
+    @field_validator("base_url", mode="after")
+    @classmethod
+    def _without_credentials(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        if not re.match(r"https?://", url):
+            raise ValueError("base_url begins with http:// or https://")
+        if re.match(r"https?://[^/]*@", url):
+            raise ValueError("base_url holds a password; name an environment variable in api_key_env instead")
+        return url.rstrip("/")
+
+    @field_validator("api_key_env", mode="after")
+    @classmethod
+    def _names_a_variable(cls, name: str | None) -> str | None:
+        # A key pasted here by mistake must not live on in config.json.
+        if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+            raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not a key")
+        return name
+
+    @model_validator(mode="after")
+    def _extra_holds_no_secret(self) -> Self:
+        for name in self.extra:
+            if _SECRET.search(name):
+                raise ValueError(f"extra[{name!r}] looks like a secret; put it in a variable named by api_key_env")
+        return self

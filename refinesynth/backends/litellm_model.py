@@ -1,0 +1,242 @@
+"""The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` unless another is given."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import anyio
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends import wire
+from refinesynth.backends.answer import read_answer
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.metering import record
+from refinesynth.backends.pace import Pace
+from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
+from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.retrying import GaveUp, Sleep, persist
+from refinesynth.backends.sorting import Kind, Step
+from refinesynth.errors import BackendError, EpisodeAbandoned, RunStopped
+
+if TYPE_CHECKING:
+    from refinesynth.backends.opening import Completion
+
+Price: TypeAlias = Callable[[RequestUsage], float | None]
+"""What a completion costs in US dollars; None where the price is unknown."""
+
+_STRICT = frozenset({"openai", "azure"})
+"""Providers that know the `strict` flag of a schema; others may refuse it."""
+_REFUSALS = 5
+"""Rejected requests, without a single answer, after which the settings are at fault and not the prompts."""
+_SEED_STEP = 0x9E3779B1
+"""Added to the seed when an answer is asked for again, lest the same empty answer come back."""
+_SEEDS = 2**31
+
+
+def free(_usage: RequestUsage) -> float | None:
+    """The price of completions that cost nothing."""
+    return 0.0
+
+
+def unknown(_usage: RequestUsage) -> float | None:
+    """The price where there is no telling."""
+    return None
+
+
+class LiteLLMModel(Model):
+    """One backend, asked for text or structured output, with its retries and rate limits inside.
+
+    Guarantees: what comes back is neither cut off nor empty; its text holds no lone surrogates; JSON that was asked for
+    is strict where it could be mended; every completion that was paid for is reported to `metering`, also those that
+    were then thrown away. Errors are sorted by `sorting` into `EpisodeAbandoned` and `RunStopped`, without keys.
+
+    Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
+    """
+
+    unsupported_settings = frozenset({"top_k"})
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        call: "Completion",
+        price: Price = unknown,
+        accepts_seed: bool = True,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            backend: What to ask, and how.
+            call: The completion function.
+            price: What a completion costs.
+            accepts_seed: Whether requests may carry a seed; litellm refuses it for providers that have none.
+            sleep: Waits between attempts.
+        """
+        self.backend = backend
+        self._call = call
+        self._price = price
+        self._accepts_seed = accepts_seed
+        self._sleep = sleep
+        self._pace = Pace(requests_per_minute=backend.requests_per_minute, tokens_per_minute=backend.tokens_per_minute)
+        self._answered = 0
+        self._rejected = 0
+        own: dict[str, Any] = {
+            "temperature": backend.temperature,
+            "top_p": backend.top_p,
+            "max_tokens": backend.max_tokens,
+        }
+        settings = {name: value for name, value in own.items() if value is not None}
+        super().__init__(settings=cast("ModelSettings", settings) or None, profile=profile_of(backend))
+
+    @property
+    def model_name(self) -> str:
+        """The litellm model string."""
+        return self.backend.model
+
+    @property
+    def system(self) -> str:
+        """The provider, as litellm calls it, `litellm` where only litellm can tell."""
+        return split(self.backend.model)[0] or "litellm"
+
+    @property
+    def base_url(self) -> str | None:
+        """The server asked, None if litellm chooses it."""
+        return server_of(self.backend)
+
+    def prepare_request(
+        self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
+    ) -> tuple[ModelSettings | None, ModelRequestParameters]:
+        """As every model does, after choosing another output mode for schemas that the usual one cannot express."""
+        parameters = model_request_parameters
+        mode = mode_for_open_schema(self.backend)
+        if mode is not None and parameters.output_mode == "auto" and _asks_for_free_keys(parameters):
+            parameters = parameters.with_default_output_mode(cast("Any", mode.value))
+        return super().prepare_request(model_settings, parameters)
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """One answer.
+
+        Raises:
+            EpisodeAbandoned: This request cannot be answered; others can.
+            RunStopped: Nothing can be asked of this backend.
+            UserError: A message or setting that cannot be sent.
+        """
+        settings, parameters = self.prepare_request(model_settings, model_request_parameters)
+        request = self._request(messages, settings or {}, parameters)
+        answered_before = self._answered
+
+        async def attempt(content_faults: int) -> ModelResponse:
+            return await self._ask(_reseeded(request, content_faults), parameters)
+
+        try:
+            return await persist(attempt, self.backend, sleep=self._sleep)
+        except GaveUp as gave_up:
+            final = self._verdict(gave_up, others_answered=self._answered > answered_before)
+        # Outside of the handler: an exception that hangs on this one would carry the server's own words.
+        raise final
+
+    async def _ask(self, request: dict[str, Any], parameters: ModelRequestParameters) -> ModelResponse:
+        charged = await self._pace.admit(_rough_tokens(request))
+        with anyio.fail_after(request["timeout"]):
+            raw = await self._call(**request)
+        answer = read_answer(raw)
+        usage, cost = answer.usage, self._price(answer.usage)
+        record(usage, cost)
+        self._answered += 1
+        self._pace.settle(charged, billed=usage.total_tokens, answer=usage.output_tokens)
+        answer.check(max_tokens=request.get("max_tokens"))
+        if cost is not None:
+            usage.cost = Decimal(str(cost))
+        return ModelResponse(
+            parts=answer.parts(parameters),
+            usage=usage,
+            model_name=answer.model or self.model_name,
+            provider_name=self.system,
+            provider_response_id=answer.id,
+            finish_reason="tool_call" if answer.calls else "stop",
+        )
+
+    def _request(
+        self, messages: list[ModelMessage], settings: ModelSettings, parameters: ModelRequestParameters
+    ) -> dict[str, Any]:
+        profile: ModelProfile = self.profile
+        strict = split(self.backend.model)[0] in _STRICT and self.backend.base_url is None
+        thinking_back = profile.get("openai_chat_send_back_thinking_parts") == "field"
+        request: dict[str, Any] = {
+            **self.backend.extra,
+            **wire.passed_on(settings),
+            "model": self.backend.model,
+            "messages": wire.chat_messages(
+                messages, parameters, thinking_field="reasoning_content" if thinking_back else None
+            ),
+            "timeout": self._timeout(settings),
+        }
+        if not self._accepts_seed:
+            request.pop("seed", None)
+        if tools := wire.tools(parameters, strict=strict):
+            request["tools"] = tools
+            request["tool_choice"] = wire.tool_choice(parameters, settings, forced=forces_tools(self.backend, profile))
+            if (parallel := settings.get("parallel_tool_calls")) is not None:
+                request["parallel_tool_calls"] = parallel
+        json_mode = profile.get("supports_json_object_output", False)
+        if form := wire.response_format(parameters, strict=strict, json_mode=json_mode):
+            request["response_format"] = form
+        if (server := server_of(self.backend)) is not None:
+            request["api_base"] = server
+        if (key := key_of(self.backend)) is not None:
+            request["api_key"] = key
+        elif server is not None:
+            # The OpenAI client insists on a key, even for servers that look at none.
+            request["api_key"] = "none"
+        return request
+
+    def _timeout(self, settings: ModelSettings) -> float:
+        asked = settings.get("timeout")
+        return float(asked) if isinstance(asked, int | float) else self.backend.timeout
+
+    def _verdict(self, gave_up: GaveUp, *, others_answered: bool) -> BackendError:
+        fault = gave_up.fault
+        if fault.step is Step.STOP:
+            return RunStopped(fault.message)
+        if fault.step is Step.RETRY:
+            message = f"{fault.message} (after {gave_up.attempts} attempts)"
+            if fault.kind is Kind.CONTENT or others_answered:
+                return EpisodeAbandoned(message)
+            return RunStopped(message if fault.kind is Kind.DEFECT else f"{message}; it stays down, try again later")
+        if fault.kind is Kind.REJECTED and not self._answered:
+            self._rejected += 1
+            if self._rejected >= _REFUSALS:
+                return RunStopped(
+                    f"{fault.message}; it rejected each of the first {self._rejected} requests, so the settings must be "
+                    "wrong: look at output_mode and extra of the backend"
+                )
+        return EpisodeAbandoned(fault.message)
+
+
+def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:
+    schemas = [tool.parameters_json_schema for tool in parameters.output_tools]
+    if parameters.output_object is not None:
+        schemas.append(parameters.output_object.json_schema)
+    return any(is_open(schema) for schema in schemas)
+
+
+def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
+    seed = request.get("seed")
+    if seed is None or not content_faults:
+        return request
+    return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
+
+
+def _rough_tokens(request: dict[str, Any]) -> float:
+    """Tokens of a prompt, at four characters each: enough for a rate limit."""
+    return sum(len(message["content"] or "") for message in request["messages"]) / 4

@@ -1,0 +1,123 @@
+"""From what a user writes to backends: presets, the rehearsal with its faults, litellm model strings, roles."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeAlias
+
+from refinesynth.backends.backend import REHEARSAL, Backend
+from refinesynth.backends.presets import PRESETS
+from refinesynth.backends.providers import known_models, known_providers
+from refinesynth.backends.role import Role
+from refinesynth.errors import ConfigurationError
+
+BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend]
+"""A name, a backend, or one of these per role with `default` for the rest."""
+
+DEFAULT = "default"
+"""Key for the roles that a mapping does not name."""
+
+
+def resolve(spec: str | Backend) -> Backend:
+    """The backend that a name stands for: a preset, `rehearsal:FAULT=RATE,...`, or a litellm model string.
+
+    Raises:
+        ConfigurationError: Nothing has this name; the message lists what comes near.
+    """
+    if isinstance(spec, Backend):
+        return spec
+    name = spec.strip()
+    if (preset := PRESETS.get(name.casefold())) is not None:
+        return preset.backend
+    if name.partition(":")[0].casefold() == REHEARSAL:
+        return _rehearsal(name)
+    if not name or name.split() != [name]:
+        raise ConfigurationError(f"{spec!r} is no backend; give one of {_listed(PRESETS)} or a litellm model string")
+    prefix, slash, rest = name.partition("/")
+    if slash:
+        if prefix not in known_providers():
+            raise _unknown(name, prefix, known_providers(), "a provider that litellm has", suffix=f"/{rest}")
+        if not rest:
+            raise ConfigurationError(f"{name!r} names a provider and no model; write {name}MODEL")
+    elif known_models() and name not in known_models():
+        raise _unknown(name, name, {*PRESETS, *known_models()}, "a preset or a model that litellm has")
+    return Backend(model=name)
+
+
+def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
+    """A backend for every role.
+
+    In a mapping, roles that are not named get `default`; the narrator first takes the DungeonMaster's, whose part it
+    plays, and the judge, which is off unless asked for, takes the DungeonMaster's where there is no default.
+
+    Raises:
+        ConfigurationError: A key is no role, a role is left without backend, or a name is unknown.
+    """
+    if isinstance(spec, str | Backend):
+        return dict.fromkeys(Role, resolve(spec))
+    if not isinstance(spec, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a backend is a name, a Backend or a mapping from role to these; got {spec!r}")
+    for key in spec:
+        if key != DEFAULT and key not in set(Role):
+            raise _unknown(key, key, {DEFAULT, *Role}, "a role")
+    given = {key: resolve(value) for key, value in spec.items()}
+    chosen: dict[Role, Backend] = {}
+    for role in Role:
+        found = next((given[key] for key in _fallbacks(role) if key in given), None)
+        if found is None:
+            raise ConfigurationError(
+                f"no backend for {role}: the mapping has {_listed(given)}; add {role!r} or {DEFAULT!r}"
+            )
+        chosen[role] = found
+    return chosen
+
+
+def _fallbacks(role: Role) -> tuple[str, ...]:
+    if role is Role.NARRATOR:
+        return role, Role.DUNGEON_MASTER, DEFAULT
+    if role is Role.JUDGE:
+        return role, DEFAULT, Role.DUNGEON_MASTER, Role.NARRATOR
+    return role, DEFAULT
+
+
+def _rehearsal(name: str) -> Backend:
+    rates = name.partition(":")[2].strip()
+    if not rates:
+        return PRESETS[REHEARSAL].backend
+    model = f"{REHEARSAL}:{rates}"
+    rehearsal_faults(model)
+    return Backend(name=REHEARSAL, model=model)
+
+
+def rehearsal_faults(model: str) -> dict[str, float]:
+    """The rates in `rehearsal:FAULT=RATE,...`; empty if there are none.
+
+    Raises:
+        ConfigurationError: A fault that the rehearsal cannot make, or a rate that is no probability.
+    """
+    from refinesynth.backends.rehearsal import Faults
+
+    rates: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):
+        fault, _, rate = (text.strip() for text in part.partition("="))
+        if fault not in Faults.model_fields:
+            raise _unknown(part, fault, Faults.model_fields, "a fault of the rehearsal")
+        try:
+            rates[fault] = float(rate)
+        except ValueError:
+            raise ConfigurationError(f"{part!r}: a fault has a rate from 0 to 1, as in {fault}=0.1") from None
+        if not 0 <= rates[fault] <= 1:
+            raise ConfigurationError(f"{part!r}: a rate is a probability from 0 to 1")
+    return rates
+
+
+def _unknown(given: str, part: str, known: Iterable[str], kind: str, *, suffix: str = "") -> ConfigurationError:
+    names = list(known)
+    near = [f"{name}{suffix}" for name in get_close_matches(part, names, n=4, cutoff=0.6)]
+    advice = f"did you mean {_listed(near)}?" if near else "`refinesynth backends` lists the names"
+    if not near and len(names) <= len(PRESETS) + len(Role):
+        advice = f"there are {_listed(names)}"
+    return ConfigurationError(f"{given!r}: {part!r} is not {kind}; {advice}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(str(name) for name in names)

@@ -1,0 +1,65 @@
+"""The names that a backend can be given by, in one table."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import BaseModel
+
+from refinesynth.backends.backend import REHEARSAL, Backend
+
+
+class Preset(BaseModel, frozen=True, extra="forbid"):
+    """A short name for a backend."""
+
+    backend: Backend
+    note: str
+    """What to know before choosing it, in a sentence or two."""
+
+
+def _preset(name: str, note: str, model: str, **settings: object) -> tuple[str, Preset]:
+    backend = Backend.model_validate({"name": name, "model": model, **settings})
+    return name, Preset(backend=backend, note=note)
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    dict(
+        (
+            _preset(REHEARSAL, "Embedded: small generated worlds, no key, no network, the same every time.", REHEARSAL),
+            _preset("gpt-4o", "OpenAI.", "gpt-4o"),
+            _preset("gpt-4o-mini", "OpenAI, cheap.", "gpt-4o-mini"),
+            _preset(
+                "deepseek",
+                # What DeepSeek sold as deepseek-chat: its current model with thinking off. Thinking models take no
+                # forced tool call, and charge for what nobody reads here.
+                "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
+                "deepseek/deepseek-flash",
+                extra={"thinking": {"type": "disabled"}},
+            ),
+            _preset(
+                "deepseek-pro",
+                "DeepSeek's large model, without thinking.",
+                "deepseek/deepseek-v4-pro",
+                extra={"thinking": {"type": "disabled"}},
+            ),
+            _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5"),
+            _preset("gemini", "Google's fast model.", "gemini/gemini-3.8-flash"),
+            _preset(
+                "qwen",
+                "Alibaba's middle model, without thinking.",
+                "dashscope/qwen3.7-plus",
+                extra={"enable_thinking": False},
+            ),
+            _preset(
+                "ollama",
+                "Ollama on this machine, after `ollama pull qwen3:8b`; another model is ollama_chat/NAME.",
+                "ollama_chat/qwen3:8b",
+            ),
+            _preset(
+                "vllm",
+                "vLLM on port 8000 of this machine, serving Qwen/Qwen3-8B; another model is hosted_vllm/NAME.",
+                "hosted_vllm/Qwen/Qwen3-8B",
+            ),
+        )
+    )
+)
+"""Short names; every other litellm model string is a name too."""

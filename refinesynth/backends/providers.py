@@ -1,0 +1,133 @@
+"""What is known of litellm's providers without importing litellm: keys, servers, profiles, names of models."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+from refinesynth.backends.backend import Backend, OutputMode
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One of litellm's providers, the part of a model string before the first slash."""
+
+    profile: str
+    """How pydantic-ai's table of model profiles spells it; the model's name follows."""
+    keys: tuple[str, ...] = ()
+    """Environment variables that may hold its key, the usual one first; none if it needs no key or more than a key."""
+    base_url: str | None = None
+    """Where it listens when nobody says otherwise; None where litellm knows."""
+    base_url_env: str | None = None
+    """Environment variable in which litellm looks for the server."""
+    open_schema: OutputMode = OutputMode.NATIVE
+    """How to ask for objects with free keys, which some providers' native schemas cannot express."""
+
+
+PROVIDERS: Mapping[str, Provider] = MappingProxyType(
+    {
+        "rehearsal": Provider("rehearsal:"),
+        "openai": Provider("openai:", ("OPENAI_API_KEY",), base_url_env="OPENAI_BASE_URL"),
+        "azure": Provider("azure:", ("AZURE_API_KEY",), base_url_env="AZURE_API_BASE"),
+        "anthropic": Provider("litellm:anthropic/", ("ANTHROPIC_API_KEY",), open_schema=OutputMode.TOOL),
+        "bedrock": Provider("bedrock:", open_schema=OutputMode.TOOL),
+        "gemini": Provider("litellm:google/", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), open_schema=OutputMode.PROMPTED),
+        "vertex_ai": Provider("litellm:google/", open_schema=OutputMode.PROMPTED),
+        "deepseek": Provider("deepseek:", ("DEEPSEEK_API_KEY",)),
+        "dashscope": Provider("alibaba:", ("DASHSCOPE_API_KEY",)),
+        "moonshot": Provider("moonshotai:", ("MOONSHOT_API_KEY",)),
+        "mistral": Provider("litellm:mistral/", ("MISTRAL_API_KEY",)),
+        "xai": Provider("litellm:xai/", ("XAI_API_KEY",)),
+        "groq": Provider("litellm:groq/", ("GROQ_API_KEY",)),
+        "cohere": Provider("litellm:cohere/", ("COHERE_API_KEY", "CO_API_KEY")),
+        "cerebras": Provider("cerebras:", ("CEREBRAS_API_KEY",)),
+        "together_ai": Provider("together:", ("TOGETHERAI_API_KEY", "TOGETHER_API_KEY")),
+        "fireworks_ai": Provider("fireworks:", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")),
+        "openrouter": Provider("openrouter:", ("OPENROUTER_API_KEY",)),
+        "hosted_vllm": Provider("vllm:", base_url="http://localhost:8000/v1", base_url_env="HOSTED_VLLM_API_BASE"),
+        "ollama_chat": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),
+        "ollama": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),
+    }
+)
+"""The providers of which more is known than their name. Any other of litellm's works too, with its own defaults."""
+
+_BARE = (
+    (re.compile(r"(ft:)?(gpt-|chatgpt-|o\d)"), "openai"),
+    (re.compile(r"claude"), "anthropic"),
+    (re.compile(r"gemini"), "vertex_ai"),
+    (re.compile(r"deepseek"), "deepseek"),
+)
+"""How litellm reads the names of models that are given without a provider."""
+
+
+def split(model: str) -> tuple[str, str]:
+    """Provider and model name of a litellm model string; the provider is empty where only litellm can tell."""
+    if model.partition(":")[0] == "rehearsal":
+        return "rehearsal", "rehearsal"
+    prefix, slash, name = model.partition("/")
+    if slash:
+        return prefix, name
+    return next((provider for pattern, provider in _BARE if pattern.match(model)), ""), model
+
+
+def provider_of(backend: Backend) -> Provider | None:
+    """What is known of a backend's provider; None for one that is not in `PROVIDERS`."""
+    return PROVIDERS.get(split(backend.model)[0])
+
+
+def key_variables(backend: Backend) -> tuple[str, ...]:
+    """Environment variables in which a backend's key is looked for, in order; none if it needs no key of ours."""
+    if backend.api_key_env is not None:
+        return (backend.api_key_env,)
+    provider = provider_of(backend)
+    # A key for one provider is not handed to whatever server speaks its language.
+    return () if provider is None or backend.base_url is not None else provider.keys
+
+
+def key_of(backend: Backend) -> str | None:
+    """The key itself, from the environment; None if no variable holds one."""
+    return next((value for name in key_variables(backend) if (value := os.environ.get(name))), None)
+
+
+def server_of(backend: Backend) -> str | None:
+    """The server to name in a request; None leaves it to litellm."""
+    if backend.base_url is not None:
+        return backend.base_url
+    provider = provider_of(backend)
+    if provider is None or (provider.base_url_env is not None and os.environ.get(provider.base_url_env)):
+        return None
+    return provider.base_url
+
+
+@cache
+def known_models() -> frozenset[str]:
+    """Chat models that litellm's price map lists, read from its file: the import would take seconds."""
+    prices: dict[str, Any] = _read("model_prices_and_context_window_backup.json")
+    return frozenset(name for name, entry in prices.items() if entry.get("mode") in {"chat", "responses"})
+
+
+@cache
+def known_providers() -> frozenset[str]:
+    """Everything that litellm may find before the first slash of a model string, as far as its files tell."""
+    prices: dict[str, Any] = _read("model_prices_and_context_window_backup.json")
+    listed: dict[str, Any] = _read("provider_endpoints_support_backup.json").get("providers", {})
+    # `vertex_ai-language-models` and the like are families of one provider.
+    priced = {str(prices[name].get("litellm_provider", "")).partition("-")[0] for name in known_models()}
+    return frozenset({*listed, *priced, *PROVIDERS} - {"", "rehearsal"})
+
+
+def _read(name: str) -> dict[str, Any]:
+    found = find_spec("litellm")
+    folder = None if found is None or found.origin is None else Path(found.origin).parent
+    try:
+        return {} if folder is None else orjson.loads((folder / name).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        # These files are litellm's own; without them names are only not checked as well.
+        return {}

@@ -1,0 +1,19 @@
+"""Keys out of texts: nothing that leaves the backends may carry one."""
+
+import os
+import re
+
+_VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
+_SHORTEST = 8
+"""Shorter values are no keys, and replacing them would garble the text."""
+_SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
+"""What keys look like: those of variables that are not set here, and what a server echoes in part."""
+
+
+def redact(text: str) -> str:
+    """`text` with the value of every environment variable that holds a key, and everything shaped like one, hidden."""
+    secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _VARIABLE.search(name)}
+    # Longest first: one key may begin with another.
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _SHAPES.sub("***", text)

@@ -1,0 +1,88 @@
+"""One layer of retries around one completion: how often, how long in between, and what it means when they are used up."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+from tenacity.wait import wait_base, wait_random_exponential
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.sorting import Fault, Kind, Step, sort
+from refinesynth.errors import RefinesynthError
+
+_Result = TypeVar("_Result")
+
+Sleep = Callable[[float], Awaitable[None]]
+"""Waits that many seconds."""
+
+
+class GaveUp(Exception):
+    """No further attempt is made; carries the last fault and how many attempts there were."""
+
+    def __init__(self, fault: Fault, attempts: int) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+        self.attempts = attempts
+
+
+class _Again(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+async def persist(
+    attempt: Callable[[int], Awaitable[_Result]], backend: Backend, *, sleep: Sleep = anyio.sleep
+) -> _Result:
+    """`attempt(content_faults_so_far)` until it succeeds or its faults say that it will not.
+
+    Between attempts: exponential backoff with full jitter, at least what the server asks for in Retry-After, at most
+    `backend.longest_wait`. Faults of the backend and faults of the content have budgets of their own; defects have the
+    smaller one.
+
+    Raises:
+        GaveUp: A fault that no retry mends, or a budget is used up. Carries no trace of the original exception, whose
+            text or locals may hold a key.
+        RefinesynthError: What the attempt raised of this kind, unchanged.
+    """
+    faults: Counter[Kind] = Counter()
+    few = (Kind.CONTENT, Kind.DEFECT)
+
+    async def once() -> _Result:
+        try:
+            return await attempt(faults[Kind.CONTENT])
+        except RefinesynthError:
+            # A completion function of ours that knows what its fault means, such as a replay.
+            raise
+        except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
+            fault = sort(error, backend)
+        faults[fault.kind] += 1
+        budget = backend.content_retries if fault.kind in few else backend.retries
+        spent = faults[fault.kind] if fault.kind in few else sum(faults[kind] for kind in Kind if kind not in few)
+        if fault.step is Step.RETRY and spent <= budget:
+            raise _Again(fault)
+        raise GaveUp(fault, faults.total())
+
+    retrying = AsyncRetrying(
+        sleep=sleep, wait=_Backoff(backend.longest_wait), retry=retry_if_exception_type(_Again), reraise=True
+    )
+    return await retrying(once)
+
+
+class _Backoff(wait_base):
+    """Full jitter over 1, 2, 4, ... seconds, and never before the server's Retry-After."""
+
+    def __init__(self, longest: float) -> None:
+        self._jitter = wait_random_exponential(multiplier=1, max=longest)
+        self._longest = longest
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        error = retry_state.outcome.exception() if retry_state.outcome is not None else None
+        fault = error.fault if isinstance(error, _Again) else None
+        if fault is not None and fault.kind is Kind.CONTENT:
+            # The backend is well; there is nothing to wait for.
+            return 0.0
+        asked = 0.0 if fault is None else fault.after or 0.0
+        return min(max(self._jitter(retry_state), asked), self._longest)

@@ -1,0 +1,268 @@
+"""Every fault of a completion, sorted once: try again, give up the episode, or stop the run.
+
+litellm's classes say little (a 500 whose body says `invalid_request_error` comes as BadRequestError, a refused connection as
+InternalServerError, a bug of litellm's own as APIConnectionError), so the HTTP status decides, then the chain of causes, then
+the text. Nothing here imports litellm, so that other completion functions are sorted the same way.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_variables
+from refinesynth.backends.redaction import redact
+
+_LONGEST = 400
+"""Characters of a server's own words that a message repeats."""
+
+
+class Step(StrEnum):
+    """What to do about a fault."""
+
+    RETRY = "retry"
+    ABANDON = "abandon"
+    """Give up this episode; others can go on."""
+    STOP = "stop"
+    """Give up the run; no episode can go on."""
+
+
+class Kind(StrEnum):
+    """What went wrong."""
+
+    RATE_LIMIT = "rate_limit"
+    TIMEOUT = "timeout"
+    SERVER = "server"
+    """The backend is down, overloaded, out of reach, or answers with something that is no completion."""
+    CONTENT = "content"
+    """A completion came and was paid for, but is empty or cut off."""
+    POLICY = "policy"
+    CONTEXT = "context"
+    """The prompt is longer than the model reads."""
+    REJECTED = "rejected"
+    """The server will not take this request; it may be the settings, or only this one prompt."""
+    AUTHENTICATION = "authentication"
+    NOT_FOUND = "not_found"
+    QUOTA = "quota"
+    DEFECT = "defect"
+    """The completion function itself failed, before it reached a server or over what that sent."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, sorted."""
+
+    step: Step
+    kind: Kind
+    message: str
+    """What happened and what to do, without keys."""
+    after: float | None = None
+    """Seconds that the server asks to wait."""
+
+
+class AnswerFault(Exception):
+    """An answer came that cannot be used; carries its fault."""
+
+    def __init__(self, step: Step, kind: Kind, message: str) -> None:
+        super().__init__(message)
+        self.step = step
+        self.kind = kind
+
+
+_POLICY = re.compile(
+    r"content[_ ](policy|filter|management)|safety (system|setting|filter)|responsible ?ai|flagged|moderation"
+    r"|data_?inspection|prohibited[_ ]content|violat\w+ (our|the) (usage )?polic|content exists risk",
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(
+    r"context[_ ](length|window|size)|maximum (context|prompt|input)|max(imum)?[_ ]model[_ ]len|prompt is too long"
+    r"|input( length| tokens?)? (is too long|exceed)|too many (input )?tokens|(reduce|exceed)\w* .{0,40}length|token limit",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(
+    r"insufficient[_ ](quota|balance|credit|fund)|exceeded your current quota|check your plan and billing"
+    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|exceeded budget|spending limit|payment required|arrear|account (is )?(deactivated|suspended)",
+    re.IGNORECASE,
+)
+_KEY = re.compile(
+    r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
+    r"|api_key client option|unauthori[sz]ed|permission[ _]denied",
+    re.IGNORECASE,
+)
+_MODEL = re.compile(
+    r"model[ _](not|does)[ _](not )?(exist|found)|model `[^`]*` does not|not a valid model|unknown model|no such model"
+    r"|LLM Provider NOT provided|invalid model|model .{0,80}(deprecated|retired|decommissioned|not supported)",
+    re.IGNORECASE,
+)
+_UNREADABLE = re.compile(
+    r"invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
+    re.IGNORECASE,
+)
+_UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
+_NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
+"""Libraries whose errors mean that the server could not be talked to."""
+
+
+def sort(error: Exception, backend: Backend) -> Fault:
+    """What to do about `error`, which the completion function of `backend` raised or its answer led to.
+
+    Any exception is sorted; one that nothing explains is taken for a defect of the completion function and stops the
+    run, because it would meet every episode.
+    """
+    if isinstance(error, AnswerFault):
+        return Fault(error.step, error.kind, f"{backend.label} {redact(str(error))}")
+    row = _row(error, _status(error), _words(error))
+    says = row.says.format(
+        text=_words(error),
+        status=_status(error),
+        model=backend.model,
+        key=_key_advice(backend),
+        server=f" at {backend.base_url}" if backend.base_url else "",
+        timeout=f"{backend.timeout:g} s",
+        error=type(error).__name__,
+    )
+    after = _retry_after(error) if row.step is Step.RETRY else None
+    return Fault(row.step, row.kind, redact(f"{backend.label} {says}"), after)
+
+
+@dataclass(frozen=True)
+class _Row:
+    kind: Kind
+    step: Step
+    says: str
+    """After the backend's name; `{text}` is what the server said."""
+    statuses: frozenset[int] = frozenset()
+    """HTTP statuses that decide by themselves."""
+    words: re.Pattern[str] | None = None
+    """What in the text decides, whatever the status."""
+
+    def fits(self, status: int, text: str) -> bool:
+        return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
+
+
+_TIMEOUT = _Row(Kind.TIMEOUT, Step.RETRY, "gave no answer within {timeout}")
+_UNREACHED = _Row(Kind.SERVER, Step.RETRY, "cannot be reached{server} ({text}); is the server running?")
+_BROKEN = _Row(Kind.SERVER, Step.RETRY, "sent something that is no completion ({text})")
+_DEFECT = _Row(Kind.DEFECT, Step.STOP, "cannot be asked: {error}: {text}")
+# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts tell which.
+_CONFUSED = _Row(Kind.DEFECT, Step.RETRY, "cannot be asked, or sent something odd ({text})")
+_SETTINGS = _Row(Kind.REJECTED, Step.STOP, "does not take these settings; change them in the backend ({text})")
+_REJECTED = _Row(Kind.REJECTED, Step.ABANDON, "rejects the request with HTTP {status} ({text})")
+_NO_CREDIT = "has no credit left for this key; top it up or choose another backend ({text})"
+_WRONG_KEY = "does not accept the key; {key} ({text})"
+_WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
+
+_BY_STATUS = (
+    _Row(Kind.QUOTA, Step.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
+    _Row(Kind.RATE_LIMIT, Step.RETRY, "says that there are too many requests ({text})", frozenset({429})),
+    _Row(Kind.SERVER, Step.RETRY, "failed with HTTP {status} ({text})", frozenset({408, 409, 425, *range(500, 600)})),
+    _Row(Kind.AUTHENTICATION, Step.STOP, _WRONG_KEY, frozenset({401}), _KEY),
+    # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
+    _Row(Kind.POLICY, Step.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY),
+    _Row(Kind.AUTHENTICATION, Step.STOP, _WRONG_KEY, frozenset({403})),
+    _Row(Kind.NOT_FOUND, Step.STOP, _WRONG_MODEL, frozenset({404}), _MODEL),
+    _Row(Kind.CONTEXT, Step.ABANDON, "cannot read a prompt of this length ({text})", frozenset({413}), _CONTEXT),
+    _REJECTED,
+)
+"""The first row that fits a status from 400 on; the last fits all that is left."""
+
+_TIMEOUTS = frozenset({"Timeout", "APITimeoutError", "ReadTimeout", "WriteTimeout", "ConnectTimeout", "PoolTimeout"})
+_SERVER_ERROR = 500
+"""What litellm says, too, when no server was reached, the body was broken, or it failed itself."""
+_SUCCESS = 200
+"""litellm's status for a body that was no JSON."""
+
+
+def _row(error: Exception, status: int | None, text: str) -> _Row:
+    name = type(error).__name__
+    certain = (
+        (_TIMEOUT, isinstance(error, TimeoutError) or name in _TIMEOUTS),
+        (_SETTINGS, name == "UnsupportedParamsError"),
+        (_BROKEN, _UNREADABLE.search(text) is not None),
+    )
+    found = next((row for row, holds in certain if holds), None)
+    if found is None and status in {None, _SUCCESS, _SERVER_ERROR}:
+        found = _row_without_answer(error, status, text)
+    code = status or _SERVER_ERROR
+    return found or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
+
+
+def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
+    """The row for a fault whose status is made up or missing; None if it may be a server's own 500 after all."""
+    if _out_of_reach(error):
+        return _UNREACHED
+    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _chain(error)):
+        return _BROKEN
+    if status is not None and type(error).__name__ != "APIConnectionError":
+        return None
+    known = next((row for row in _BY_STATUS if row.step is Step.STOP and row.fits(0, text)), None)
+    return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
+
+
+def _out_of_reach(error: Exception) -> bool:
+    return any(
+        isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK
+        for cause in _chain(error)
+        # httpx's own word for "the server answered with a status" is no word about the network.
+        if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
+    )
+
+
+def _something_is_missing(error: Exception, text: str) -> bool:
+    return "No module named" in text or any(isinstance(at, ImportError) for at in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _status(error: Exception) -> int | None:
+    response = getattr(error, "response", None)
+    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.isdecimal():
+            return int(value)
+    return None
+
+
+def _retry_after(error: Exception) -> float | None:
+    """Seconds in a Retry-After header, wherever litellm or another client keeps the headers."""
+    response = getattr(error, "response", None)
+    for headers in (getattr(error, "litellm_response_headers", None), getattr(response, "headers", None)):
+        if not isinstance(headers, Mapping):
+            continue
+        for name, value in cast("Mapping[object, object]", headers).items():
+            if str(name).casefold() == "retry-after":
+                return _seconds(str(value))
+    return None
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        # The header may be a date as well; providers of models do not send one, and our own backoff will do.
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _words(error: Exception) -> str:
+    text = " ".join(redact(str(error)).split())
+    # litellm repeats class names and appends tracebacks; neither helps whoever has to mend this.
+    text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
+    return (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...") or type(error).__name__
+
+
+def _key_advice(backend: Backend) -> str:
+    names = key_variables(backend)
+    return f"check the key in {names[0]}" if names else "name the variable that holds its key in api_key_env"

@@ -1,0 +1,126 @@
+"""One layer of retries, with budgets by kind and waits that honour the server."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from backend_doubles import Waits
+
+from refinesynth.backends import Backend
+from refinesynth.backends.retrying import GaveUp, persist
+from refinesynth.backends.sorting import AnswerFault, Kind, Step
+from refinesynth.errors import RunStopped
+
+
+class RateLimited(Exception):
+    status_code = 429
+
+    def __init__(self, after: str | None = None) -> None:
+        super().__init__("slow down")
+        self.litellm_response_headers = {"retry-after": after} if after else {}
+
+
+EMPTY = AnswerFault(Step.RETRY, Kind.CONTENT, "gave an empty answer")
+REFUSED = AnswerFault(Step.ABANDON, Kind.POLICY, "refuses")
+ODD = AnswerFault(Step.RETRY, Kind.DEFECT, "odd")
+
+
+def raising(*faults: Exception) -> tuple[Callable[[int], Awaitable[str]], list[int]]:
+    """An attempt that raises these in turn and then answers; and the content faults it was told of, call by call."""
+    left, told = list(faults), list[int]()
+
+    async def attempt(content_faults: int) -> str:
+        told.append(content_faults)
+        if left:
+            raise left.pop(0)
+        return "answer"
+
+    return attempt, told
+
+
+async def test_what_succeeds_is_asked_once(waits: Waits) -> None:
+    attempt, told = raising()
+    assert await persist(attempt, Backend(model="m"), sleep=waits) == "answer"
+    assert (told, waits) == ([0], [])
+
+
+async def test_every_fault_within_the_budget_is_tried_again(waits: Waits) -> None:
+    attempt, told = raising(*[OSError()] * 3)
+    assert await persist(attempt, Backend(model="m", retries=3), sleep=waits) == "answer"
+    assert told == [0, 0, 0, 0]
+    assert len(waits) == 3
+
+
+async def test_a_spent_budget_gives_up_with_the_last_fault(waits: Waits) -> None:
+    attempt, told = raising(*[OSError()] * 9)
+    with pytest.raises(GaveUp) as gave_up:
+        await persist(attempt, Backend(model="m", retries=3), sleep=waits)
+    assert (gave_up.value.attempts, len(told)) == (4, 4)
+    assert gave_up.value.fault.kind is Kind.SERVER
+
+
+@pytest.mark.parametrize("fault", [EMPTY, ODD])
+async def test_content_and_defects_have_a_budget_of_their_own(fault: AnswerFault, waits: Waits) -> None:
+    attempt, _ = raising(OSError(), fault, OSError(), fault)
+    assert await persist(attempt, Backend(model="m", retries=2, content_retries=2), sleep=waits) == "answer"
+    attempt, told = raising(fault, fault, fault)
+    with pytest.raises(GaveUp):
+        await persist(attempt, Backend(model="m", retries=9, content_retries=2), sleep=waits)
+    assert len(told) == 3
+
+
+async def test_content_faults_are_counted_and_not_waited_for(waits: Waits) -> None:
+    attempt, told = raising(EMPTY, OSError(), EMPTY)
+    await persist(attempt, Backend(model="m"), sleep=waits)
+    assert told == [0, 1, 1, 2]
+    assert waits[0] == waits[2] == 0
+
+
+async def test_what_no_retry_mends_is_not_retried(waits: Waits) -> None:
+    attempt, told = raising(REFUSED)
+    with pytest.raises(GaveUp) as gave_up:
+        await persist(attempt, Backend(model="m"), sleep=waits)
+    assert (told, waits, gave_up.value.fault.step) == ([0], [], Step.ABANDON)
+
+
+async def test_no_wait_is_shorter_than_retry_after_nor_longer_than_the_longest(waits: Waits) -> None:
+    attempt, _ = raising(RateLimited("7"), RateLimited("3600"), *[RateLimited()] * 6)
+    await persist(attempt, Backend(model="m", longest_wait=20), sleep=waits)
+    assert 7 <= waits[0] <= 20
+    assert waits[1] == 20
+    assert all(0 <= wait <= 20 for wait in waits)
+
+
+async def test_waits_differ_so_that_many_do_not_come_back_at_once() -> None:
+    seen: set[float] = set()
+    for _ in range(8):
+        waits = Waits()
+        attempt, _ = raising(*[OSError()] * 5)
+        await persist(attempt, Backend(model="m"), sleep=waits)
+        seen.add(waits[-1])
+    assert len(seen) > 1
+
+
+async def test_the_original_exception_does_not_hang_on_the_last() -> None:
+    attempt, _ = raising(TypeError("secret"))
+    with pytest.raises(GaveUp) as gave_up:
+        await persist(attempt, Backend(model="m"))
+    assert gave_up.value.__context__ is None
+    assert gave_up.value.__cause__ is None
+
+
+async def test_what_already_says_what_it_means_passes_through(waits: Waits) -> None:
+    attempt, told = raising(RunStopped("the budget is spent"))
+    with pytest.raises(RunStopped, match="the budget is spent"):
+        await persist(attempt, Backend(model="m"), sleep=waits)
+    assert (told, waits) == ([0], [])
+
+
+async def test_cancellation_passes_through() -> None:
+    async def attempt(_content_faults: int) -> str:
+        await anyio.sleep_forever()
+        return "never"
+
+    with anyio.move_on_after(0.01) as scope:
+        await persist(attempt, Backend(model="m"))
+    assert scope.cancelled_caught

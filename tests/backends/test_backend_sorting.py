@@ -1,0 +1,150 @@
+"""Each fault in its row: retry, give up the episode, stop the run."""
+
+import json
+from collections.abc import Mapping
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.backends import Backend
+from refinesynth.backends.sorting import AnswerFault, Kind, Step, sort
+
+BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
+
+
+class StatusError(Exception):
+    """Shaped as litellm's and OpenAI's errors are."""
+
+    def __init__(self, status: object, text: str = "no", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status_code = status
+        self.litellm_response_headers = headers
+
+
+class APIConnectionError(StatusError): ...
+
+
+class UnsupportedParamsError(StatusError): ...
+
+
+class BudgetExceededError(Exception): ...
+
+
+class Timeout(StatusError): ...
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "step", "kind"),
+    [
+        (StatusError(429, "slow down"), Step.RETRY, Kind.RATE_LIMIT),
+        (StatusError("429", "slow down"), Step.RETRY, Kind.RATE_LIMIT),
+        (StatusError(429, "You exceeded your current quota"), Step.STOP, Kind.QUOTA),
+        (StatusError(402, "pay"), Step.STOP, Kind.QUOTA),
+        (StatusError(400, "Your credit balance is too low"), Step.STOP, Kind.QUOTA),
+        (BudgetExceededError("Budget has been exceeded!"), Step.STOP, Kind.QUOTA),
+        (TimeoutError(), Step.RETRY, Kind.TIMEOUT),
+        (Timeout(408, "late"), Step.RETRY, Kind.TIMEOUT),
+        (httpx.ReadTimeout("late"), Step.RETRY, Kind.TIMEOUT),
+        (StatusError(408), Step.RETRY, Kind.SERVER),
+        (StatusError(500), Step.RETRY, Kind.SERVER),
+        (StatusError(502), Step.RETRY, Kind.SERVER),
+        (StatusError(529, "overloaded"), Step.RETRY, Kind.SERVER),
+        (caused(StatusError(500, "Connection error."), ConnectionRefusedError()), Step.RETRY, Kind.SERVER),
+        (caused(APIConnectionError(500), httpx.ConnectError("x")), Step.RETRY, Kind.SERVER),
+        (ConnectionResetError(), Step.RETRY, Kind.SERVER),
+        (httpx.RemoteProtocolError("x"), Step.RETRY, Kind.SERVER),
+        (StatusError(200, "Unable to get json response"), Step.RETRY, Kind.SERVER),
+        (StatusError(422, "Error converting to valid response block"), Step.RETRY, Kind.SERVER),
+        (caused(StatusError(500), json.JSONDecodeError("x", "", 0)), Step.RETRY, Kind.SERVER),
+        (orjson.JSONDecodeError("x", "", 0), Step.RETRY, Kind.SERVER),
+        (RecursionError("deep"), Step.RETRY, Kind.SERVER),
+        (caused(APIConnectionError(500, "'content'"), KeyError("content")), Step.RETRY, Kind.DEFECT),
+        (APIConnectionError(500, "No module named 'mcp'"), Step.STOP, Kind.DEFECT),
+        (caused(APIConnectionError(500, "x"), ImportError("x")), Step.STOP, Kind.DEFECT),
+        (APIConnectionError(500, "The api_key client option must be set"), Step.STOP, Kind.AUTHENTICATION),
+        (TypeError("a bug"), Step.STOP, Kind.DEFECT),
+        (StatusError(401, "content policy"), Step.STOP, Kind.AUTHENTICATION),
+        (StatusError(403, "forbidden"), Step.STOP, Kind.AUTHENTICATION),
+        (StatusError(400, "API key not valid. Please pass a valid API key."), Step.STOP, Kind.AUTHENTICATION),
+        (StatusError(403, "Your input was flagged"), Step.ABANDON, Kind.POLICY),
+        (StatusError(400, "violates our usage policies"), Step.ABANDON, Kind.POLICY),
+        (StatusError(404, "nothing here"), Step.STOP, Kind.NOT_FOUND),
+        (StatusError(400, "Model Not Exist"), Step.STOP, Kind.NOT_FOUND),
+        (StatusError(400, "LLM Provider NOT provided"), Step.STOP, Kind.NOT_FOUND),
+        (StatusError(400, "This model's maximum context length is 8192"), Step.ABANDON, Kind.CONTEXT),
+        (StatusError(413), Step.ABANDON, Kind.CONTEXT),
+        (StatusError(400, "bad schema"), Step.ABANDON, Kind.REJECTED),
+        (StatusError(422), Step.ABANDON, Kind.REJECTED),
+        (UnsupportedParamsError(400, "gpt-5 does not support temperature"), Step.STOP, Kind.REJECTED),
+        (AnswerFault(Step.RETRY, Kind.CONTENT, "gave an empty answer"), Step.RETRY, Kind.CONTENT),
+    ],
+)
+def test_a_fault_is_in_its_row(error: Exception, step: Step, kind: Kind) -> None:
+    fault = sort(error, BACKEND)
+    assert (fault.step, fault.kind) == (step, kind)
+    assert fault.message.startswith("mine ")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), ("0.5", 0.5), ("-1", None), ("nan", None), ("inf", None), ("Sat, 21 Nov 2026", None)],
+)
+def test_retry_after_is_read_where_it_is_a_number(value: str, seconds: float | None) -> None:
+    assert sort(StatusError(429, headers={"Retry-After": value}), BACKEND).after == seconds
+
+
+def test_retry_after_is_read_from_another_clients_response() -> None:
+    response = httpx.Response(503, headers={"retry-after": "3"}, request=httpx.Request("POST", "http://h"))
+    error = httpx.HTTPStatusError("x", request=response.request, response=response)
+    fault = sort(error, BACKEND)
+    assert (fault.step, fault.after) == (Step.RETRY, 3.0)
+
+
+def test_who_will_not_retry_does_not_wait() -> None:
+    assert sort(StatusError(401, headers={"retry-after": "3"}), BACKEND).after is None
+
+
+def test_a_wrong_key_names_its_variable() -> None:
+    assert "OPENAI_API_KEY" in sort(StatusError(401), Backend(model="gpt-4o")).message
+    assert "api_key_env" in sort(StatusError(401), BACKEND).message
+    assert "api_key_env" in sort(StatusError(401), Backend(model="hosted_vllm/m")).message
+
+
+def test_an_unknown_model_names_model_and_server() -> None:
+    message = sort(StatusError(404), BACKEND).message
+    assert "'gpt-4o'" in message
+    assert "http://h/v1" in message
+
+
+def test_no_key_is_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
+    for status in (None, 200, 400, 401, 404, 429, 500):
+        assert "canary" not in sort(StatusError(status, "got canary-0123456789"), BACKEND).message
+
+
+def test_messages_are_one_short_line_without_tracebacks() -> None:
+    text = 'litellm.APIError: APIError: FooException - said no\nTraceback (most recent call last):\n  File "x"'
+    assert sort(StatusError(400, text), BACKEND).message == "mine rejects the request with HTTP 400 (said no)"
+    assert len(sort(StatusError(400, "x" * 10_000), BACKEND).message) < 500
+
+
+def test_chains_that_bite_their_tail_end() -> None:
+    first, second = StatusError(None, "a"), StatusError(None, "b")
+    first.__cause__, second.__cause__ = second, first
+    assert sort(first, BACKEND).step is Step.STOP
+
+
+@given(st.text(), st.none() | st.integers(), st.sampled_from([StatusError, APIConnectionError, ValueError, OSError]))
+def test_anything_is_sorted(text: str, status: int | None, kind: type[Exception]) -> None:
+    error = kind(status, text) if issubclass(kind, StatusError) else kind(text)
+    fault = sort(error, BACKEND)
+    assert fault.message
+    assert "{" not in fault.message or "{" in text
