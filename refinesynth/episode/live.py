@@ -1,0 +1,123 @@
+"""Live play: DungeonMaster and Player converse turn by turn; each exchange is verified as soon as it is there.
+
+A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the roles are
+told privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from refinesynth.chat import render_turns
+from refinesynth.episode.record import Record
+from refinesynth.episode.scripting import invalid_answer
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.roles import DungeonMaster, InvalidAnswer, Player, Verifier
+from refinesynth.rules.rule import Verdict, Violation, rejects
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+
+SUCCESS = "Task Succeed"
+"""What a DungeonMaster's last observation contains (paper, section 3.2)."""
+
+_Turns = tuple[PlayerTurn | DungeonMasterTurn, ...]
+
+
+@dataclass
+class Live:
+    """One script being played."""
+
+    dungeon_master: DungeonMaster
+    player: Player
+    verifier: Verifier
+    script: Script
+    index: int
+    """The episode's, for the mistakes' rotation."""
+    record: Record
+    settings: EpisodeSettings
+
+    async def play(self) -> Draft | None:
+        """The first draft that is accepted, or None when the attempts are used up or a play ran out of turns."""
+        turns: _Turns = ()
+        taken_back = _TakenBack()
+        while self.record.drafts < self.settings.attempts.drafts:
+            self.record.drafts += 1
+            draft, verdict = await self._converse(turns, taken_back)
+            if verdict.accepted:
+                return draft
+            self.record.refuse_draft(draft, verdict.violations)
+            if any(violation.code == _OUT_OF_TURNS for violation in verdict.violations):
+                return None
+            turns = _up_to_an_observation(draft, verdict.verified_turns)
+            taken_back = _TakenBack.of(draft, verdict)
+        return None
+
+    async def _converse(self, turns: _Turns, taken_back: "_TakenBack") -> tuple[Draft, Verdict]:
+        """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
+        start = len(turns)
+        while True:
+            told = taken_back if len(turns) == start else _TakenBack()
+            try:
+                turns += await self._exchange(turns, told)
+            except InvalidAnswer as error:
+                return self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns))
+            except EpisodeAbandoned as error:
+                if len(turns) > start:
+                    self.record.refuse_draft(self._draft(turns), text=str(error))
+                raise
+            draft = self._draft(turns)
+            verdict = await self.verifier.verify(draft)
+            if draft.finished or not verdict.accepted:
+                return draft, verdict
+            if len(turns) >= self.settings.max_turns:
+                return draft, _refused(_out_of_turns(len(turns)), keeping=0)
+
+    async def _exchange(self, turns: _Turns, told: "_TakenBack") -> tuple[PlayerTurn, DungeonMasterTurn]:
+        mistake = self.settings.mistakes.ask(turns, episode=self.index, attempt=self.record.drafts)
+        act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=told.player)
+        answer = await self.dungeon_master.narrate(self.script, turns, act.action, violations=told.dungeon_master)
+        return act, answer
+
+    def _draft(self, turns: _Turns) -> Draft:
+        last = turns[-1] if turns else None
+        done = isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
+        return Draft(script=self.script, turns=turns, finished=done)
+
+
+@dataclass(frozen=True)
+class _TakenBack:
+    """Why the scene that is played next was taken back before, told to each role as far as it can mend it."""
+
+    dungeon_master: tuple[Violation, ...] = ()
+    player: tuple[Violation, ...] = ()
+
+    @classmethod
+    def of(cls, draft: Draft, verdict: Verdict) -> "_TakenBack":
+        """Violations that name a turn: the player's at its own turns, the DungeonMaster's at all.
+
+        Those that condemn the whole draft are told to nobody: a DungeonMaster that hears of too few mistakes finds some.
+        """
+        found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
+        acts = [violation for violation in found if isinstance(draft.turns[violation.turn], PlayerTurn)]
+        return cls(dungeon_master=tuple(found), player=tuple(acts))
+
+
+_OUT_OF_TURNS: Literal["out_of_turns"] = "out_of_turns"
+
+
+def _out_of_turns(turns: int) -> Violation:
+    message = (
+        f"After {turns} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
+    )
+    return Violation(rule="MaxTurns", turn=turns, code=_OUT_OF_TURNS, message=message, keeps_prefix=False)
+
+
+def _refused(violation: Violation, *, keeping: int) -> Verdict:
+    return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
+
+
+def _up_to_an_observation(draft: Draft, verified: int) -> _Turns:
+    """The verified prefix without a player's turn at its end, so that the Player is next."""
+    kept = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
+    while kept and not isinstance(kept[-1], DungeonMasterTurn):
+        kept.pop()
+    return tuple(kept)

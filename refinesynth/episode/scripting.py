@@ -1,0 +1,35 @@
+"""Write scripts until one passes (paper, section 3.1: a script that fails the action check is generated again)."""
+
+from refinesynth.episode.record import Record
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.roles import InvalidAnswer, ScriptWriter
+from refinesynth.rules.rule import Violation, rejects, verify
+from refinesynth.trajectory import Draft, Script
+
+
+async def write_script(writer: ScriptWriter, record: Record, settings: EpisodeSettings) -> Script | None:
+    """The first script that the script rules accept, or None when the attempts are used up.
+
+    Each refused script goes back to the ScriptWriter with what is wrong with it.
+    """
+    previous: Script | None = None
+    violations: tuple[Violation, ...] = ()
+    while record.scripts < settings.attempts.scripts:
+        record.scripts += 1
+        try:
+            script = await writer.write(record.persona, violations=violations, previous=previous)
+        except InvalidAnswer as error:
+            previous, violations = None, (invalid_answer(0, error),)
+            record.refuse_script(None, violations, text=str(error))
+            continue
+        verdict = verify(Draft(script=script, finished=False), settings.script_rules)
+        if verdict.accepted:
+            return script
+        record.refuse_script(script, verdict.violations)
+        previous, violations = script, tuple(filter(rejects, verdict.violations))
+    return None
+
+
+def invalid_answer(turn: int, error: InvalidAnswer) -> Violation:
+    """An answer that stayed invalid, as a violation at the turn where it was wanted; counted as rule `Answer`."""
+    return Violation(rule="Answer", turn=turn, code="invalid_answer", message=str(error))

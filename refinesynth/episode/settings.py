@@ -1,0 +1,32 @@
+"""What all episodes of a run have in common."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from refinesynth.attempts import Attempts
+from refinesynth.mistakes import Mistakes
+from refinesynth.prompts import Prompts
+from refinesynth.rules.rule import Rule
+
+MAX_TURNS = 60
+"""Turns of both voices at which a live play is broken off, unless the settings say otherwise; evaluations allow 30 actions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeSettings:
+    """How an episode is played and what is accepted."""
+
+    rules: Rule
+    """What a draft must satisfy."""
+    script_rules: Rule
+    """What a script must satisfy; seen as a draft without turns."""
+    prompts: Prompts
+    play: Literal["live", "narrated"] = "live"
+    mistakes: Mistakes = field(default_factory=Mistakes)
+    attempts: Attempts = field(default_factory=Attempts)
+    seed: int = 0
+    """The run's seed."""
+    max_turns: int = MAX_TURNS
+    """Turns of both voices at which a live play is broken off and given up: the world may have no way to its goal."""
+    judge: bool = False
+    """Whether an LLM judge must agree to a draft that the rules accept."""

@@ -1,0 +1,83 @@
+"""What became of one episode: a trajectory or the reason why there is none, and everything that was refused on the way."""
+
+from typing import Literal, Self
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from refinesynth.jsontext import write_json
+from refinesynth.rules.rule import Violation
+from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage
+
+
+class _Line(BaseModel):
+    """A value that is written as one line of JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_json(self) -> bytes:
+        """This value as one line of JSON, without the newline."""
+        return write_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, line: bytes | str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            pydantic.ValidationError: The line is not such a value.
+            orjson.JSONDecodeError: The line is not JSON.
+        """
+        return cls.model_validate(orjson.loads(line))
+
+
+class Refused(_Line):
+    """A script or a draft that was paid for and not kept: one line of rejected.jsonl.
+
+    It holds what a rule needs to look at it again, see `evidence`.
+    """
+
+    episode: str
+    """Id of the episode that it belongs to."""
+    persona: Persona
+    stage: Literal["script", "draft"]
+    attempt: int = Field(ge=1)
+    """The how-many-th script or draft of its episode this is."""
+    script: Script | None = None
+    """The refused script; None for a draft (which holds its own) and for a script that could not be read."""
+    draft: Draft | None = None
+    """The refused draft, as far as it came."""
+    text: str | None = None
+    """What is wrong with an answer that could not be read at all, in words; None where a script or draft is there."""
+    violations: tuple[Violation, ...] = ()
+    """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
+
+    def evidence(self) -> Draft | None:
+        """What to verify again: the draft, or the script without turns; None if nothing could be read."""
+        if self.draft is not None:
+            return self.draft
+        return None if self.script is None else Draft(script=self.script, finished=False)
+
+
+class EpisodeOutcome(_Line):
+    """The whole answer about one persona."""
+
+    index: int = Field(ge=0)
+    """The persona's position in the run's source, from 0."""
+    id: str = Field(min_length=1)
+    """The episode's id; the trajectory's too."""
+    persona: Persona
+    trajectory: Trajectory | None = None
+    """What was accepted; None if nothing was."""
+    refused: tuple[Refused, ...] = ()
+    """What was not, in the order in which it was made."""
+    reason: str | None = None
+    """Why there is no trajectory, in a sentence; None if there is one."""
+    usage: Usage = Usage()
+    """Of the whole episode, refused attempts included."""
+    cost_usd: float | None = None
+    """US dollars for the whole episode; None where a model's price is unknown."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether there is a trajectory."""
+        return self.trajectory is not None

@@ -1,0 +1,24 @@
+"""Whole sets of settings by name."""
+
+from typing import Any
+
+from refinesynth import rules
+from refinesynth.attempts import Attempts
+from refinesynth.mistakes import at_least
+
+
+def paper() -> dict[str, Any]:
+    """Keyword arguments for `synthesize` that repeat the paper's procedure: `synthesize(personas, n=100, **paper())`.
+
+    Narrated play, Algorithm 1 with at least two errors, at most four completions per persona with the script's included and none
+    for mending the form of an answer, and the paper's generator. The script rules stay ours: of the paper's own it is only known
+    that each regular expression is tried on its action.
+    """
+    return {
+        "backend": "gpt-4o-2024-05-13",
+        "play": "narrated",
+        "rules": rules.agentrefine(),
+        "mistakes": at_least(2),
+        "attempts": Attempts(scripts=3, drafts=3, calls=4, answers=0),
+        "judge": False,
+    }

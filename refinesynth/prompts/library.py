@@ -1,0 +1,207 @@
+"""Load the templates, let a folder of the user's override them, check them before anything is paid for, and fill them."""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refinesynth.errors import ConfigurationError
+from refinesynth.prompts.blocks import block
+from refinesynth.prompts.fewshot import Examples, shipped_examples
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+SUFFIX = ".md.j2"
+
+SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "script_writer": {
+        "instructions": frozenset({"examples"}),
+        "request": frozenset({"persona", "previous", "violations"}),
+    },
+    "dungeon_master": {
+        "instructions": frozenset(),
+        "request": frozenset({"script", "history", "action", "form", "violations"}),
+    },
+    "player_mistake": {"request": frozenset({"mistake"})},
+    "player_retake": {"request": frozenset({"violations"})},
+    "narrator": {
+        "instructions": frozenset({"minimum", "example"}),
+        "request": frozenset({"script", "verified", "minimum", "violations"}),
+    },
+    "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
+}
+"""Template name to its sections to the data that each is filled with."""
+
+_GAP = re.compile(r"\n{3,}")
+_TAG = re.compile(r"[a-z_]+")
+
+
+class _Inserted(str):
+    """Text that came through the filter `block`: the only text that an expression in a template may print."""
+
+    __slots__ = ()
+
+
+class Prompts:
+    """The templates of all roles: those shipped, each replaced by the file of the same name in `folder` if there is one.
+
+    A template is a Jinja2 file `<name>.md.j2` with the blocks that `SECTIONS` lists. It runs sandboxed, an unknown
+    variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so that no
+    text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are.
+
+    Raises:
+        ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
+            compiled or filled. All templates are tried out here, so that filling them later cannot fail.
+    """
+
+    def __init__(self, folder: Path | str | None = None, *, examples: Examples | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.examples = shipped_examples() if examples is None else examples
+        self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
+        self._templates = {name: self._compile(name) for name in SECTIONS}
+        self._try_out()
+
+    def __repr__(self) -> str:
+        return f"Prompts({'' if self.folder is None else repr(str(self.folder))})"
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over all templates and examples, in hexadecimal: what a run's settings record about its prompts."""
+        digest = sha256()
+        for name, source in sorted(self._sources.items()):
+            digest.update(f"{name}\n{len(source)}\n{source}\n".encode())
+        digest.update(block(self.examples, "examples").encode())
+        return digest.hexdigest()
+
+    def fill(self, name: str, section: str, **data: object) -> str:
+        """One section of a template with `data` filled in, without blank space around it.
+
+        Raises:
+            ConfigurationError: The template asks for data that is not there, or prints data past the filter `block`.
+        """
+        from jinja2 import TemplateError
+
+        template = self._templates[name]
+        try:
+            parts = template.blocks[section](template.new_context(dict(data)))
+            # Data has no line breaks of its own in it, so this closes only the gaps that conditions leave.
+            return _GAP.sub("\n\n", "".join(parts)).strip()
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from None
+        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from error
+
+    def _compile(self, name: str) -> "Template":
+        from jinja2 import TemplateSyntaxError
+
+        try:
+            template = _environment(self._sources).get_template(name)
+        except TemplateSyntaxError as error:
+            raise ConfigurationError(f"{self._where(name)}, line {error.lineno}: {error.message}") from None
+        if missing := SECTIONS[name].keys() - template.blocks.keys():
+            wanted = " and ".join(f"{{% block {section} %}}" for section in sorted(missing))
+            raise ConfigurationError(
+                f"{self._where(name)}: {wanted} is missing; the shipped template shows where it goes"
+            )
+        return template
+
+    def _try_out(self) -> None:
+        for name, sections in SECTIONS.items():
+            for section, wanted in sections.items():
+                for sample in _SAMPLES:
+                    self.fill(name, section, **{key: sample[key] for key in wanted})
+
+    def _where(self, name: str) -> str:
+        own = None if self.folder is None else self.folder / f"{name}{SUFFIX}"
+        return f"prompt template {own}" if own is not None and own.is_file() else f"prompt template {name}{SUFFIX}"
+
+
+def _environment(sources: Mapping[str, str]) -> "Environment":
+    # Imported here: only a run fills prompts.
+    from jinja2 import DictLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        loader=DictLoader(sources),
+        undefined=StrictUndefined,
+        autoescape=False,  # this is no HTML; what enters a prompt is escaped by the filter `block`
+        finalize=_only_inserted,
+    )
+    environment.filters.clear()
+    environment.filters["block"] = _insert
+    return environment
+
+
+def _insert(value: object, name: str) -> _Inserted:
+    _must_be_there(value)
+    if not _TAG.fullmatch(name):
+        raise ConfigurationError(f"a block's name is made of a-z and _, got {name!r}")
+    return _Inserted(block(value, name))
+
+
+def _only_inserted(value: Any) -> Any:
+    _must_be_there(value)
+    if isinstance(value, _Inserted) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ConfigurationError('data is printed through the filter "block" only: {{ name | block("name") }}')
+
+
+def _must_be_there(value: object) -> None:
+    from jinja2 import StrictUndefined
+
+    if isinstance(value, StrictUndefined):
+        str(value)  # raises an error that names the variable
+
+
+def _shipped_sources() -> dict[str, str]:
+    folder = files("refinesynth.prompts") / "templates"
+    return {name: (folder / f"{name}{SUFFIX}").read_text(encoding="utf-8") for name in SECTIONS}
+
+
+def _own_sources(folder: Path | None) -> dict[str, str]:
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise ConfigurationError(f"the prompt folder {str(folder)!r} is not a folder")
+    known = ", ".join(f"{name}{SUFFIX}" for name in SECTIONS)
+    sources: dict[str, str] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.stem.casefold() == "readme":
+            continue
+        name = path.name.removesuffix(SUFFIX)
+        if name == path.name or name not in SECTIONS:
+            raise ConfigurationError(f"{path}: no role reads a template of this name; those read are {known}")
+        try:
+            sources[name] = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    if not sources:
+        raise ConfigurationError(f"the prompt folder {str(folder)!r} holds none of the templates {known}")
+    return sources
+
+
+_FULL: dict[str, object] = {
+    "examples": [{"goal": "sample"}],
+    "example": {"script": {"goal": "sample"}, "turns": []},
+    "persona": "sample",
+    "previous": {"goal": "sample"},
+    "violations": ["sample"],
+    "script": {"goal": "sample"},
+    "history": [{"action": "sample", "thought": "sample", "observation": "sample", "mistake": None}],
+    "action": "sample",
+    "form": {"available": True, "problem": None},
+    "mistake": "logic",
+    "verified": [],
+    "minimum": 2,
+    "trajectory": [],
+}
+_SAMPLES: tuple[dict[str, object], ...] = (
+    _FULL,
+    {**_FULL, "examples": [], "previous": None, "violations": [], "history": [], "mistake": "parameter", "minimum": 0},
+    {**_FULL, "previous": None, "mistake": "place"},
+)
+"""Data for trying templates out: between them they take every branch that a shipped template has."""

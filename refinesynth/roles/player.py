@@ -1,0 +1,75 @@
+"""The agent: thinks and takes one action (paper, section 3.2; live play)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic_ai import Agent, ModelRetry, TextOutput
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models import Model
+
+from refinesynth.chat import Message, parse_player
+from refinesynth.prompts import Prompts
+from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.feedback import Verbatim
+from refinesynth.rules.rule import Violation
+from refinesynth.trajectory import MistakeKind, PlayerTurn
+
+
+@dataclass
+class Player:
+    """One verb: `act`.
+
+    Its chat is `chat.render_turns` and nothing else, as in training and evaluation: no system prompt, no tools, no schema.
+    """
+
+    model: Model
+    prompts: Prompts
+    answers: int = 2
+    """How often an invalid answer goes back to the model."""
+    calls: Calls = field(default_factory=Calls)
+    _agent: Agent[object, PlayerTurn] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._agent = Agent(output_type=TextOutput(_turn), retries={"output": self.answers}, name="player")
+
+    async def act(
+        self,
+        view: Sequence[Message],
+        *,
+        mistake: MistakeKind | None = None,
+        violations: Sequence[Violation] = (),
+    ) -> PlayerTurn:
+        """The next turn after `view`, which ends with a user message.
+
+        A `mistake` to make now, or `violations` for which an earlier answer to this view was taken back, are told in a
+        private note after the last message; the note is in this one request and nowhere else.
+
+        Raises:
+            InvalidAnswer: No answer had a thought and an action.
+        """
+        notes = [view[-1].content]
+        if violations:
+            told = [violation.message for violation in violations]
+            notes.append(self.prompts.fill("player_retake", "request", violations=told))
+        if mistake is not None:
+            notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake))
+        return await ask(
+            self._agent,
+            "\n\n".join(notes),
+            model=Verbatim(self.model),
+            calls=self.calls,
+            history=[_as_message(message) for message in view[:-1]],
+        )
+
+
+def _turn(text: str) -> PlayerTurn:
+    try:
+        return parse_player(text)
+    except ValueError as error:
+        raise ModelRetry(str(error)) from error
+
+
+def _as_message(message: Message) -> ModelMessage:
+    if message.role == "user":
+        return ModelRequest(parts=[UserPromptPart(message.content)])
+    return ModelResponse(parts=[TextPart(message.content)])

@@ -1,0 +1,105 @@
+"""Accepts a draft or sends it back: by rules, and by an LLM's second opinion where one is asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.models import Model
+
+from refinesynth.prompts import Prompts
+from refinesynth.roles.answers import JUDGEMENT
+from refinesynth.roles.asking import Calls, InvalidAnswer, ask, structured
+from refinesynth.roles.feedback import PlainFeedback
+from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
+from refinesynth.trajectory import Draft, MalformedTurn
+
+
+class _Judgement(BaseModel, frozen=True):
+    reason: str
+    accepted: bool
+
+
+@dataclass
+class Judge:
+    """A second opinion about what rules cannot see; one verb: `opine`. Off by default, because the method is rule-based."""
+
+    model: Model
+    prompts: Prompts
+    answers: int = 2
+    """How often an invalid answer goes back to the model."""
+    calls: Calls = field(default_factory=Calls)
+    _agent: Agent[object, dict[str, Any]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._agent = structured(
+            schema=JUDGEMENT,
+            name="judgement",
+            instructions=self.prompts.fill("judge", "instructions"),
+            answers=self.answers,
+            check=_Judgement.model_validate,
+        )
+
+    async def opine(self, draft: Draft) -> Violation | None:
+        """What speaks against a draft, or None; a judge that gives no judgement does not agree."""
+        request = self.prompts.fill("judge", "request", script=draft.script, trajectory=draft.turns)
+        try:
+            answer = await ask(self._agent, request, model=PlainFeedback(self.model), calls=self.calls)
+        except InvalidAnswer as error:
+            return _objection("no_judgement", str(error))
+        judgement = _Judgement.model_validate(answer)
+        return None if judgement.accepted else _objection("unsound", judgement.reason)
+
+
+def _objection(code: str, reason: str) -> Violation:
+    return Violation(rule="Judge", turn=0, code=code, message=reason, keeps_prefix=False)
+
+
+@dataclass
+class Verifier:
+    """One verb: `verify`."""
+
+    rules: Rule
+    judge: Judge | None = None
+
+    async def verify(self, draft: Draft) -> Verdict:
+        """The verdict of the rules; of a finished draft that they accept, the judge's too.
+
+        A finished draft is never accepted that is not made of well-formed turns, whatever the rules are.
+        """
+        verdict = verify(draft, self.rules)
+        if not verdict.accepted or not draft.finished:
+            return verdict
+        verdict = _joined(verdict, verify(draft, _WellFormed()))
+        if not verdict.accepted or self.judge is None:
+            return verdict
+        objection = await self.judge.opine(draft)
+        if objection is None:
+            return verdict
+        return Verdict(accepted=False, violations=(*verdict.violations, objection), verified_turns=0)
+
+
+@dataclass(frozen=True)
+class _WellFormed(BaseRule):
+    """What a trajectory cannot do without, under whatever rules."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for at, turn in enumerate(draft.turns):
+            if isinstance(turn, MalformedTurn):
+                yield self._found(at, "wrong_keys", turn.problem)
+        if draft.text_error is not None:
+            yield self._found(len(draft.turns), "not_json", draft.text_error)
+        elif not draft.turns:
+            yield self._found(0, "no_turns", "There are no turns. Write the turns from the first one on.")
+
+    def _found(self, turn: int, code: str, message: str) -> Violation:
+        return Violation(rule="WellFormed", turn=turn, code=code, message=message)
+
+
+def _joined(first: Verdict, second: Verdict) -> Verdict:
+    return Verdict(
+        accepted=first.accepted and second.accepted,
+        violations=(*first.violations, *second.violations),
+        verified_turns=min(first.verified_turns, second.verified_turns),
+    )

@@ -1,0 +1,118 @@
+"""A model that answers from a list and remembers what it was asked, and small values to play with."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.profiles import ModelProfile
+
+from refinesynth.prompts import Examples, Prompts
+from refinesynth.prompts.blocks import read_blocks
+from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
+
+SCRIPT = Script(
+    introduction="You stand in the shed. There are a box and a bench.",
+    environment={"shed": {"box": {"open": False, "contents": ["key"]}, "bench": {}}},
+    goal="Put the key on the bench.",
+    completion_conditions=("the key is on the bench",),
+    actions=(
+        ActionSpec(
+            name="open {thing}",
+            description="Opens it.",
+            pattern=r"^open (?P<thing>[a-z]+)$",
+            parameters={"thing": ("box", "window")},
+        ),
+        ActionSpec(name="take {thing}", pattern=r"^take (?P<thing>[a-z]+)$", parameters={"thing": ("key", "saw")}),
+        ActionSpec(
+            name="put {thing} on {place}",
+            pattern=r"^put (?P<thing>[a-z]+) on (?P<place>[a-z]+)$",
+            parameters={"thing": ("key", "saw"), "place": ("bench",)},
+        ),
+    ),
+)
+
+
+def act(action: str, thought: str = "That should help.") -> PlayerTurn:
+    return PlayerTurn(thought=thought, action=action)
+
+
+def tell(observation: str, error: str | None = None, thought: str = "The box is there.") -> DungeonMasterTurn:
+    return DungeonMasterTurn(
+        thought=thought,
+        observation=observation,
+        parameter_error=error == "parameter",
+        place_error=error == "place",
+        logic_error=error == "logic",
+    )
+
+
+def said(turn: PlayerTurn | DungeonMasterTurn) -> str:
+    """The turn as its role's model would answer in live play."""
+    if isinstance(turn, PlayerTurn):
+        return f"Thought: {turn.thought}\nAction: {turn.action}"
+    return orjson.dumps(turn.model_dump(mode="json", exclude={"role"})).decode()
+
+
+def as_json(value: object) -> str:
+    return orjson.dumps(value, default=lambda item: item.model_dump(mode="json")).decode()
+
+
+@dataclass
+class Asked:
+    """One request as it went out."""
+
+    instructions: str | None
+    chat: list[tuple[str, str]]
+    info: AgentInfo
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        return read_blocks(self.chat[-1][1])
+
+
+Answer = str | Exception | Callable[[Asked], str]
+
+
+@dataclass
+class Scripted:
+    """A model whose answers are given one after another; the last is given again and again."""
+
+    answers: Iterable[Answer]
+    mode: str = "native"
+    asked: list[Asked] = field(default_factory=list[Asked])
+
+    def __post_init__(self) -> None:
+        self._left = list(self.answers)
+        profile = ModelProfile(
+            default_structured_output_mode=self.mode,  # type: ignore[typeddict-item]
+            supports_json_schema_output=True,
+        )
+        self.model = FunctionModel(self._answer, profile=profile, model_name="scripted")
+
+    def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked = Asked(info.instructions, [turn for message in messages for turn in _plain(message)], info)
+        self.asked.append(asked)
+        answer = self._left.pop(0) if len(self._left) > 1 else self._left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return ModelResponse(parts=[TextPart(answer if isinstance(answer, str) else answer(asked))])
+
+
+def _plain(message: ModelMessage) -> list[tuple[str, str]]:
+    turns: list[tuple[str, str]] = []
+    for part in message.parts:
+        assert isinstance(part, UserPromptPart | TextPart | SystemPromptPart), f"foreign part {part!r}"
+        assert isinstance(part.content, str)
+        role = "user" if isinstance(message, ModelRequest) else "assistant"
+        turns.append(("system" if isinstance(part, SystemPromptPart) else role, part.content))
+    return turns
+
+
+PROMPTS = Prompts(
+    examples=Examples(
+        scripts=(SCRIPT,), trajectory=Draft(script=SCRIPT, turns=(act("open box"), tell("It opens. Task Succeed")))
+    )
+)

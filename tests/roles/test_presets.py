@@ -1,0 +1,17 @@
+"""The paper's preset says what the paper did."""
+
+from refinesynth import rules
+from refinesynth.attempts import Attempts
+from refinesynth.mistakes import at_least
+from refinesynth.presets import paper
+
+
+def test_the_papers_preset() -> None:
+    assert paper() == {
+        "backend": "gpt-4o-2024-05-13",
+        "play": "narrated",
+        "rules": rules.agentrefine(min_refinements=2),
+        "mistakes": at_least(2),
+        "attempts": Attempts(scripts=3, drafts=3, calls=4, answers=0),
+        "judge": False,
+    }
