@@ -1,36 +1,14 @@
 """What became of one episode: a trajectory or the reason why there is none, and everything that was refused on the way."""
 
-from typing import Literal, Self
+from typing import Literal
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from refinesynth.jsontext import write_json
 from refinesynth.rules.rule import Violation
-from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage
+from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
 
 
-class _Line(BaseModel):
-    """A value that is written as one line of JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def to_json(self) -> bytes:
-        """This value as one line of JSON, without the newline."""
-        return write_json(self.model_dump(mode="json"))
-
-    @classmethod
-    def from_json(cls, line: bytes | str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            pydantic.ValidationError: The line is not such a value.
-            orjson.JSONDecodeError: The line is not JSON.
-        """
-        return cls.model_validate(orjson.loads(line))
-
-
-class Refused(_Line):
+class Refused(Value):
     """A script or a draft that was paid for and not kept: one line of rejected.jsonl.
 
     It holds what a rule needs to look at it again, see `evidence`.
@@ -58,7 +36,7 @@ class Refused(_Line):
         return None if self.script is None else Draft(script=self.script, finished=False)
 
 
-class EpisodeOutcome(_Line):
+class EpisodeOutcome(Value):
     """The whole answer about one persona."""
 
     index: int = Field(ge=0)

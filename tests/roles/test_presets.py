@@ -8,7 +8,7 @@ from refinesynth.presets import paper
 
 def test_the_papers_preset() -> None:
     assert paper() == {
-        "backend": "gpt-4o-2024-05-13",
+        "backend": "gpt-4o",
         "play": "narrated",
         "rules": rules.agentrefine(min_refinements=2),
         "mistakes": at_least(2),

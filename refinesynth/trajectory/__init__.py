@@ -1,0 +1,47 @@
+"""The values that everything else passes around: persona, script, turns, draft, trajectory.
+
+All are frozen pydantic models. They forbid unknown fields, because what we write has none; text from an LLM goes through
+`Script.from_llm`, `read_turns` and `Draft.from_text`, which tolerate more. The paper's own spellings (`Thought`,
+`verification code`, `Available Actions`, ...; sections 3.1 and 3.2 of arXiv 2501.01702) are accepted everywhere as aliases.
+"""
+
+from refinesynth.trajectory.draft import Draft
+from refinesynth.trajectory.record import SCHEMA_VERSION, Provenance, Trajectory, Usage
+from refinesynth.trajectory.script import ActionSpec, Persona, Script
+from refinesynth.trajectory.turns import (
+    MAX_RAW_CHARACTERS,
+    DraftTurn,
+    DungeonMasterTurn,
+    MalformedTurn,
+    MistakeKind,
+    PlayerTurn,
+    Turn,
+    explain,
+    flagged_turns,
+    read_turn,
+    read_turns,
+)
+from refinesynth.trajectory.value import Value
+
+__all__ = [
+    "MAX_RAW_CHARACTERS",
+    "SCHEMA_VERSION",
+    "ActionSpec",
+    "Draft",
+    "DraftTurn",
+    "DungeonMasterTurn",
+    "MalformedTurn",
+    "MistakeKind",
+    "Persona",
+    "PlayerTurn",
+    "Provenance",
+    "Script",
+    "Trajectory",
+    "Turn",
+    "Usage",
+    "Value",
+    "explain",
+    "flagged_turns",
+    "read_turn",
+    "read_turns",
+]

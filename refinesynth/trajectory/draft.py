@@ -1,0 +1,39 @@
+"""A draft: a script with turns that nobody has verified yet."""
+
+from collections.abc import Iterable
+from typing import Self
+
+from refinesynth.jsontext import read_json, scrub
+from refinesynth.trajectory.script import Script
+from refinesynth.trajectory.turns import DraftTurn, DungeonMasterTurn, PlayerTurn, read_turns
+from refinesynth.trajectory.value import Value
+
+
+class Draft(Value):
+    """A script with turns that nobody has verified yet: what a `Rule` looks at."""
+
+    script: Script
+    turns: tuple[DraftTurn, ...] = ()
+    text_error: str | None = None
+    """Why the model's text for the turns after these could not be read, if it could not."""
+    finished: bool = True
+    """Whether this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
+
+    @classmethod
+    def from_text(cls, script: Script, text: str, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()) -> Self:
+        """Read a model's answer that continues `prefix`; never raises, an unreadable answer sets `text_error`.
+
+        An answer that starts over with the turns of `prefix` is recognised and not doubled.
+        """
+        before = tuple(prefix)
+        try:
+            turns = read_turns(read_json(text))
+        except ValueError as error:
+            return cls(script=script, turns=before, text_error=scrub(str(error)))
+        if before and turns[: len(before)] == before:
+            turns = turns[len(before) :]
+        return cls(script=script, turns=(*before, *turns))
+
+    def prefix(self, turns: int) -> Self:
+        """The first `turns` turns as an unfinished draft."""
+        return self.model_copy(update={"turns": self.turns[:turns], "text_error": None, "finished": False})

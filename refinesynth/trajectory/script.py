@@ -1,0 +1,126 @@
+"""Persona and script: where an episode comes from and what it is played in."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Self, cast
+
+from pydantic import Field, JsonValue, field_validator
+
+from refinesynth.trajectory.value import Value, spelled
+
+
+class Persona(Value):
+    """One sentence about somebody: where an environment comes from."""
+
+    text: str = Field(min_length=1, max_length=10_000, validation_alias=spelled("text", "persona"))
+
+    @field_validator("text", mode="after")
+    @classmethod
+    def _says_something(cls, text: str) -> str:
+        if not text.strip():
+            raise ValueError("a persona is a sentence; this one is blank")
+        return text.strip()
+
+
+class ActionSpec(Value):
+    """One available action of a script."""
+
+    name: str = Field(min_length=1, validation_alias=spelled("name", "Name", "action"))
+    """Template with placeholders in braces: `take {item} from {place}`."""
+    description: str = Field(default="", validation_alias=spelled("description", "Description"))
+    pattern: str = Field(
+        min_length=1,
+        validation_alias=spelled("pattern", "verification code", "verification_code", "Verification Code"),
+    )
+    """Regular expression (RE2 syntax) that the whole action text must match; untrusted."""
+    parameters: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict[str, tuple[str, ...]], validation_alias=spelled("parameters", "Parameters")
+    )
+    """Placeholder name to the values that it may take; no values means any."""
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _values_are_text(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[object, object]", value)
+        return {name: _as_texts(allowed) for name, allowed in given.items()}
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """Names in braces, in the order of the template."""
+        return tuple(re.findall(r"\{([^{}]*)\}", self.name))
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """The action text with each placeholder replaced; a name without a value stays in braces."""
+        return re.sub(r"\{([^{}]*)\}", lambda found: values.get(found[1], found[0]), self.name)
+
+
+def _as_texts(allowed: object) -> object:
+    if allowed is None:
+        return ()
+    if isinstance(allowed, str | int | float):
+        return (str(allowed),)
+    if isinstance(allowed, list | tuple):
+        items = cast("Sequence[object]", allowed)
+        return tuple(str(item) if isinstance(item, int | float) else item for item in items)
+    return allowed
+
+
+class Script(Value):
+    """What an episode is played in: written once, by the ScriptWriter (paper, section 3.1)."""
+
+    introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
+    """What the player is told about the place before the first turn; the paper's scripts have none."""
+    environment: dict[str, JsonValue] = Field(validation_alias=spelled("environment", "Environment"))
+    """The world's initial state, for the DungeonMaster's eyes."""
+    goal: str = Field(min_length=1, validation_alias=spelled("goal", "Goal"))
+    completion_conditions: tuple[str, ...] = Field(
+        validation_alias=spelled("completion_conditions", "Completion Conditions", "completion conditions")
+    )
+    actions: tuple[ActionSpec, ...] = Field(
+        validation_alias=spelled("actions", "available_actions", "Available Actions", "available actions")
+    )
+
+    @field_validator("actions", mode="before")
+    @classmethod
+    def _actions_from_mapping(cls, value: object) -> object:
+        """The paper writes an object from name template to the rest; we write a list."""
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, object]", value)
+        return [
+            {"name": name, **cast("Mapping[str, object]", rest)} if isinstance(rest, Mapping) else rest
+            for name, rest in given.items()
+        ]
+
+    @field_validator("completion_conditions", mode="before")
+    @classmethod
+    def _one_condition_is_a_list(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @classmethod
+    def from_llm(cls, data: object) -> Self:
+        """Validate a model's answer: unknown keys are dropped, numbers become text where text is meant.
+
+        Raises:
+            pydantic.ValidationError: Something required is missing or of the wrong kind.
+        """
+        return cls.model_validate(data, extra="ignore")
+
+    def to_paper(self) -> dict[str, JsonValue]:
+        """This script in the paper's own keys."""
+        actions: dict[str, JsonValue] = {
+            action.name: {
+                "description": action.description,
+                "verification code": action.pattern,
+                "parameters": {name: list(values) for name, values in action.parameters.items()},
+            }
+            for action in self.actions
+        }
+        paper: dict[str, JsonValue] = {"Introduction": self.introduction} if self.introduction else {}
+        paper["Environment"] = self.environment
+        paper["Goal"] = self.goal
+        paper["Completion Conditions"] = list(self.completion_conditions)
+        paper["Available Actions"] = actions
+        return paper

@@ -1,0 +1,147 @@
+"""Turns: what the player did and the DungeonMaster answered, and how they are read from what an LLM wrote."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, Any, Literal, cast
+
+import orjson
+from pydantic import Field, JsonValue, ValidationError
+
+from refinesynth.jsontext import scrub
+from refinesynth.trajectory.value import Value, spelled
+
+MAX_RAW_CHARACTERS = 20_000
+"""How much of an unreadable turn or answer is kept for failure analysis, in characters."""
+
+
+class MistakeKind(StrEnum):
+    """What a player's action got wrong, as the DungeonMaster flags it (paper, section 3.2)."""
+
+    PARAMETER = "parameter"
+    """The action's form or a parameter is not available."""
+    PLACE = "place"
+    """The action is possible, but not from where the player is."""
+    LOGIC = "logic"
+    """The action makes no sense in the world's present state."""
+
+
+class PlayerTurn(Value):
+    """The agent: what it thought, and the one action that it took."""
+
+    role: Literal["Player"] = "Player"
+    thought: str = Field(validation_alias=spelled("thought", "Thought"))
+    action: str = Field(validation_alias=spelled("action", "Action"))
+
+    def to_paper(self, number: int) -> dict[str, JsonValue]:
+        """This turn in the paper's own keys."""
+        return {"turn": number, "role": "Player", "Thought": self.thought, "Action": self.action}
+
+
+class DungeonMasterTurn(Value):
+    """The environment: what came of the player's last action, and whether that action was a mistake."""
+
+    role: Literal["DM"] = "DM"
+    thought: str = Field(validation_alias=spelled("thought", "Thought"))
+    observation: str = Field(validation_alias=spelled("observation", "Observation"))
+    parameter_error: bool
+    place_error: bool
+    logic_error: bool
+
+    @property
+    def flagged(self) -> bool:
+        """Whether any error flag is set: the player's turn before this one was a mistake."""
+        return self.parameter_error or self.place_error or self.logic_error
+
+    @property
+    def mistake_kind(self) -> MistakeKind | None:
+        """The first flag that is set, in the order parameter, place, logic."""
+        if self.parameter_error:
+            return MistakeKind.PARAMETER
+        if self.place_error:
+            return MistakeKind.PLACE
+        return MistakeKind.LOGIC if self.logic_error else None
+
+    def to_paper(self, number: int) -> dict[str, JsonValue]:
+        """This turn in the paper's own keys."""
+        return {
+            "turn": number,
+            "role": "DM",
+            "Thought": self.thought,
+            "Observation": self.observation,
+            "parameter_error": self.parameter_error,
+            "place_error": self.place_error,
+            "logic_error": self.logic_error,
+        }
+
+
+class MalformedTurn(Value):
+    """A turn whose keys or types are not those required of its role; kept so that rules can say what is wrong."""
+
+    role: Literal["malformed"] = "malformed"
+    raw: str = Field(max_length=MAX_RAW_CHARACTERS)
+    """The turn as it came, as JSON text, cut at `MAX_RAW_CHARACTERS`."""
+    problem: str
+    """What is wrong with it, in words fit for the LLM that must mend it."""
+
+
+Turn = Annotated[PlayerTurn | DungeonMasterTurn, Field(discriminator="role")]
+"""A well-formed turn."""
+
+DraftTurn = Annotated[PlayerTurn | DungeonMasterTurn | MalformedTurn, Field(discriminator="role")]
+"""A turn of a draft, which may hold anything that an LLM wrote."""
+
+
+def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn:
+    """Read one turn in either spelling; unknown keys are dropped, and what cannot be read becomes a `MalformedTurn`.
+
+    Never raises.
+    """
+    role = str(item.get("role", "")).strip().casefold() if isinstance(item, dict) else ""
+    try:
+        if role == "player":
+            return PlayerTurn.model_validate({**cast("dict[str, Any]", item), "role": "Player"}, extra="ignore")
+        if role in {"dm", "dungeonmaster", "dungeon master"}:
+            return DungeonMasterTurn.model_validate({**cast("dict[str, Any]", item), "role": "DM"}, extra="ignore")
+        problem = 'a turn is an object whose key "role" is "Player" or "DM"'
+    except ValidationError as error:
+        problem = explain(error)
+    try:
+        raw = orjson.dumps(item).decode()
+    except (TypeError, ValueError, RecursionError):
+        raw = scrub(repr(type(item)))
+    return MalformedTurn(raw=raw[:MAX_RAW_CHARACTERS], problem=problem)
+
+
+def read_turns(value: JsonValue) -> tuple[PlayerTurn | DungeonMasterTurn | MalformedTurn, ...]:
+    """Read a list of turns, bare or under a key such as `turns` or `Trajectory`.
+
+    Raises:
+        ValueError: There is no list of turns in `value`.
+    """
+    if isinstance(value, dict):
+        lists = [item for item in value.values() if isinstance(item, list)]
+        if len(lists) != 1:
+            raise ValueError(f"expected one list of turns, got an object with the keys {sorted(value)[:8]}")
+        value = lists[0]
+    if not isinstance(value, list):
+        raise ValueError(f"expected a list of turns, got {type(value).__name__}")
+    return tuple(read_turn(item) for item in value)
+
+
+def explain(error: ValidationError, *, most: int = 5) -> str:
+    """A validation error as one line per problem, fit for the LLM that must mend its answer (no values, no links)."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:most]]
+    if len(problems) > most:
+        lines.append(f"and {len(problems) - most} more")
+    return "; ".join(lines)
+
+
+def flagged_turns(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[int, ...]:
+    """Indices of the player turns whose next turn is a DungeonMaster turn with an error flag."""
+    return tuple(
+        at
+        for at, (turn, after) in enumerate(pairwise(turns))
+        if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.flagged
+    )

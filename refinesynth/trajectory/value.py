@@ -1,0 +1,33 @@
+"""What all values have in common."""
+
+from typing import Self
+
+import orjson
+from pydantic import AliasChoices, BaseModel, ConfigDict
+
+from refinesynth.jsontext import write_json
+
+
+class Value(BaseModel):
+    """A frozen model that forbids unknown fields and is one line of JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+
+    def to_json(self) -> bytes:
+        """This value as one line of JSON, without the newline; lone surrogates in its text become U+FFFD."""
+        return write_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, line: bytes | str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            pydantic.ValidationError: The line is not such a value.
+            orjson.JSONDecodeError: The line is not JSON.
+        """
+        return cls.model_validate(orjson.loads(line))
+
+
+def spelled(*names: str) -> AliasChoices:
+    """The names under which a field is read: our own first, then the paper's spellings of it."""
+    return AliasChoices(*names)
