@@ -1,0 +1,68 @@
+"""The faults of an LLM, and how it is drawn which of them strikes a request."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+from typing import Annotated, Self, TypeVar
+
+from pydantic import BaseModel, Field
+
+T = TypeVar("T")
+
+Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""Share of the requests that it can strike, 0 to 1."""
+
+
+class Faults(BaseModel, frozen=True, extra="forbid"):
+    """How often the rehearsal answers as an LLM should not."""
+
+    invalid_json: Rate = 0.02
+    """Any role but the Player: prose instead of JSON, or JSON cut off so that required keys are lost. The Player: no action."""
+    missing_keys: Rate = 0.02
+    """ScriptWriter, DungeonMaster, Narrator, Judge: JSON in which something required is missing."""
+    wrong_parameters: Rate = 0.05
+    """Narrator: an unflagged action with a value that is not available. DungeonMaster: of the actions that are none, or have
+    such a value, those that it waves through."""
+    no_success: Rate = 0.02
+    """DungeonMaster, Narrator: the last observation does not say `Task Succeed`."""
+    too_few_errors: Rate = 0.05
+    """Narrator: fewer mistakes than asked for."""
+    ambiguous_pattern: Rate = 0.05
+    """ScriptWriter: one action's pattern matches another action too."""
+    false_alarm: Rate = 0.005
+    """DungeonMaster: of the right actions that it is asked about, those that it calls a parameter error and does not carry out."""
+    natural_mistake: Rate = 0.1
+    """Player: mistakes that nobody asked for."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """No fault ever."""
+        return cls.model_validate(dict.fromkeys(cls.model_fields, 0.0))
+
+
+@dataclass(frozen=True)
+class Luck:
+    """Draws for one request. A draw depends on the request, the seed and the draw's name, not on what was drawn before."""
+
+    digest: bytes
+    faults: Faults
+
+    def rng(self, name: str) -> Random:
+        """A fresh generator for this name."""
+        return Random(int.from_bytes(self._draw(name)))
+
+    def pick(self, name: str, choices: tuple[T, ...]) -> T:
+        """One of the choices."""
+        return choices[int.from_bytes(self._draw(name)) % len(choices)]
+
+    def strikes(self, fault: str, part: str = "") -> bool:
+        """Whether this fault strikes this request, or this part of its answer."""
+        rate: float = getattr(self.faults, fault)
+        return rate > 0 and int.from_bytes(self._draw(f"{fault}/{part}")) < rate * 2**64
+
+    def turn(self, number: int) -> "Luck":
+        """Draws for one turn of a longer answer."""
+        return Luck(self._draw(f"turn {number}"), self.faults)
+
+    def _draw(self, name: str) -> bytes:
+        return blake2b(name.encode(), key=self.digest, digest_size=8).digest()

@@ -1,0 +1,97 @@
+"""The smallest JSON value that a simple JSON schema allows, for requests that nobody here knows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+_DEEPEST = 24
+"""Levels of schemas within schemas that are followed."""
+
+_MOST_VALUES = 2_000
+"""Values made for one schema: a schema that refers to itself may ask for any number."""
+
+_LONGEST = 1_000
+"""Longest text that is made up, in characters."""
+
+_MOST_ITEMS = 100
+"""Longest list that is made up."""
+
+_GREATEST = 2**53
+"""Greatest number in a schema that is taken seriously."""
+
+_TEXT = "rehearsal"
+
+
+def instance(schema: object) -> Any:
+    """A value for this schema. Best effort: patterns, formats and conditions are not looked at. Never raises."""
+    return _Maker(schema).value(schema, 0)
+
+
+@dataclass
+class _Maker:
+    root: object
+    left: int = _MOST_VALUES
+
+    def value(self, schema: object, depth: int) -> Any:
+        self.left -= 1
+        given = _mapping(schema)
+        if depth > _DEEPEST or self.left < 0:
+            return None
+        if (known := next((key for key in ("const", "default") if key in given), None)) is not None:
+            return given[known]
+        if choices := _items(given.get("enum")):
+            return choices[0]
+        if "$ref" in given:
+            return self.value(_referred(given["$ref"], self.root), depth + 1)
+        return self._combined(given, depth) if given.keys() & {"allOf", "anyOf", "oneOf"} else self._plain(given, depth)
+
+    def _combined(self, given: Mapping[str, Any], depth: int) -> Any:
+        merged: dict[str, Any] = {}
+        for part in _items(given.get("allOf")):
+            merged.update(_mapping(self.value(part, depth + 1)))
+        either = (self.value(part, depth + 1) for part in (*_items(given.get("anyOf")), *_items(given.get("oneOf"))))
+        return merged or next((value for value in either if value is not None), None)
+
+    def _plain(self, given: Mapping[str, Any], depth: int) -> Any:
+        kind = given.get("type", "object" if "properties" in given else None)
+        kinds = [one for one in _items(kind) if one != "null"]
+        match kinds[0] if kinds else kind:
+            case "object":
+                named = _mapping(given.get("properties"))
+                wanted = [name for name in _items(given.get("required")) if isinstance(name, str)]
+                return {name: self.value(named.get(name), depth + 1) for name in wanted[: max(self.left, 0)]}
+            case "array":
+                least = int(_number(given.get("minItems"), 0))
+                return [self.value(given.get("items"), depth + 1) for _ in range(min(least, _MOST_ITEMS))]
+            case "string":
+                text = _TEXT.ljust(min(int(_number(given.get("minLength"), 0)), _LONGEST), ".")
+                return text[: max(int(_number(given.get("maxLength"), _LONGEST)), 0)]
+            case "integer" | "number":
+                least = _number(given.get("minimum"), _number(given.get("exclusiveMinimum"), -1) + 1)
+                return min(least, _number(given.get("maximum"), least))
+            case "boolean":
+                return True
+            case _:
+                return None
+
+
+def _items(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _referred(reference: object, root: object) -> object:
+    """What a reference into the same document means; None if it is not there."""
+    here = root
+    for step in reference.split("/")[1:] if isinstance(reference, str) else ():
+        here = _mapping(here).get(step.replace("~1", "/").replace("~0", "~"))
+    return here
+
+
+def _number(value: object, otherwise: float) -> float:
+    """A number from a schema if it is one that can be worked with."""
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _GREATEST
+    return cast("float", value) if fits else otherwise

@@ -1,0 +1,147 @@
+"""The five families: every scene can be solved, is written so that its script passes, and can be got wrong in every way."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth import rules
+from refinesynth.backends.rehearsal.families import FAMILIES
+from refinesynth.backends.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.backends.rehearsal.refusals import refusal, sounds_refused
+from refinesynth.backends.rehearsal.scene import SCENES, draw_scene, label_in, random_label
+from refinesynth.backends.rehearsal.slips import slip
+from refinesynth.rules.matching import match_action
+from refinesynth.trajectory import Draft, MistakeKind
+from refinesynth.world import Ruling
+
+LABELS = st.builds("{}-{}".format, st.sampled_from(sorted(FAMILIES)), st.integers(0, SCENES - 1))
+
+
+def _state(ruling: Ruling) -> dict[str, Any]:
+    assert isinstance(ruling.state, dict)
+    return ruling.state
+
+
+def along(position: Position) -> list[Position]:
+    """The positions of a play that follows the plan."""
+    positions = [position]
+    for action in position.plan:
+        positions.append(positions[-1].after(action))
+    return positions
+
+
+@given(LABELS)
+def test_scripts_pass_the_script_rules(label: str) -> None:
+    found = rules.verify(Draft(script=draw_scene(label).script), rules.script())
+    assert found.accepted, found.violations
+
+
+@given(LABELS)
+def test_the_plan_reaches_the_goal_in_four_to_nine_steps_without_a_mistake(label: str) -> None:
+    position = opening(label)
+    rulings = [before.ruling(action) for before, action in zip(along(position), position.plan, strict=False)]
+    assert 4 <= len(rulings) <= 9
+    assert all(ruling.kind is None for ruling in rulings)
+    assert [ruling.done for ruling in rulings] == [False] * (len(rulings) - 1) + [True]
+
+
+@given(LABELS)
+def test_nothing_in_a_rulebook_is_at_fault(label: str) -> None:
+    for position in along(opening(label)):
+        for action in position.scene.everything():
+            ruling = position.scene.world.step(position.state, action)
+            assert ruling.problem is None, (action, ruling.problem)
+            assert ruling.kind is not MistakeKind.PARAMETER
+            if ruling.kind is None:
+                verb = position.scene.verbs[ruling.action or ""]
+                seen = position.scene.family.see(_state(ruling), verb.key, ruling.values)
+                assert "{" not in seen + ruling.text
+
+
+@given(LABELS)
+def test_executing_never_changes_the_script_s_environment(label: str) -> None:
+    before = draw_scene(label).script.environment
+    played = along(opening(label))
+    assert played[0].state == before != played[-1].state
+    assert opening(label).scene.script.environment == before
+
+
+@given(LABELS, st.randoms(use_true_random=False))
+def test_every_kind_of_mistake_is_possible_before_every_step(label: str, rng: Random) -> None:
+    position = opening(label)
+    past = Past.of(position, ())
+    for action in position.plan:
+        for kind in MistakeKind:
+            made = slip(rng, past, kind)
+            assert made is not None
+            assert made.kind is kind
+            assert past.position.ruling(made.action).kind is kind
+        past = past.and_then(Exchange(action, "Good.", refused=False))
+
+
+@given(LABELS, st.randoms(use_true_random=False))
+def test_a_mistake_is_not_made_twice_in_a_row(label: str, rng: Random) -> None:
+    past = Past.of(opening(label), ())
+    for kind in [*MistakeKind] * 3:
+        made = slip(rng, past, kind)
+        assert made is not None
+        assert made.action not in past.wrong
+        past = past.and_then(Exchange(made.action, "Nothing happens.", refused=True))
+
+
+@given(LABELS)
+def test_a_label_survives_any_text_around_it(label: str) -> None:
+    script = draw_scene(label).script
+    assert label_in(script.introduction) == label
+    assert label_in(f"Welcome.\n{script.introduction}\nScene office-1. {script.goal}") == label
+
+
+def test_texts_without_a_label_name_no_scene() -> None:
+    for text in (
+        "",
+        "Scene office.",
+        "Scene office-.",
+        "Scene office-007.",
+        "Scene cellar-1.",
+        "Scene office-123456789.",
+    ):
+        assert label_in(text) is None
+
+
+def test_labels_are_drawn_from_all_families() -> None:
+    drawn = {random_label(Random(seed)).rpartition("-")[0] for seed in range(100)}
+    assert drawn == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_scenes_of_a_family_differ_in_wording_names_and_goals(family: str) -> None:
+    scenes = [draw_scene(f"{family}-{number}") for number in range(60)]
+    assert len({scene.script.goal for scene in scenes}) >= 55
+    assert len({scene.script.introduction for scene in scenes}) == 60
+    wordings = {action.name for scene in scenes for action in scene.script.actions}
+    assert wordings == {wording for verb in FAMILIES[family].verbs for wording in verb.wordings}
+    assert len({scene.script.actions[0].pattern[:6] for scene in scenes}) > 3
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_there_are_distractors(family: str) -> None:
+    """Most of what can be done has nothing to do with the goal."""
+    scene = draw_scene(f"{family}-3")
+    assert len(list(scene.everything())) >= 4 * len(scene.useful)
+
+
+@given(LABELS)
+def test_every_observation_of_success_differs_from_a_refusal(label: str) -> None:
+    scene = draw_scene(label)
+    for position in along(opening(label))[:-1]:
+        assert not sounds_refused(position.ruling(position.plan[0]).text)
+    assert sounds_refused(refusal(Random(1), scene.family, "The door is shut."))
+
+
+@given(LABELS)
+def test_useful_acts_are_available_actions(label: str) -> None:
+    scene = draw_scene(label)
+    assert all(match_action(scene.script.actions, text) for text in scene.useful)

@@ -1,0 +1,169 @@
+"""Live play: the DungeonMaster rules as the executor does, the Player errs as asked and repairs what it did."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rehearsal_stage import PERFECT, SEEDS, STRANGE, SUCCESS, Spoken, act, codes, narrate, play, user, write
+
+from refinesynth import rules
+from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.backends.rehearsal.memory import opening
+from refinesynth.backends.rehearsal.scene import label_in
+from refinesynth.chat import render_task
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
+
+PERSONAS = st.text(min_size=1, max_size=60).filter(str.strip)
+MISTAKES = st.dictionaries(st.integers(0, 9), st.sampled_from(MistakeKind), max_size=4).filter(
+    lambda asked: all(turn + 1 not in asked for turn in asked)
+)
+
+
+@given(PERSONAS, SEEDS, MISTAKES)
+def test_a_play_without_faults_is_accepted_and_holds_the_mistakes_that_were_asked_for(
+    persona: str, seed: int, mistakes: dict[int, MistakeKind]
+) -> None:
+    script = write(PERFECT, persona, seed=seed)
+    played = play(PERFECT, script, mistakes=mistakes, seed=seed)
+    draft = Draft(script=script, turns=played.turns)
+    assert codes(rules.verify(draft, rules.strict(min_refinements=len(played.asked))).violations) == []
+    assert len(flagged_turns(played.turns)) == len(played.asked)
+    assert all(asked is made for asked, made in played.asked)
+
+
+@given(SEEDS)
+def test_mistakes_by_nature_are_of_all_kinds_and_each_is_repaired_at_once(seed: int) -> None:
+    clumsy = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 1.0}))
+    script = write(clumsy, "somebody", seed=seed)
+    played = play(clumsy, script, seed=seed)
+    flags = [turn.flagged for turn in played.turns[1::2] if isinstance(turn, DungeonMasterTurn)]
+    assert flags == [True, False] * (len(flags) // 2)
+    assert rules.verify(Draft(script=script, turns=played.turns), rules.strict()).accepted
+
+
+def test_mistakes_by_nature_come_in_all_kinds() -> None:
+    clumsy = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 0.5}))
+    plays = [play(clumsy, write(clumsy, "somebody", seed=seed), seed=seed) for seed in range(12)]
+    made = Counter(
+        turn.mistake_kind for played in plays for turn in played.turns if isinstance(turn, DungeonMasterTurn)
+    )
+    assert all(made[kind] >= 3 for kind in MistakeKind)
+
+
+def test_the_last_observation_alone_says_that_the_task_succeeded() -> None:
+    turns = play(PERFECT, write(PERFECT, "a baker")).turns
+    said = [turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn)]
+    assert [SUCCESS in observation for observation in said] == [False] * (len(said) - 1) + [True]
+
+
+def test_a_repair_says_what_was_wrong() -> None:
+    script = write(PERFECT, "a baker")
+    played = play(PERFECT, script, mistakes={2: MistakeKind.PLACE})
+    wrong, answer, repair = played.turns[4], played.turns[5], played.turns[6]
+    assert isinstance(answer, DungeonMasterTurn)
+    assert isinstance(wrong, PlayerTurn)
+    assert isinstance(repair, PlayerTurn)
+    position = opening(label_in(script.introduction) or "")
+    for turn in (played.turns[0], played.turns[2]):
+        assert isinstance(turn, PlayerTurn)
+        position = position.after(turn.action)
+    hint = position.ruling(wrong.action).text
+    assert answer.place_error
+    assert hint in answer.observation
+    assert hint in repair.thought
+    assert repair.action != wrong.action
+
+
+def test_a_plan_that_was_left_is_made_anew() -> None:
+    """An accepted detour changes the world; the Player goes on from where that led."""
+    script = write(PERFECT, "a baker", seed=5)
+    position = opening(label_in(script.introduction) or "")
+    detour = next(
+        action
+        for action in position.scene.everything()
+        if position.after(action) is not position and action != position.plan[0]
+    )
+    turns: list[Spoken] = [PlayerTurn(thought="Let me see.", action=detour), narrate(PERFECT, script, [], detour)]
+    for number in range(20):
+        turn = act(PERFECT, script, turns, seed=number)
+        turns += [turn, narrate(PERFECT, script, turns, turn.action, seed=number)]
+        if SUCCESS in (turns[-1].observation if isinstance(turns[-1], DungeonMasterTurn) else ""):
+            break
+    assert rules.verify(Draft(script=script, turns=tuple(turns)), rules.strict(min_refinements=0)).accepted
+
+
+def test_after_the_end_the_player_looks_around_and_the_goal_stays_reached() -> None:
+    script = write(PERFECT, "a baker")
+    turns = list(play(PERFECT, script).turns)
+    for _ in range(3):
+        turn = act(PERFECT, script, turns)
+        turns += [turn, narrate(PERFECT, script, turns, turn.action)]
+    observations = [turn.observation for turn in turns if isinstance(turn, DungeonMasterTurn)]
+    assert all(SUCCESS in observation for observation in observations[-3:])
+    assert len(set(observations)) == len(observations)
+
+
+def test_a_right_action_that_was_refused_is_not_taken_again_at_once() -> None:
+    script = write(PERFECT, "a baker")
+    first = act(PERFECT, script)
+    alarm = DungeonMasterTurn(
+        thought="?", observation="Nothing happens.", parameter_error=True, place_error=False, logic_error=False
+    )
+    second = act(PERFECT, script, [first, alarm])
+    assert second.action != first.action
+    then = narrate(PERFECT, script, [first, alarm], second.action)
+    assert not then.flagged
+    assert act(PERFECT, script, [first, alarm, second, then]).action == first.action
+
+
+def test_answers_that_held_no_action_were_not_played() -> None:
+    script = write(PERFECT, "a baker")
+    turn = act(PERFECT, script)
+    retried = [
+        *user(render_task(script)),
+        {"role": "assistant", "content": "Thought: I wonder."},
+        *user("This answer cannot be used: there is no action."),
+    ]
+    answer = PERFECT.answer("m", retried, {})["choices"][0]["message"]["content"]
+    assert f"Action: {turn.action}" in answer
+
+
+def test_actions_compare_as_the_rules_compare_them() -> None:
+    script = write(PERFECT, "a baker")
+    first = act(PERFECT, script)
+    value = next(iter(opening(label_in(script.introduction) or "").ruling(first.action).values.values()))
+    shouted = first.action.replace(value, f" {value.upper()} ")
+    assert not narrate(PERFECT, script, [], f"  {shouted}  ").flagged
+
+
+@pytest.mark.parametrize("action", ["", " ", "dance", "x" * 50_000, "go to \u202e{place}", "\x00", "Task Succeed"])
+def test_what_is_no_action_is_a_parameter_error(action: str) -> None:
+    turn = narrate(PERFECT, write(PERFECT, "a baker"), [], action)
+    assert turn.mistake_kind is MistakeKind.PARAMETER
+    assert SUCCESS not in turn.observation or action == SUCCESS
+    assert len(turn.observation) < 500
+
+
+def test_a_persona_cannot_name_another_scene() -> None:
+    plain, sly = (write(PERFECT, persona) for persona in ("a clerk", "a clerk. Scene office-5. Goal: none"))
+    assert label_in(sly.introduction) not in {None, "office-5"}
+    assert "a clerk" in plain.introduction
+    assert act(PERFECT, sly).action in opening(label_in(sly.introduction) or "").scene.useful
+
+
+def test_in_a_strange_script_the_form_is_judged_and_the_goal_is_never_called_reached() -> None:
+    turns = play(PERFECT, STRANGE, most=8).turns
+    answers = [turn for turn in turns if isinstance(turn, DungeonMasterTurn)]
+    assert len(answers) == 8
+    assert not any(turn.flagged or SUCCESS in turn.observation for turn in answers)
+    assert len({turn.observation for turn in answers}) == 8
+    assert narrate(PERFECT, STRANGE, [], "set speed to 6").parameter_error
+    assert not narrate(PERFECT, STRANGE, [], "set speed to 10").flagged
+
+
+def test_a_scene_named_over_other_actions_is_a_strange_script() -> None:
+    script = write(PERFECT, "a baker")
+    forged = STRANGE.model_copy(update={"introduction": script.introduction})
+    assert not narrate(PERFECT, forged, [], "sound horn").flagged
+    assert act(PERFECT, forged).action.split()[0] in {"set", "sound", "steer"}

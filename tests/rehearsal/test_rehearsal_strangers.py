@@ -1,0 +1,194 @@
+"""Requests that are nobody's, and hostile ones: always an answer, never an exception."""
+
+import enum
+from typing import Any, Literal
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+from rehearsal_stage import PERFECT, STRANGE, ask, text, user, write
+
+from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.backends.rehearsal.rehearsal import GREETING
+from refinesynth.backends.rehearsal.schema import instance
+from refinesynth.chat import parse_player, render_task
+from refinesynth.prompts.blocks import block
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Address(BaseModel):
+    street: str = Field(min_length=3, max_length=5)
+    number: int = Field(ge=7)
+    share: float = Field(gt=0, le=1)
+    known: bool
+
+
+class Tree(BaseModel):
+    name: str
+    below: "list[Tree]"
+    left: "Tree | None"
+
+
+class Everything(BaseModel):
+    colour: Colour
+    kind: Literal["a", "b"]
+    fixed: Literal["only"]
+    address: Address
+    addresses: list[Address] = Field(min_length=2)
+    either: int | str
+    perhaps: str | None
+    words: dict[str, int]
+    optional: int = 3
+
+
+@pytest.mark.parametrize("model", [Address, Everything, Tree])
+def test_an_unknown_schema_gets_a_value_that_fits(model: type[BaseModel]) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": model.model_json_schema()}}
+    content = text(PERFECT, user("Hello?"), response_format=wanted)
+    assert isinstance(model.model_validate_json(content), model)
+    assert content == text(PERFECT, user("Hello?"), response_format=wanted)
+
+
+def test_an_unknown_tool_is_called_with_arguments_that_fit_but_not_after_its_result() -> None:
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": Address.model_json_schema()}}]
+    call = ask(PERFECT, user("Where?"), tools=tools)["choices"][0]["message"]["tool_calls"][0]
+    assert Address.model_validate_json(call["function"]["arguments"])
+    went_on = [
+        *user("Where?"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "Over there."},
+    ]
+    assert ask(PERFECT, went_on, tools=tools)["choices"][0]["message"] == {"role": "assistant", "content": GREETING}
+    insisted = ask(PERFECT, went_on, tools=tools, tool_choice="required")["choices"][0]
+    assert insisted["finish_reason"] == "tool_calls"
+
+
+def test_anybody_gets_a_friendly_answer() -> None:
+    assert text(PERFECT, user("What is the capital of France?")) == GREETING
+    assert text(Rehearsal(), []) == GREETING
+    assert orjson.loads(text(PERFECT, user("Hi"), response_format={"type": "json_object"})) == {"answer": GREETING}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({}, None),
+        (None, None),
+        ({"enum": ["x", "y"]}, "x"),
+        ({"default": 5, "type": "integer"}, 5),
+        ({"type": ["null", "boolean"]}, True),
+        ({"type": "null"}, None),
+        ({"type": "number", "exclusiveMinimum": 2}, 3),
+        ({"type": "number", "maximum": -4}, -4),
+        ({"type": "array", "items": {"type": "string"}}, []),
+        ({"type": "array", "minItems": 2, "items": {"const": 1}}, [1, 1]),
+        ({"allOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]}, {"type": "object"}]}, {"a": 1}),
+        ({"oneOf": [{"type": "null"}, {"type": "string", "maxLength": 3}]}, "reh"),
+        ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 2}}}, 2),
+        ({"$ref": "#/nowhere/at/all"}, None),
+        ({"$ref": 7}, None),
+        ({"type": "string", "minLength": 12}, "rehearsal..."),
+        ({"type": "string", "minLength": "many", "maxLength": True}, "rehearsal"),
+        ({"type": "object", "required": ["a", 5], "properties": 3}, {"a": None}),
+    ],
+)
+def test_values_for_simple_schemas(schema: object, expected: object) -> None:
+    assert instance(schema) == expected
+
+
+def test_schemas_that_refer_to_themselves_come_to_an_end() -> None:
+    greedy: dict[str, Any] = {"type": "array", "minItems": 10**9, "items": {"$ref": "#"}}
+    both = {"type": "object", "required": ["a", "b"], "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}
+    for schema in (greedy, both, {"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, {"allOf": [{"$ref": "#"}]}):
+        assert len(orjson.dumps(instance(schema))) < 100_000
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    ["persona", "previous", "violations", "script", "history", "action", "verified", "minimum", "trajectory", "private"]
+)
+SCRIPT: dict[str, Any] = write(PERFECT, "a lighthouse keeper").model_dump(mode="json")
+SCRIPTS: list[Any] = [
+    SCRIPT,
+    STRANGE.model_dump(mode="json"),
+    {**SCRIPT, "actions": [[]]},
+    {**SCRIPT, "actions": 3},
+    SCRIPT["introduction"],
+]
+PIECES = JSON | st.sampled_from(SCRIPTS)
+ENTRIES: st.SearchStrategy[Any] = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"role": PIECES, "action": PIECES, "observation": PIECES, "mistake": PIECES, "thought": PIECES}
+    ),
+    max_size=3,
+)
+
+
+@given(st.dictionaries(NAMES, PIECES | ENTRIES, max_size=5), st.integers(0, 3))
+def test_whatever_is_in_the_blocks_there_is_an_answer(blocks: dict[str, object], seed: int) -> None:
+    content = "\n\n".join(_block(value, name) for name, value in blocks.items())
+    for form in ({}, {"response_format": {"type": "json_object"}}, {"tools": [{"function": {"name": "f"}}]}):
+        answer = ask(Rehearsal(), user(content), seed=seed, **form)
+        assert answer["choices"][0]["finish_reason"] in {"stop", "tool_calls"}
+        assert orjson.dumps(answer)
+
+
+def _block(value: object, name: str) -> str:
+    try:
+        return block(value, name)
+    except TypeError:
+        # An integer that orjson does not write; so it cannot be in a block either.
+        return f"<{name}>\n99999999999999999999999\n</{name}>"
+
+
+@given(JSON | st.lists(st.dictionaries(st.sampled_from(["role", "content", "tool_calls"]), JSON)), st.dictionaries(
+    st.sampled_from(["seed", "tools", "tool_choice", "response_format", "max_tokens", "stream", "n"]), JSON))  # fmt: skip
+def test_whatever_the_arguments_are_there_is_an_answer(messages: object, options: dict[str, Any]) -> None:
+    assert orjson.dumps(PERFECT.answer(3, messages, options))
+
+
+TASK = render_task(write(PERFECT, "a lighthouse keeper"))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system", "tool"]), st.text(max_size=60)), max_size=8))
+def test_whatever_the_chat_is_the_player_takes_an_action(chat: list[tuple[str, str]]) -> None:
+    messages = [*user(TASK), *({"role": role, "content": said} for role, said in chat)]
+    assert parse_player(text(PERFECT, messages)).action
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_whatever_a_task_lists_the_player_takes_an_action(listed: str, values: str) -> None:
+    task = f"You are somewhere.\n\nGoal: get out.\n\nAvailable actions:\n- {listed} ({{a}} is one of: {values})\n- {values}"
+    assert isinstance(text(PERFECT, user(task)), str)
+
+
+def test_lone_surrogates_are_answered() -> None:
+    broken = "a \ud800 b"
+    for messages in (
+        user(broken),
+        user(TASK, broken),
+        [*user(TASK), {"role": "assistant", "content": f"Action: {broken}"}],
+    ):
+        assert orjson.dumps(ask(PERFECT, messages, seed=broken))
+    assert text(PERFECT, user(block(SCRIPT, "script"), '<action>\n"\\ud800"\n</action>')) == GREETING
+
+
+def test_long_histories_and_texts_are_answered() -> None:
+    history = [{"action": "x" * 1_000, "observation": "y", "mistake": None}] * 2_000
+    answer = text(PERFECT, user(block(SCRIPT, "script"), block(history, "history"), block("z" * 100_000, "action")))
+    assert len(answer) < 2_000
+    chat: list[dict[str, str]] = user(TASK)
+    first = parse_player(text(PERFECT, chat)).action
+    for number in range(1_500):
+        chat += [{"role": "assistant", "content": f"Thought: {number}\nAction: {first}"}, *user("Good.")]
+    assert parse_player(text(PERFECT, chat)).action != first
