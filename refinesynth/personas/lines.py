@@ -1,0 +1,67 @@
+"""Lines of a file, plain or compressed, of which even an endless one does not fill the memory."""
+
+import gzip
+import io
+from pathlib import Path
+from typing import BinaryIO, cast
+
+MAX_LINE_BYTES = 1 << 20
+"""Longest line that is looked at, in bytes; of a longer one nothing is kept."""
+
+COMPRESSIONS = (".gz", ".zst")
+"""Suffixes of compressed files that can be read."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Lines:
+    """Iterates over lines without their ends; a line that is too long comes empty, with `too_long` set.
+
+    `stop` may be called from another thread: the iteration ends within one read.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._stopped = False
+        self.number = 0
+        """Of the last line, from 1."""
+        self.too_long = False
+        """Whether a line since this was last reset was longer than `MAX_LINE_BYTES`."""
+
+    def __iter__(self) -> "Lines":
+        return self
+
+    def __next__(self) -> bytes:
+        line = self._file.readline(MAX_LINE_BYTES + 1)
+        if not line or self._stopped:
+            raise StopIteration
+        self.number += 1
+        if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            self.too_long = True
+            while not self._stopped and line and not line.endswith(b"\n"):
+                line = self._file.readline(MAX_LINE_BYTES)
+            return b""
+        if self.number == 1:
+            line = line.removeprefix(_BOM)
+        return line.removesuffix(b"\n").removesuffix(b"\r")
+
+    def stop(self) -> None:
+        """End the iteration soon."""
+        self._stopped = True
+
+
+def open_binary(path: Path, compression: str | None) -> BinaryIO:
+    """Open a file for buffered reading, decompressing as it is read.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    if compression == ".gz":
+        return cast("BinaryIO", gzip.open(path, "rb"))
+    if compression == ".zst":
+        import zstandard
+
+        raw = path.open("rb")
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)
+        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader)))
+    return path.open("rb")

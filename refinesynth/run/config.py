@@ -1,0 +1,117 @@
+"""config.json: what was asked of a run, enough to ask it again; and whether a resumed run asks the same."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import orjson
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+
+from refinesynth.errors import RunFolderError
+from refinesynth.jsontext import write_json
+from refinesynth.trajectory import explain
+
+_MAY_CHANGE = frozenset({"n", "concurrency", "connections", "personas", "versions"})
+"""Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
+
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+
+class RunConfig(BaseModel, frozen=True, extra="forbid"):
+    """The settings of a run. No key and no other secret is ever among them."""
+
+    schema_version: Literal[1] = 1
+    n: int = Field(ge=1)
+    """Accepted trajectories asked for."""
+    concurrency: int = Field(ge=1)
+    """Most episodes in flight."""
+    play: Literal["live", "narrated"]
+    seed: int
+    rules: str
+    """`repr` of the chain that accepts a draft."""
+    script_rules: str
+    """`repr` of the chain that accepts a script."""
+    mistakes: dict[str, JsonValue]
+    """Where mistakes come from."""
+    attempts: dict[str, JsonValue]
+    """How often something is tried again, per episode."""
+    max_turns: int
+    """Longest draft, in turns."""
+    judge: bool
+    """Whether an LLM judges what the rules accepted."""
+    prompts: str
+    """Digest of the prompt templates."""
+    models: dict[str, JsonValue]
+    """Role name to the backend's settings that change what it answers."""
+    connections: dict[str, JsonValue]
+    """Role name to the others: where the server is, time-outs, rate limits, the name of the variable with the key."""
+    personas: str
+    """What the personas were read from, in words. Their content is recorded per episode, see `EpisodeLine.persona`."""
+    versions: dict[str, str]
+    """Package name to installed version."""
+
+    def save(self, path: Path) -> None:
+        """Write this configuration, replacing what is there in one step.
+
+        Raises:
+            RunFolderError: The file cannot be written.
+        """
+        text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
+        fresh = path.with_name(path.name + ".new")
+        try:
+            fresh.write_bytes(text)
+            fresh.replace(path)
+        except OSError as error:
+            raise RunFolderError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> "RunConfig":
+        """Read what `save` wrote.
+
+        Raises:
+            RunFolderError: There is no such file, or it is not a run's configuration.
+        """
+        try:
+            return cls.model_validate(orjson.loads(path.read_bytes()))
+        except OSError as error:
+            raise RunFolderError(
+                f"{str(path.parent)!r} is not the folder of a run: {path.name} cannot be read "
+                f"({error.strerror or error}). Give the folder that a run wrote"
+            ) from error
+        except orjson.JSONDecodeError as error:
+            raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
+        except ValidationError as error:
+            raise RunFolderError(
+                f"{str(path)!r} was not written by this version of refinesynth: {explain(error)}"
+            ) from error
+
+
+def stable_repr(value: object) -> str:
+    """`repr` without memory addresses, which differ from process to process."""
+    return _ADDRESS.sub("", repr(value))
+
+
+def differences(before: RunConfig, after: RunConfig) -> list[str]:
+    """Settings that changed and would change the data, each as `field: old -> new`."""
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    changed: list[str] = []
+    for name in RunConfig.model_fields:
+        if name not in _MAY_CHANGE and old[name] != new[name]:
+            changed.extend(_changes(name, old[name], new[name]))
+    return changed
+
+
+def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
+    """One line per leaf that differs, so that one changed number is not shown as two whole objects."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key):
+                yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
+    else:
+        yield f"{name}: {_short(old)} -> {_short(new)}"
+
+
+def _short(value: JsonValue, most: int = 200) -> str:
+    text = write_json(value).decode()
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,0 +1,54 @@
+"""What happened, as it happened: events.jsonl, one JSON object a line with `event`, `level` and `timestamp` (UTC).
+
+The logger is bound to the run's own file. structlog's global configuration is neither read nor changed.
+
+Events:
+    run_started: what was asked; `finished` and `accepted` say what was there already.
+    persona_skipped: a row that is no persona; `line` and `reason`. Only the first few are listed.
+    episode_finished: `index`, `id`, `accepted`, `reason`, what was refused, tokens, cost.
+    run_ended: `why` and the counts.
+"""
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from refinesynth.jsontext import write_json
+from refinesynth.run.lines import LineWriter
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+def open_events(writer: LineWriter) -> "FilteringBoundLogger":
+    """A structlog logger that writes to `writer`."""
+    # Imported here: it brings rich with it, and whoever only reads a run needs neither.
+    import structlog
+
+    logger = structlog.wrap_logger(
+        _Lines(writer),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(serializer=_as_json),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+class _Lines:
+    """What structlog calls a wrapped logger: one method a level."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+
+    def info(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    warning = error = info
+
+
+def _as_json(event: object, **_: object) -> bytes:
+    return write_json(event, default=repr)

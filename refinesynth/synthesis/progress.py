@@ -1,0 +1,44 @@
+"""Where a run stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from refinesynth.trajectory import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One moment of a run. On a resumed run the counts include what was there already; `elapsed` does not."""
+
+    n: int
+    """Accepted trajectories asked for."""
+    accepted: int
+    """Episodes finished with a trajectory. It may pass `n` by the few that were in flight when it was reached."""
+    written: int
+    """Trajectories in trajectories.jsonl; the others wait for an earlier episode. Never more than `n` in a fresh run."""
+    started: int
+    """Personas that were started."""
+    finished: int
+    """Episodes that came to an end, accepted or not."""
+    in_flight: int
+    """Episodes that are being played now: `started - finished`."""
+    failed: int
+    """Episodes that ended without a trajectory: `finished - accepted`."""
+    scripts_refused: int
+    """Scripts that the rules refused or that could not be read, in finished episodes."""
+    drafts_refused: int
+    """Drafts that the rules or the judge refused, in finished episodes."""
+    by_rule: Mapping[str, int]
+    """Rule name to the refused scripts and drafts that it rejected; one that two rules rejected counts for both."""
+    bad_personas: int
+    """Rows of the source that are no personas, so far."""
+    usage: Usage
+    """Tokens and requests of finished episodes."""
+    cost_usd: float | None
+    """US dollars for finished episodes; None where a model's price is unknown."""
+    elapsed: float
+    """Seconds since this process began the run."""
+    finished_before: int = 0
+    """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
+    accepted_before: int = 0
+    """Of those, the accepted ones."""

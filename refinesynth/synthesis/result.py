@@ -1,0 +1,191 @@
+"""What a run gave: read from its folder when it is looked at."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from refinesynth.outcome import Refused
+from refinesynth.run import RunConfig, RunFolder
+from refinesynth.run.episodes import sum_costs
+from refinesynth.trajectory import Trajectory, Usage
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_Record = TypeVar("_Record")
+
+
+class Records(Generic[_Record]):
+    """Values on disk: counted already, read one by one, as often as wanted, and never all in memory."""
+
+    def __init__(self, read: Callable[[], Iterator[_Record]], count: int) -> None:
+        self._read = read
+        self._count = count
+
+    def __iter__(self) -> Iterator[_Record]:
+        return self._read()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<{self._count:,} records on disk>"
+
+
+class SynthesisResult:
+    """A run's trajectories and what they took. Iterating reads the accepted trajectories from disk, lazily.
+
+    The counts are those of the moment in which the result was made or opened.
+    """
+
+    def __init__(self, folder: RunFolder, *, ended: str | None = None, bad_personas: int = 0) -> None:
+        """A result over `folder`; `ended` says in a clause why the run stopped where it did, None if nobody knows."""
+        self._folder = folder
+        self._ended = ended
+        self._totals = folder.totals()
+        self._usage, self._cost = self._totals.usage, self._totals.cost_usd
+        self.pending = 0
+        """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was reached."""
+        for outcome in folder.pending(after=self._totals.episodes).values():
+            self.pending += 1
+            self._usage += outcome.usage
+            self._cost = sum_costs(self._cost, outcome.cost_usd)
+        self.bad_personas = bad_personas
+        """Rows of the source that are no personas, as far as it was read for this result; 0 for an opened one."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> "SynthesisResult":
+        """The result of the run in `path`, be it finished, interrupted or still going on.
+
+        Raises:
+            RunFolderError: There is no run at `path`, or its files were changed.
+        """
+        return cls(RunFolder.open(path))
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return self._folder.trajectories()
+
+    def __len__(self) -> int:
+        return self._totals.accepted
+
+    def __bool__(self) -> bool:
+        # A result is a result, even of a run in which nothing was accepted.
+        return True
+
+    def __repr__(self) -> str:
+        return f"SynthesisResult({str(self.path)!r}, {len(self):,} of {self.n:,} accepted)"
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._folder.path
+
+    @property
+    def config(self) -> RunConfig:
+        """What was asked."""
+        return self._folder.config
+
+    @property
+    def n(self) -> int:
+        """Accepted trajectories asked for."""
+        return self.config.n
+
+    @property
+    def accepted(self) -> Records[Trajectory]:
+        """What iterating the result gives, in the order of the personas."""
+        return Records(self._folder.trajectories, self._totals.accepted)
+
+    @property
+    def rejected(self) -> Records[Refused]:
+        """Refused scripts and drafts with their violations, in the order of the personas."""
+        return Records(self._folder.refused, self.scripts_refused + self.drafts_refused)
+
+    @property
+    def episodes(self) -> int:
+        """Personas whose episode is finished and in the files."""
+        return self._totals.episodes
+
+    @property
+    def scripts_refused(self) -> int:
+        """Refused scripts, unreadable ones included."""
+        return self._totals.scripts_refused
+
+    @property
+    def drafts_refused(self) -> int:
+        """Refused drafts, unreadable ones included."""
+        return self._totals.drafts_refused
+
+    @property
+    def violations(self) -> Counter[str]:
+        """Rule name to everything that it found in refused scripts and drafts."""
+        return self._totals.violations.copy()
+
+    @property
+    def by_rule(self) -> Counter[str]:
+        """Rule name to the refused scripts and drafts that it rejected, each counted once for a rule."""
+        return self._totals.by_rule.copy()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and requests of all finished episodes, `pending` ones included."""
+        return self._usage
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars for all finished episodes, `pending` ones included; None where a model's price is unknown."""
+        return self._cost
+
+    @property
+    def reached(self) -> bool:
+        """Whether `n` trajectories were accepted."""
+        return len(self) >= self.n
+
+    @property
+    def shortfall(self) -> str | None:
+        """In a sentence or two, why there are fewer than `n` trajectories; None if there are enough."""
+        if self.reached:
+            return None
+        why = self._ended or "the run was interrupted, is still going on, or ran out of personas"
+        sentence = f"{len(self):,} of {self.n:,} trajectories were accepted: {why}."
+        if failed := self.episodes - len(self):
+            sentence += f" {failed:,} of {self.episodes:,} episodes gave none"
+            most = self.by_rule.most_common(1)
+            sentence += f", most refusals by {most[0][0]}." if most else "."
+        if self.bad_personas:
+            sentence += f" {self.bad_personas:,} rows of the source are no personas."
+        return sentence
+
+    def to_dataset(self) -> "Dataset":
+        """The trajectories as a Hugging Face dataset with the columns id, persona, messages, mistakes and trajectory.
+
+        `messages` are those of `chat.to_messages`, each with its loss flag; `mistakes` are indices into the trajectory's
+        turns; `trajectory` is the whole record as JSON text, because environments have no common columns.
+
+        Raises:
+            ConfigurationError: The package `datasets` is not installed (extra `datasets`).
+        """
+        from refinesynth.synthesis.dataset import to_dataset
+
+        return to_dataset(self._folder)
+
+    def _repr_html_(self) -> str:
+        cost = "unknown" if self.cost_usd is None else f"${self.cost_usd:,.2f}"
+        rows = {
+            "folder": str(self.path),
+            "accepted": f"{len(self):,} of {self.n:,}",
+            "episodes": f"{self.episodes:,}",
+            "scripts refused": f"{self.scripts_refused:,}",
+            "drafts refused": f"{self.drafts_refused:,}",
+            **{f"by {rule}": f"{count:,}" for rule, count in self.by_rule.most_common()},
+            "tokens": f"{self.usage.input_tokens:,} in, {self.usage.output_tokens:,} out",
+            "cost": cost,
+        }
+        if self.shortfall:
+            rows["note"] = self.shortfall
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in rows.items()
+        )
+        return f"<table>{cells}</table>"

@@ -1,0 +1,149 @@
+"""`stream`: a run whose trajectories are taken as they come."""
+
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from refinesynth.attempts import Attempts
+from refinesynth.mistakes import Mistakes
+from refinesynth.personas import PersonaSource
+from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.request import Begun, Request
+from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from refinesynth.backends import BackendSpec, Completion
+    from refinesynth.rules import Rule
+
+
+class TrajectoryStream:
+    """Accepted trajectories, in the order of the personas, each as soon as it is on disk. To be iterated once."""
+
+    def __init__(self, run: Begun, received: MemoryObjectReceiveStream[Trajectory]) -> None:
+        self._run = run
+        self._received = received
+        self._failure: Exception | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Trajectory:
+        """The next trajectory.
+
+        Raises:
+            RefinesynthError: The run failed, as `synthesize` would have.
+        """
+        try:
+            trajectory = await self._received.receive()
+        except anyio.EndOfStream:
+            self.raise_failure()
+            raise StopAsyncIteration from None
+        self._run.pool.wake()
+        return trajectory
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._run.folder.path
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        return self._run.pool.progress
+
+    def result(self) -> SynthesisResult:
+        """What is on disk by now: the whole run after the last trajectory, or after the `async with` block."""
+        return self._run.result()
+
+    async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
+        """Play the run; a failure is kept for whoever iterates."""
+        with send:
+            try:
+                await self._run.pool.run()
+            except Exception as error:  # noqa: BLE001
+                self._failure = error
+
+    def raise_failure(self) -> None:
+        """Raise what the run failed with, once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+@asynccontextmanager
+async def stream(
+    personas: PersonaSource | None = None,
+    n: int = 100,
+    backend: "BackendSpec" = "rehearsal",
+    *,
+    play: Literal["live", "narrated"] = "live",
+    rules: "Rule | str | None" = None,
+    script_rules: "Rule | str | None" = None,
+    mistakes: Mistakes | None = None,
+    attempts: Attempts | None = None,
+    output: str | PathLike[str] | None = None,
+    concurrency: int = 16,
+    seed: int = 0,
+    prompts: str | PathLike[str] | None = None,
+    judge: bool = False,
+    max_turns: int | None = None,
+    resume: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+    call: "Completion | None" = None,
+) -> AsyncGenerator[TrajectoryStream, None]:
+    """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
+
+    Whoever takes trajectories slowly slows the run down: about `concurrency` of them wait in memory, then nothing new is
+    started. Leaving the block early stops the run cleanly, to be resumed. A resumed run gives only what is new.
+
+    Raises:
+        InputError: Something that was given cannot be used.
+        RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
+    """
+    request = Request(
+        personas=personas,
+        n=n,
+        backend=backend,
+        play=play,
+        rules=rules,
+        script_rules=script_rules,
+        mistakes=mistakes,
+        attempts=attempts,
+        output=output,
+        concurrency=concurrency,
+        seed=seed,
+        prompts=prompts,
+        judge=judge,
+        max_turns=max_turns,
+        resume=resume,
+        on_progress=on_progress,
+        call=call,
+    )
+    # Unbounded, because a commit cannot wait; `has_room` bounds it.
+    send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
+
+    def has_room() -> bool:
+        return receive.statistics().current_buffer_used < concurrency
+
+    with send, receive:
+        async with request.begin(on_accepted=send.send_nowait, has_room=has_room) as run:
+            trajectories = TrajectoryStream(run, receive)
+            failure: Exception | None = None
+            async with anyio.create_task_group() as group:
+                group.start_soon(trajectories.drive, send)
+                try:
+                    yield trajectories
+                except Exception as error:  # noqa: BLE001
+                    # Kept, so that the task group does not wrap what the caller's own block raised.
+                    failure = error
+                group.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+            trajectories.raise_failure()

@@ -1,0 +1,76 @@
+"""Personas written to files of every form."""
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import orjson
+import zstandard
+
+from refinesynth.personas import Personas, open_personas
+from refinesynth.personas.source import PersonaSource
+
+
+def as_jsonl(texts: Iterable[str]) -> bytes:
+    return b"".join(orjson.dumps({"persona": text}) + b"\n" for text in texts)
+
+
+def as_csv(texts: Iterable[str]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
+    return out.getvalue().encode()
+
+
+# pyarrow has no types.
+arrow: Any = import_module("pyarrow")
+parquet: Any = import_module("pyarrow.parquet")
+
+
+def as_table(**columns: Any) -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(arrow.table(columns), out)
+    return out.getvalue()
+
+
+def as_parquet(texts: Iterable[str]) -> bytes:
+    given = list(texts)
+    return as_table(id=list(range(len(given))), persona=given)
+
+
+def as_lines(texts: Iterable[str]) -> bytes:
+    return b"".join(text.encode() + b"\n" for text in texts)
+
+
+FORMATS: dict[str, Callable[[Iterable[str]], bytes]] = {
+    ".jsonl": as_jsonl,
+    ".ndjson": as_jsonl,
+    ".csv": as_csv,
+    ".parquet": as_parquet,
+    ".txt": as_lines,
+}
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+async def read(source: PersonaSource | None) -> tuple[list[str], Personas]:
+    """Every persona's text; the indices are checked to be without gaps."""
+    async with open_personas(source) as personas:
+        texts: list[str] = []
+        async for index, persona in personas:
+            assert index == len(texts)
+            texts.append(persona.text)
+        return texts, personas

@@ -1,0 +1,374 @@
+"""Personas come from anything, lazily, and a bad row is counted instead of being fatal."""
+
+import gzip
+import sys
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read, write
+
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.personas import BadRow, open_personas, shipped
+from refinesynth.personas.lines import MAX_LINE_BYTES, Lines
+from refinesynth.trajectory import Persona
+
+PEOPLE = ["A smith, of Łódź", 'She said "no"', "Two\twords", "日本の大工", "Ends with a comma,"]
+
+TEXT = st.text(st.characters(blacklist_categories=["Cs"]), max_size=60).filter(lambda text: bool(text.strip()))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("suffix", FORMATS)
+async def test_every_format_and_compression_is_read(tmp_path: Path, suffix: str, compression: str) -> None:
+    path = write(tmp_path / f"people{suffix}{compression}".upper(), COMPRESSIONS[compression](FORMATS[suffix](PEOPLE)))
+    texts, personas = await read(str(path))
+    assert texts == PEOPLE
+    assert personas.bad == 0
+    assert str(path) in personas.description
+    again, _ = await read(path)
+    assert again == PEOPLE
+
+
+@given(texts=st.lists(TEXT, min_size=1, max_size=9), suffix=st.sampled_from([".jsonl", ".csv", ".parquet"]))
+async def test_any_text_comes_back(texts: list[str], suffix: str) -> None:
+    with TemporaryDirectory() as home:
+        found, personas = await read(write(Path(home, f"people{suffix}"), FORMATS[suffix](texts)))
+    assert found == [text.strip() for text in texts]
+    assert personas.bad == 0
+
+
+@given(
+    content=st.binary(max_size=400),
+    suffix=st.sampled_from(sorted(FORMATS)),
+    compressed=st.sampled_from(["", ".gz", ".zst"]),
+)
+async def test_garbage_is_counted_or_refused_and_nothing_else(content: bytes, suffix: str, compressed: str) -> None:
+    with TemporaryDirectory() as home:
+        try:
+            texts, personas = await read(write(Path(home, f"people{suffix}{compressed}"), content))
+        except InputError:
+            return
+    assert len(texts) + personas.bad >= 1
+    assert all(Persona(text=text).text == text for text in texts)
+
+
+async def test_a_bad_row_is_counted_with_its_line_and_reason(tmp_path: Path) -> None:
+    rows = [
+        b'{"persona": "A smith"}',
+        b'{"persona": ',
+        b"",
+        b'{"persona": "   "}',
+        b'{"persona": 7}',
+        b'{"name": "A smith"}',
+        b'{"persona": "\xff"}',
+        b'{"persona": "\\ud800"}',
+        b'["A smith"]',
+        b'{"persona": "' + b"x" * 10_001 + b'"}',
+        b'{"text": "A baker"}',
+        b'"A tailor"',
+    ]
+    texts, personas = await read(write(tmp_path / "people.jsonl", b"\n".join(rows)))
+    assert texts == ["A smith", "A baker", "A tailor"]
+    assert personas.bad == 9
+    assert [row.line for row in personas.problems] == [2, 3, 4, 5, 6]
+    reasons = [row.reason for row in personas.problems]
+    assert reasons[0].startswith("is not JSON: ")
+    assert reasons[1:] == [
+        "is blank",
+        "is blank",
+        "a persona is text, this is int",
+        "has neither of the keys persona and text",
+    ]
+    assert str(personas.problems[1]) == "line 3: is blank"
+
+
+async def test_bad_rows_of_a_csv_are_told_by_their_first_line(tmp_path: Path) -> None:
+    content = (
+        b"\xef\xbb\xbfid, Persona \n"
+        b'1,"A smith,\nin two lines"\n'
+        b"2\n"
+        b"\n"
+        b"3,\xff\n"
+        b"4,  \n"
+        b'5,"' + b"x" * 200_000 + b'"\n'
+        b"6,A baker\n"
+    )
+    texts, personas = await read(write(tmp_path / "people.csv", content))
+    assert texts == ["A smith,\nin two lines", "A baker"]
+    assert [row.line for row in personas.problems] == [4, 5, 6, 7, 8]
+    assert personas.problems[0].reason == "has 1 columns, the persona is in column 2"
+    assert personas.problems[4].reason.startswith("is not CSV: field larger")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".txt"])
+async def test_a_line_that_is_too_long_is_not_kept(tmp_path: Path, suffix: str) -> None:
+    content = b"persona\n" + b"x" * (2 * MAX_LINE_BYTES) + b'\n"A smith"\n'
+    texts, personas = await read(write(tmp_path / f"people{suffix}", content))
+    assert [text.strip('"') for text in texts][-1] == "A smith"
+    assert f"is longer than {MAX_LINE_BYTES:,} bytes" in [row.reason for row in personas.problems]
+
+
+def test_of_an_endless_line_only_a_piece_is_in_memory() -> None:
+    largest = 0
+
+    class Endless:
+        def readline(self, size: int) -> bytes:
+            nonlocal largest
+            largest = max(largest, size)
+            if largest and size == MAX_LINE_BYTES:
+                lines.stop()
+            return b"x" * size
+
+    lines = Lines(Endless())  # pyright: ignore[reportArgumentType]
+    assert list(lines) == [b""]
+    assert lines.too_long
+    assert largest == MAX_LINE_BYTES + 1
+
+
+async def test_a_huge_file_is_read_only_as_far_as_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "people.jsonl", as_jsonl(f"Somebody called {number}" for number in range(50_000)))
+    given: list[int] = []
+    next_line = Lines.__next__
+
+    def counted(self: Lines) -> bytes:
+        given.append(self.number)
+        return next_line(self)
+
+    monkeypatch.setattr(Lines, "__next__", counted)
+    async with open_personas(path) as personas:
+        assert (await anext(personas))[1].text == "Somebody called 0"
+    assert len(given) <= 100
+
+
+async def test_files_are_read_off_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    next_line = Lines.__next__
+
+    def noted(self: Lines) -> bytes:
+        threads.add(threading.get_ident())
+        return next_line(self)
+
+    monkeypatch.setattr(Lines, "__next__", noted)
+    await read(write(tmp_path / "people.txt", b"A smith\n"))
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_a_cancelled_reader_leaves_its_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, go_on, came_out = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(_: Lines) -> bytes:
+        reading.set()
+        go_on.wait(10)
+        came_out.set()
+        raise StopIteration
+
+    monkeypatch.setattr(Lines, "__next__", slow)
+    personas = open_personas(write(tmp_path / "people.txt", b"A smith\n"))
+    async with anyio.create_task_group() as tasks:
+
+        async def take() -> None:
+            async with personas:
+                await anext(personas)
+
+        tasks.start_soon(take)
+        await anyio.to_thread.run_sync(reading.wait)
+        tasks.cancel_scope.cancel()
+    assert not came_out.is_set()
+    go_on.set()
+    await anyio.to_thread.run_sync(came_out.wait)
+
+
+class Shelf:
+    """Stands for a map-style or streamed Hugging Face dataset."""
+
+    def __init__(self, rows: list[dict[str, Any]], columns: list[str] | None) -> None:
+        self.rows = rows
+        self.column_names = columns
+
+    def select_columns(self, names: list[str]) -> "Shelf":
+        return Shelf([{name: row[name] for name in names} for row in self.rows], names)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+
+async def test_datasets_are_read_by_their_column() -> None:
+    rows = [{"Persona": "A smith", "big": b"..."}, {"Persona": None, "big": b"..."}]
+    texts, personas = await read(Shelf(rows, ["big", "Persona"]))
+    assert texts == ["A smith"]
+    assert personas.bad == 1
+    assert personas.description == "a Hugging Face Shelf"
+    streamed, _ = await read(Shelf([{"text": "A smith"}], None))
+    assert streamed == ["A smith"]
+    with pytest.raises(InputError, match=r"columns \['name'\]; expected one of them to be persona or text"):
+        await read(Shelf([{"name": "A smith"}], ["name"]))
+
+
+async def test_a_real_dataset_is_read() -> None:
+    # The types of datasets are partial.
+    datasets: Any = import_module("datasets")
+    dataset = datasets.Dataset.from_list([{"persona": text, "id": 1} for text in PEOPLE])
+    assert (await read(dataset))[0] == PEOPLE
+    assert (await read(dataset.to_iterable_dataset()))[0] == PEOPLE
+    with pytest.raises(InputError, match=r"DatasetDict.*personas\['train'\]"):
+        open_personas(datasets.DatasetDict(train=dataset))
+
+
+async def test_iterables_hold_texts_personas_and_rows() -> None:
+    rows: list[Any] = [
+        "A smith",
+        Persona(text="A baker"),
+        {"persona": "A tailor"},
+        {"text": Persona(text="A cook")},
+        5,
+        None,
+    ]
+    texts, personas = await read(rows)
+    assert texts == ["A smith", "A baker", "A tailor", "A cook"]
+    assert [row.line for row in personas.problems] == [5, 6]
+
+    async def one_by_one() -> AsyncGenerator[str, None]:
+        for text in PEOPLE:
+            yield text
+
+    assert (await read(one_by_one()))[0] == PEOPLE
+    assert (await read(text for text in PEOPLE))[0] == PEOPLE
+    assert (await read(Persona(text="A smith")))[0] == ["A smith"]
+    assert (await read({"c", "a", "b"}))[0] == ["a", "b", "c"]
+
+
+async def test_an_iterable_is_asked_for_no_more_than_is_taken() -> None:
+    given = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal given
+        while True:
+            given += 1
+            yield f"Somebody called {given}"
+
+    async with open_personas(endless()) as personas:
+        async for index, _ in personas:
+            if index == 200:
+                break
+    assert given == 201
+
+
+async def test_a_long_iterable_lets_other_tasks_have_their_turn() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        await read(f"Somebody called {number}" for number in range(1_000))
+        tasks.cancel_scope.cancel()
+    assert turns >= 10
+
+
+async def test_looking_takes_nothing() -> None:
+    async with open_personas(["", "A smith", "A baker"]) as personas:
+        await personas.look()
+        await personas.look()
+        assert personas.bad == 1
+        assert [persona.text async for _, persona in personas] == ["A smith", "A baker"]
+        await personas.look()
+
+
+async def test_each_listed_problem_is_told_as_it_is_found() -> None:
+    told: list[BadRow] = []
+    personas = open_personas(["A smith", *[""] * 9])
+    personas.on_problem = told.append
+    async for _ in personas:
+        pass
+    assert personas.bad == 9
+    assert tuple(told) == personas.problems
+    assert len(told) == 5
+
+
+@pytest.mark.parametrize("rows", [[], [""], ["", " ", "\n"]])
+async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
+    with pytest.raises(InputError, match="no personas: "):
+        await open_personas(rows).look()
+    with pytest.raises(InputError, match="line 1: is blank" if rows else "is empty"):
+        await read(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("people.jsonl", None, "there is no file .* given as a list of one text"),
+        ("people " * 100, None, "there is no file"),
+        ("people\0.txt", None, "there is no file"),
+        ("people", b"A smith", "cannot tell what is in .*; expected one that ends in .jsonl"),
+        ("people.docx.gz", b"A smith", "cannot tell what is in"),
+        ("people.csv", b"name,age\nA smith,7\n", r"has the columns \['name', 'age'\]; expected one of them"),
+        ("people.csv", b"", r"has the columns \[\]"),
+        ("people.csv", b'"' + b"x" * 200_000, "is no CSV header"),
+        ("people.parquet", b"PAR0", "cannot be read as Parquet"),
+        ("people.jsonl.gz", b"A smith", "cannot be read: "),
+        ("people.txt.gz", gzip.compress(b"A smith\n" * 9)[:-9], "cannot be read"),
+        ("people.txt.zst", b"A smith", "cannot be read: "),
+        ("people.jsonl", b"", "is empty"),
+        ("people.jsonl", b"{}\n", "none of the 1 rows of the file .* is one. line 1: has neither"),
+    ],
+)
+async def test_an_unusable_file_is_refused_with_what_was_expected(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        write(tmp_path / name, content)
+    with pytest.raises(InputError, match=message):
+        await read(tmp_path / name)
+
+
+async def test_a_folder_and_things_that_hold_no_personas_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        open_personas(tmp_path)
+
+    class DataFrame:
+        columns = ("persona",)
+
+    for wrong, message in (
+        (5, "from a int; expected a path"),
+        (b"A smith", "from a bytes"),
+        ({"train": ["A smith"]}, "from a dict"),
+        (DataFrame(), "from a DataFrame; .*; choose a column"),
+    ):
+        with pytest.raises(InputError, match=message):
+            open_personas(wrong)  # pyright: ignore[reportArgumentType]
+
+
+async def test_parquet_needs_a_text_column(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has the columns \['name'\]"):
+        await read(write(tmp_path / "one.parquet", as_table(name=["A smith"])))
+    texts, personas = await read(write(tmp_path / "two.parquet", as_table(text=["A smith", None, "A baker"])))
+    assert (texts, personas.bad) == (["A smith", "A baker"], 1)
+    invalid = arrow.array([b"A smith", b"\xff"]).view(arrow.string())
+    texts, personas = await read(write(tmp_path / "three.parquet", as_table(text=invalid)))
+    assert texts == ["A smith"]
+    assert personas.problems == (BadRow(2, "is not UTF-8 at byte 0"),)
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigurationError, match=r"refinesynth\[parquet\]"):
+        open_personas(write(tmp_path / "people.parquet", b""))
+
+
+async def test_shipped_personas_are_the_default() -> None:
+    texts, personas = await read(None)
+    assert texts == [persona.text for persona in shipped()]
+    assert personas.description == "the shipped personas"

@@ -1,0 +1,186 @@
+"""A result is read from its folder: counted already, iterated lazily, and safe to show."""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthesis_stage import Fate, config, outcome
+
+from refinesynth.chat import to_messages
+from refinesynth.errors import ConfigurationError, RunFolderError
+from refinesynth.run import RunFolder, RunWriter
+from refinesynth.synthesis import Records, SynthesisResult
+from refinesynth.trajectory import Persona, Trajectory
+
+GOOD = Fate()
+BAD = Fate(accepted=False, refusals=("TurnLimit", "TurnLimit", "TaskSucceed"))
+
+
+def written(path: Path, *fates: Fate, n: int = 3, waiting: tuple[Fate, ...] = ()) -> RunWriter:
+    folder = RunWriter.create(path, config(n=n))
+    outcomes = [outcome(index, Persona(text="Somebody"), fate) for index, fate in enumerate([*fates, *waiting])]
+    for given in outcomes[: len(fates)]:
+        folder.append(given)
+    folder.keep_waiting(outcomes[len(fates) :])
+    folder.close()
+    return folder
+
+
+def rows(result: SynthesisResult) -> list[dict[str, Any]]:
+    # The types of datasets are partial.
+    dataset: Any = result.to_dataset()
+    return list(dataset)
+
+
+def page_of(result: SynthesisResult) -> str:
+    return result._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
+    folder = written(tmp_path, GOOD, BAD, GOOD, GOOD)
+    result = SynthesisResult.open(str(tmp_path))
+    assert (result.path, result.n, result.episodes) == (tmp_path, 3, 4)
+    assert result.config == folder.config
+    assert [trajectory.id for trajectory in result] == ["000000", "000002", "000003"]
+    assert list(result.accepted) == list(result) == list(result.accepted)
+    assert len(result) == len(result.accepted) == 3
+    assert len(result.rejected) == len(list(result.rejected)) == 3
+    assert [refused.attempt for refused in result.rejected] == [1, 2, 3]
+    assert (result.scripts_refused, result.drafts_refused) == (0, 3)
+    assert result.by_rule == {"TurnLimit": 2, "TaskSucceed": 1}
+    assert result.violations == {"TurnLimit": 4, "TaskSucceed": 2}
+    assert result.usage.requests == 2 + 3 + 4 + 2
+    assert result.cost_usd == 1.0
+    assert result.reached
+    assert result.shortfall is None
+    assert repr(result) == f"SynthesisResult({str(tmp_path)!r}, 3 of 3 accepted)"
+    assert repr(result.rejected) == "<3 records on disk>"
+
+
+def test_counters_are_copies(tmp_path: Path) -> None:
+    written(tmp_path, BAD)
+    result = SynthesisResult.open(tmp_path)
+    result.violations.clear()
+    result.by_rule.clear()
+    assert result.violations
+    assert result.by_rule
+
+
+def test_what_waits_was_paid_for_and_is_no_part_of_the_result(tmp_path: Path) -> None:
+    written(tmp_path, GOOD, n=1, waiting=(GOOD, BAD))
+    result = SynthesisResult.open(tmp_path)
+    assert len(result) == len(list(result)) == 1
+    assert result.pending == 2
+    assert result.usage.requests == 2 + 3 + 4
+    assert result.cost_usd == 0.75
+    assert len(result.rejected) == 0
+
+
+def test_one_unknown_cost_makes_the_total_unknown(tmp_path: Path) -> None:
+    written(tmp_path, GOOD, waiting=(Fate(cost=None),))
+    assert SynthesisResult.open(tmp_path).cost_usd is None
+
+
+def test_a_shortfall_says_why(tmp_path: Path) -> None:
+    folder = written(tmp_path, GOOD, BAD, Fate(accepted=False))
+    assert SynthesisResult(folder, ended="the list ran out after 3 personas", bad_personas=2).shortfall == (
+        "1 of 3 trajectories were accepted: the list ran out after 3 personas. 2 of 3 episodes gave none, most refusals by "
+        "TurnLimit. 2 rows of the source are no personas."
+    )
+    opened = SynthesisResult.open(tmp_path)
+    assert not opened.reached
+    assert "the run was interrupted, is still going on, or ran out of personas" in str(opened.shortfall)
+
+
+def test_a_shortfall_without_refusals_names_no_rule(tmp_path: Path) -> None:
+    written(tmp_path / "failed", Fate(accepted=False))
+    assert str(SynthesisResult.open(tmp_path / "failed").shortfall).endswith(" 1 of 1 episodes gave none.")
+    written(tmp_path / "fine", GOOD)
+    assert "gave none" not in str(SynthesisResult.open(tmp_path / "fine").shortfall)
+
+
+def test_a_result_without_trajectories_is_still_true(tmp_path: Path) -> None:
+    written(tmp_path)
+    result = SynthesisResult.open(tmp_path)
+    assert len(result) == 0
+    assert result
+    assert list(result) == []
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="is not the folder of a run"):
+        SynthesisResult.open(tmp_path)
+
+
+def test_records_are_read_only_as_far_as_they_are_looked_at() -> None:
+    given = 0
+
+    def read() -> Iterator[int]:
+        nonlocal given
+        for number in range(1_000_000):
+            given += 1
+            yield number
+
+    records = Records(read, 1_000_000)
+    assert next(iter(records)) == 0
+    assert len(records) == 1_000_000
+    assert given == 1
+
+
+def test_the_page_for_notebooks_escapes_what_it_shows(tmp_path: Path) -> None:
+    path = tmp_path / "<script>alert(1)<"
+    written(path, Fate(accepted=False, refusals=("<b>Rule</b>",)))
+    page = page_of(SynthesisResult.open(path))
+    assert "<script>" not in page
+    assert "<b>" not in page
+    assert "&lt;script&gt;" in page
+    assert "by &lt;b&gt;Rule&lt;/b&gt;" in page
+    assert "0 of 3" in page
+    assert "$0.25" in page
+
+
+def test_the_page_says_when_the_cost_is_unknown(tmp_path: Path) -> None:
+    written(tmp_path, Fate(cost=None), n=1)
+    page = page_of(SynthesisResult.open(tmp_path))
+    assert "unknown" in page
+    assert "note" not in page
+
+
+def test_a_dataset_holds_messages_and_the_whole_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets: Any = import_module("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    datasets.disable_progress_bars()
+    folder = written(tmp_path / "run", GOOD, BAD, GOOD)
+    result = SynthesisResult.open(tmp_path / "run")
+    made = rows(result)
+    assert [row["id"] for row in made] == ["000000", "000002"]
+    for row, trajectory in zip(made, result, strict=True):
+        assert Trajectory.from_json(row["trajectory"]) == trajectory
+        assert [tuple(message.values()) for message in row["messages"]] == [tuple(m) for m in to_messages(trajectory)]
+        assert row["persona"] == "Somebody"
+        assert row["mistakes"] == list(trajectory.mistakes())
+    # A run that has grown is read anew, whatever datasets has cached of it.
+    grown = RunWriter.resume(tmp_path / "run", folder.config)
+    grown.append(outcome(3, Persona(text="Somebody else"), GOOD))
+    grown.close()
+    assert [row["id"] for row in rows(SynthesisResult.open(tmp_path / "run"))] == ["000000", "000002", "000003"]
+
+
+def test_an_empty_run_gives_an_empty_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets: Any = import_module("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    datasets.disable_progress_bars()
+    folder = written(tmp_path / "run", BAD)
+    assert rows(SynthesisResult.open(tmp_path / "run")) == []
+    RunFolder.open(folder.path).trajectories_file.unlink()
+    assert rows(SynthesisResult.open(tmp_path / "run")) == []
+
+
+def test_without_datasets_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    written(tmp_path, GOOD)
+    with pytest.raises(ConfigurationError, match=r"refinesynth\[datasets\]"):
+        SynthesisResult.open(tmp_path).to_dataset()
