@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refinesynth.attempts import Attempts
+from refinesynth.backends.role import Role
 from refinesynth.mistakes import Mistakes
 from refinesynth.prompts import Prompts
 from refinesynth.rules.rule import Rule
@@ -30,3 +31,9 @@ class EpisodeSettings:
     """Turns of both voices at which a live play is broken off and given up: the world may have no way to its goal."""
     judge: bool = False
     """Whether an LLM judge must agree to a draft that the rules accept."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that such an episode asks models for."""
+        scene = (Role.NARRATOR,) if self.play == "narrated" else (Role.DUNGEON_MASTER, Role.PLAYER)
+        return (Role.SCRIPT_WRITER, *scene, *((Role.JUDGE,) if self.judge else ()))

@@ -1,1 +1,23 @@
 """Trajectories in the formats that trainers read, each with its loss flags."""
+
+from refinesynth.export.card import render_card, write_card
+from refinesynth.export.facts import CardFacts, Tally, check_licence
+from refinesynth.export.formats import FORMATS, Format, find_format, find_masking
+from refinesynth.export.masking import Masking
+from refinesynth.export.writing import ExportReport, export, write_export
+
+__all__ = [
+    "FORMATS",
+    "CardFacts",
+    "ExportReport",
+    "Format",
+    "Masking",
+    "Tally",
+    "check_licence",
+    "export",
+    "find_format",
+    "find_masking",
+    "render_card",
+    "write_card",
+    "write_export",
+]

@@ -98,8 +98,9 @@ class Request:
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.backends import open_models, resolve_roles
 
-        backends = resolve_roles(self.backend)
         settings = self._settings()
+        # A key is asked for only where a role is played.
+        backends = {role: found for role, found in resolve_roles(self.backend).items() if role in settings.roles}
         async with open_personas(self.personas) as personas:
             await personas.look()
             models = open_models(backends, call=self.call)

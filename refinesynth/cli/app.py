@@ -1,0 +1,127 @@
+"""The application: its commands, and the one place where exceptions become messages and exit codes.
+
+Heavy libraries (pydantic, pydantic-ai, litellm) are imported inside the commands that need them, so that `--help` is quick.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from refinesynth._version import __version__
+from refinesynth.cli.backends import backends
+from refinesynth.cli.exits import ExitCode, describe
+from refinesynth.cli.export import export
+from refinesynth.cli.rules import rules
+from refinesynth.cli.run import run
+from refinesynth.cli.serve import serve
+from refinesynth.cli.show import show
+from refinesynth.cli.verify import verify
+
+_DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
+
+
+@dataclass
+class Settings:
+    """What holds for every command; typer hands it on as `ctx.obj`."""
+
+    debug: bool = False
+    arguments: list[str] = field(default_factory=list[str])
+    """As typed, without the program's name."""
+
+
+class CommandLine(TyperGroup):
+    """A group of commands that ends with one message on standard error, and with a traceback only when asked for one."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command and exit, under its own name; typer's way of reporting (`standalone_mode`) is not used."""
+        del prog_name, standalone_mode
+        arguments = list(sys.argv[1:] if args is None else args)
+        settings = Settings(arguments=arguments)
+        try:
+            code = super().main(
+                arguments,
+                prog_name="refinesynth",
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                obj=settings,
+                **extra,
+            )
+        except Exception as error:
+            if settings.debug:
+                raise
+            sys.exit(_report(error))
+        sys.exit(code or ExitCode.OK)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            from refinesynth.cli.terminal import silence
+
+            silence(sys.stdout)
+            raise typer.Exit(ExitCode.NOBODY_READS) from None
+
+
+def _report(error: Exception) -> ExitCode:
+    from refinesynth.cli.terminal import notes
+
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        command = "refinesynth" if context is None else context.command_path
+        message, code = f"{error.format_message()}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
+    else:
+        message, code = describe(error, debug_hint=_DEBUG_HINT)
+    notes().print(f"refinesynth: {message}", soft_wrap=True)
+    return code
+
+
+app = typer.Typer(
+    cls=CommandLine, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+@app.callback(invoke_without_command=True)
+def _refinesynth(
+    ctx: typer.Context,
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="REFINESYNTH_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.", is_eager=True)] = False,
+) -> None:
+    """Verified agent trajectories that contain mistakes and their repair, synthesized from personas by any LLM."""
+    ctx.obj.debug = debug
+    if version:
+        print(f"refinesynth {__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help(), end="")
+        raise typer.Exit(ExitCode.WRONG_INPUT)
+
+
+for command in (run, show, verify, export, backends, rules, serve):
+    app.command()(command)
+
+
+def main() -> None:
+    """The entry point of the process."""
+    for stream in (sys.stdout, sys.stderr):
+        # What their encoding lacks is written as an escape instead of failing.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app()

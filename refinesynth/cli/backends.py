@@ -1,0 +1,28 @@
+"""`refinesynth backends`: where completions can come from."""
+
+
+def backends() -> None:
+    """List the backends by name, with their models and whether their keys are set (never the keys)."""
+    from rich.table import Table
+
+    from refinesynth.backends import describe
+    from refinesynth.cli.terminal import output, styled
+
+    console = output()
+    table = Table.grid(padding=(0, 2))
+    for row in describe():
+        if row.key_variable is None:
+            key = styled("needs no key", "dim")
+        else:
+            key = styled(
+                f"{row.key_variable} {'✓ set' if row.key_set else '✗ not set'}", "green" if row.key_set else "dim"
+            )
+        table.add_row(styled(row.name, "bold"), styled(row.model), key)
+    console.print(table)
+    console.print()
+    for row in describe():
+        console.print(styled(f"{row.name}: {row.note}", "dim"))
+    console.print(
+        "\nAny model string of litellm works as well, such as openrouter/qwen/qwen3-32b or hosted_vllm/MODEL.",
+        style="dim",
+    )

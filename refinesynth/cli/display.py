@@ -1,0 +1,200 @@
+"""What a run shows while it goes on: a board that is redrawn on a terminal, log lines everywhere else."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from refinesynth.cli.figures import compact, counted, dollars, duration, per_time
+from refinesynth.cli.pace import Pace
+from refinesynth.cli.printable import one_line
+from refinesynth.cli.terminal import styled
+from refinesynth.synthesis.progress import Progress
+
+LOG_EVERY = 10.0
+"""Seconds between log lines where there is no terminal."""
+
+_RULES_SHOWN = 6
+"""Rules that the board lists before the rest is summed up."""
+
+
+class Display(Protocol):
+    """Shows a run's progress between `open` and `close`."""
+
+    def open(self) -> None:
+        """Begin."""
+
+    def update(self, moment: Progress) -> None:
+        """Take a new moment; cheap, called for every one."""
+
+    def tick(self) -> None:
+        """Called about every `LOG_EVERY` seconds, whether anything happened or not."""
+
+    def say(self, text: str) -> None:
+        """Show a remark once."""
+
+    def close(self) -> None:
+        """End; the last moment stays visible."""
+
+
+def choose(console: Console) -> Display:
+    """A board on a terminal that can redraw, else log lines."""
+    return Board(console) if console.is_terminal and not console.is_dumb_terminal else Log(console)
+
+
+class Log:
+    """One line now and then, without escape codes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pace = Pace()
+        self._clock = _Clock()
+        self._latest: Progress | None = None
+        self._logged: Progress | None = None
+
+    def open(self) -> None: ...
+
+    def update(self, moment: Progress) -> None:
+        self._latest = moment
+        self._clock.set(moment.elapsed)
+        self._pace.observe(moment)
+
+    def tick(self) -> None:
+        if self._latest is not None:
+            self._logged = self._latest
+            self.say(in_a_line(self._latest, self._pace, self._clock.now()))
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def close(self) -> None:
+        if self._logged is not self._latest:
+            self.tick()
+
+
+class Board:
+    """Redrawn several times a second, so that the clock moves while the models think."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pace = Pace()
+        self._clock = _Clock()
+        self._latest: Progress | None = None
+        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, redirect_stdout=False)
+
+    def open(self) -> None:
+        self._live.start()
+
+    def update(self, moment: Progress) -> None:
+        self._latest = moment
+        self._clock.set(moment.elapsed)
+        self._pace.observe(moment)
+
+    def tick(self) -> None: ...
+
+    def say(self, text: str) -> None:
+        self._console.print(text)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        if self._latest is None:
+            return Text("starting", style="dim")
+        return board(self._latest, self._pace, self._clock.now())
+
+
+class _Clock:
+    """Seconds of the run between two moments."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._offset = 0.0
+
+    def set(self, elapsed: float) -> None:
+        self._offset = elapsed - self._clock()
+
+    def now(self) -> float:
+        return self._clock() + self._offset
+
+
+def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
+    """A moment as one log line."""
+    return "; ".join(
+        [
+            f"{duration(now)} {moment.accepted:,}/{moment.n:,} accepted",
+            f"{_speed(pace, now)}",
+            f"{moment.in_flight:,} in flight, {moment.failed:,} gave none",
+            f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
+            f"{_tokens(moment)}",
+            f"cost {_cost(moment, pace)}",
+        ]
+    )
+
+
+def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
+    """A moment as a few lines that fit 80 columns."""
+    top = Table.grid(padding=(0, 1), expand=True)
+    for ratio in (None, 1, None, None):
+        top.add_column(ratio=ratio, no_wrap=True)
+    done = moment.accepted >= moment.n
+    top.add_row(
+        Text("accepted", style="bold"),
+        ProgressBar(total=moment.n, completed=min(moment.accepted, moment.n), finished_style="green"),
+        Text(f"{moment.accepted:,}/{moment.n:,}", style="bold green" if done else "bold"),
+        Text(f"{duration(now)}", style="dim"),
+    )
+    facts = Table.grid(padding=(0, 1))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("pace", _speed(pace, now))
+    facts.add_row(
+        "episodes",
+        f"{moment.in_flight:,} in flight · {moment.finished:,} finished · {moment.failed:,} without a trajectory",
+    )
+    facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
+    if moment.by_rule:
+        facts.add_row("by rule", styled(_rules(moment.by_rule)))
+    facts.add_row("tokens", _tokens(moment))
+    facts.add_row("cost", _cost(moment, pace))
+    if moment.bad_personas:
+        it = "it" if moment.bad_personas == 1 else "them"
+        facts.add_row("personas", f"! {counted(moment.bad_personas, 'row')} skipped: no persona in {it}")
+    return Group(top, facts)
+
+
+def _speed(pace: Pace, now: float) -> str:
+    remaining = pace.remaining(now)
+    if remaining is None:
+        return "no pace yet"
+    return f"{per_time(pace.rate(now))}, about {duration(remaining)} left" if remaining else per_time(pace.rate(now))
+
+
+def _rules(by_rule: Mapping[str, int]) -> str:
+    ranked = sorted(by_rule.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{one_line(rule, most=40)} {count:,}" for rule, count in ranked[:_RULES_SHOWN]]
+    if len(ranked) > _RULES_SHOWN:
+        shown.append(f"{len(ranked) - _RULES_SHOWN} more {sum(count for _, count in ranked[_RULES_SHOWN:]):,}")
+    return " · ".join(shown)
+
+
+def _tokens(moment: Progress) -> str:
+    usage = moment.usage
+    cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
+    return (
+        f"{compact(usage.input_tokens)} in{cached}, {compact(usage.output_tokens)} out, "
+        f"{counted(usage.requests, 'request')}"
+    )
+
+
+def _cost(moment: Progress, pace: Pace) -> str:
+    if moment.cost_usd is None:
+        return "unknown"
+    forecast = pace.cost_in_all()
+    more = f", about {dollars(forecast)} in all" if forecast and moment.accepted < moment.n else ""
+    return dollars(moment.cost_usd) + more

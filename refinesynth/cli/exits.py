@@ -1,0 +1,58 @@
+"""What the process says to its caller when it ends, and the words for an error."""
+
+import errno
+from enum import IntEnum
+
+from refinesynth.cli.printable import printable
+from refinesynth.errors import BackendError, RefinesynthError
+
+
+class ExitCode(IntEnum):
+    """Exit codes of `refinesynth`; also in docs/running.md."""
+
+    OK = 0
+    """Done as asked."""
+    FELL_SHORT = 1
+    """A run ended before `n`, `verify` found something wrong, or a backend failed for good."""
+    WRONG_INPUT = 2
+    """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
+    INTERNAL = 70
+    """A fault of refinesynth itself (EX_SOFTWARE)."""
+    FILES = 74
+    """Reading or writing a file failed: disk full, no permission (EX_IOERR)."""
+    HUNG_UP = 129
+    """The terminal went away (128 + SIGHUP)."""
+    INTERRUPTED = 130
+    """Ctrl-C (128 + SIGINT)."""
+    NOBODY_READS = 141
+    """The reader of a pipe went away (128 + SIGPIPE)."""
+    TERMINATED = 143
+    """128 + SIGTERM."""
+
+
+_FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
+"""What no other input would mend."""
+
+
+def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
+    """The message for the user, printable, and the exit code that goes with it.
+
+    `debug_hint` says how to get a traceback; it is added where refinesynth itself is to blame.
+    """
+    if isinstance(error, RefinesynthError):
+        # Notes tell what went wrong besides, such as that the disk was full as well.
+        text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        return printable(text), _code(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        number = errno.errorcode.get(error.errno, str(error.errno))
+        return printable(f"{where}{error.strerror} ({number})"), ExitCode.FILES
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return printable(f"this should not have happened: {what}\n{debug_hint}"), ExitCode.INTERNAL
+
+
+def _code(error: RefinesynthError) -> ExitCode:
+    if isinstance(error, BackendError):
+        return ExitCode.FELL_SHORT
+    cause = error.__cause__
+    return ExitCode.FILES if isinstance(cause, OSError) and cause.errno in _FAILING_DISK else ExitCode.WRONG_INPUT

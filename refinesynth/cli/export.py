@@ -1,0 +1,131 @@
+"""`refinesynth export`: trajectories in the form that a trainer reads."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refinesynth.cli.show import RunOrFile
+from refinesynth.errors import InputError
+
+if TYPE_CHECKING:
+    from refinesynth.export import ExportReport, Tally
+    from refinesynth.trajectory import Trajectory
+
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift or paper.",
+    ),
+]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")
+]
+MaskingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--masking",
+        metavar="HOW",
+        help="How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
+    ),
+]
+Card = Annotated[
+    bool, typer.Option("--card", help="Also write a dataset card, README.md beside FILE; needs --license.")
+]
+License = Annotated[
+    str | None, typer.Option("--license", metavar="ID", help="Licence of your data, as the Hub writes it: apache-2.0.")
+]
+Title = Annotated[str | None, typer.Option("--title", help="Title of the card; by default the run's name.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE, and the card, if they are there.")]
+
+
+def export(
+    source: RunOrFile,
+    *,
+    format_name: FormatOption,
+    output: Output,
+    masking: MaskingOption = None,
+    card: Card = False,
+    license_id: License = None,
+    title: Title = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
+
+    docs/export.md says which form is for whom.
+    """
+    if card and license_id is None:
+        raise InputError("--card needs --license: only you can say under which licence your data may be used")
+    from refinesynth.cli.terminal import output as standard_output
+    from refinesynth.export import CardFacts, Tally, check_licence, write_card, write_export
+
+    licence = None if license_id is None else check_licence(license_id)
+    tally = Tally()
+    report = write_export(
+        _counted(_trajectories(source), tally), output, format_name, masking=masking, overwrite=overwrite
+    )
+    console = standard_output()
+    console.print(_summary(report), soft_wrap=True)
+    if report.dataset_info is not None:
+        console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
+    console.print(report.advice, soft_wrap=True)
+    if card and licence is not None:
+        facts = CardFacts(title or source.resolve().name, licence, tally, funnel=_funnel(source))
+        console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
+
+
+def _summary(report: "ExportReport") -> str:
+    from refinesynth.cli.figures import counted
+
+    left_out = f", {report.left_out:,} left out" if report.left_out else ""
+    return (
+        f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
+        f"{left_out}, as {report.format} with masking {report.masking}; "
+        f"{counted(report.trained, 'turn')} trained on, {report.masked:,} not"
+    )
+
+
+def _counted(trajectories: "Iterator[Trajectory]", tally: "Tally") -> "Iterator[Trajectory]":
+    for trajectory in trajectories:
+        tally.add(trajectory)
+        yield trajectory
+
+
+def _trajectories(source: Path) -> "Iterator[Trajectory]":
+    """Of a run, what counts in it; of a file, every line.
+
+    Raises:
+        InputError: A line cannot be read or is no trajectory: an export that leaves something out says so by failing.
+    """
+    from refinesynth.cli.stored import Unreadable, is_run, lines
+    from refinesynth.outcome import Refused
+    from refinesynth.run import RunFolder
+
+    if is_run(source):
+        yield from RunFolder.open(source).trajectories()
+        return
+    for line in lines(source):
+        record = line.read()
+        if isinstance(record, Unreadable):
+            raise InputError(f"{record}; `refinesynth verify` lists all such lines")
+        if isinstance(record, Refused):
+            raise InputError(f"line {line.number} of {source} was refused, so it is no trajectory to train on")
+        yield record
+
+
+def _funnel(source: Path) -> dict[str, int]:
+    from refinesynth.cli.stored import is_run
+    from refinesynth.synthesis import SynthesisResult
+
+    if not is_run(source):
+        return {}
+    result = SynthesisResult.open(source)
+    return {
+        "personas started": result.episodes,
+        "scripts refused": result.scripts_refused,
+        "drafts refused": result.drafts_refused,
+        "trajectories accepted": len(result),
+    }

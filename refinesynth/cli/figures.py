@@ -1,0 +1,44 @@
+"""Numbers as people read them."""
+
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 turn`, `1,200 turns`; `plural` for nouns that take no s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def compact(number: float) -> str:
+    """Three significant digits: `950`, `12.3k`, `4.56M`."""
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # Just below a size, rounding would show 1000 of the next smaller one.
+        if number >= size * 0.9995:
+            digits = number / size
+            return f"{digits:.{2 if digits < 9.995 else 1 if digits < 99.95 else 0}f}{suffix}"  # noqa: PLR2004
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """`0:07`, `12:30`, `3:05:00`, `2 d 04:00`; seconds are cut, not rounded."""
+    whole = int(seconds)
+    hours, minutes = whole % _DAY // _HOUR, whole % _HOUR // _MINUTE
+    if whole >= _DAY:
+        return f"{whole // _DAY} d {hours:02}:{minutes:02}"
+    if whole >= _HOUR:
+        return f"{hours}:{minutes:02}:{whole % _MINUTE:02}"
+    return f"{minutes}:{whole % _MINUTE:02}"
+
+
+def per_time(per_second: float) -> str:
+    """A rate in the unit that gives it a digit before the point: `2.5/s`, `12.0/min`, `3.1/h`."""
+    for size, unit in ((1, "s"), (_MINUTE, "min")):
+        if per_second * size >= 1:
+            return f"{per_second * size:.1f}/{unit}"
+    return f"{per_second * _HOUR:.1f}/h"
+
+
+def dollars(amount: float) -> str:
+    """US dollars: cents, and more digits for less than a dollar."""
+    return f"{amount:,.2f} USD" if amount >= 1 or amount == 0 else f"{amount:.4f} USD"

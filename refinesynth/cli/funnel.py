@@ -1,0 +1,61 @@
+"""What a run came to: the funnel from personas to trajectories, what it took, and what to do next."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from refinesynth.cli.figures import counted, dollars
+from refinesynth.cli.printable import one_line
+from refinesynth.cli.terminal import styled
+from refinesynth.synthesis.result import SynthesisResult
+
+
+def funnel(result: SynthesisResult) -> RenderableType:
+    """Personas started, scripts refused, drafts refused by rule, accepted; then tokens and cost."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("personas started", f"{result.episodes + result.pending:,}")
+    if result.bad_personas:
+        table.add_row("rows without a persona", f"{result.bad_personas:,}")
+    table.add_row("scripts refused", f"{result.scripts_refused:,}")
+    table.add_row("drafts refused", f"{result.drafts_refused:,}")
+    for rule, count in sorted(result.by_rule.items(), key=lambda item: (-item[1], item[0])):
+        table.add_row(styled(f"  by {one_line(rule, most=40)}", "dim"), styled(f"{count:,}", "dim"))
+    table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"))
+    if result.pending:
+        # Finished out of turn, or beyond the n-th: in no file yet but pending.jsonl.
+        table.add_row(styled("kept for a resume", "dim"), styled(f"{result.pending:,}", "dim"))
+    usage = result.usage
+    cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
+    took = (
+        f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
+        f"{usage.output_tokens:,} out, {cost}"
+    )
+    return Group(table, "", styled(took, "dim"))
+
+
+def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
+    """What one would type next, ready to be copied."""
+    run = shlex.quote(str(path))
+    commands: list[str] = []
+    if accepted:
+        commands += [
+            f"refinesynth show {run} --random",
+            f"refinesynth verify {run}",
+            f"refinesynth export {run} --format openai -o {shlex.quote(str(path.with_name(path.name + '.jsonl')))}",
+        ]
+    if refused:
+        commands.append(f"refinesynth show {run} --refused")
+    return commands
+
+
+def how_to_resume(arguments: Sequence[str], path: Path) -> str:
+    """The command that continues a run: the same one, with its folder and `--resume`."""
+    named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in arguments)
+    folder = [] if named else ["-o", str(path)]
+    resume = [] if "--resume" in arguments else ["--resume"]
+    return shlex.join(["refinesynth", *arguments, *folder, *resume])

@@ -1,0 +1,79 @@
+"""Ctrl-C and its relatives: the first asks a run to end, the second ends the process."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+from refinesynth.cli.exits import ExitCode
+
+EXIT_CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
+"""The signals that end a run, and what the process exits with."""
+
+
+ONE_PRESS = 0.2
+"""Seconds within which a second signal is taken for the first: a wrapper that hands on what the terminal sent as well."""
+
+
+class Interrupt:
+    """What has been received so far."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._at = 0.0
+        self._stop: Callable[[], object] | None = None
+
+    @property
+    def exit_code(self) -> ExitCode | None:
+        """What to exit with; None if no signal came."""
+        return None if self.received is None else EXIT_CODES[self.received]
+
+    def stops(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the first signal comes, in the main thread, between two of its instructions.
+
+        It is called at once if the signal came already.
+        """
+        self._stop = stop
+        if self.received is not None:
+            stop()
+
+    def receive(self, number: int, _frame: FrameType | None = None) -> None:
+        """The handler: remember the first signal; at the second, end the process without another word.
+
+        Files stay whole up to their last complete line, which is all that a resume needs.
+        """
+        now = time.monotonic()
+        if self.received is not None:
+            if now - self._at > ONE_PRESS:
+                os._exit(EXIT_CODES[signal.Signals(number)])
+            return
+        self.received, self._at = signal.Signals(number), now
+        if self._stop is not None:
+            self._stop()
+
+
+@contextmanager
+def interruptible() -> Generator[Interrupt]:
+    """Receive the signals in `EXIT_CODES` instead of dying of them; what was there before is put back.
+
+    One that is ignored stays ignored: that is how nohup, and a shell for what it runs in the background, say that it is not
+    meant for this process.
+    These are handlers of the process, not of the event loop, so that a second Ctrl-C works while the loop is busy.
+    """
+    interrupt = Interrupt()
+    before = {
+        number: signal.signal(number, interrupt.receive)
+        for number in EXIT_CODES
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

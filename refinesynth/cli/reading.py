@@ -1,0 +1,228 @@
+"""A trajectory, or a refused draft, laid out for reading in a terminal.
+
+What a colour says, a sign or a word says too: the same text makes sense on a pipe. `✗` a mistake or a refusal, `✓` a
+refinement, `>` an action, `!` a warning.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+from pydantic import JsonValue
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from refinesynth.cli.figures import counted, dollars
+from refinesynth.cli.marks import Mistake, Refinement, marks
+from refinesynth.cli.printable import one_line, printable
+from refinesynth.cli.terminal import styled
+from refinesynth.errors import InputError
+from refinesynth.jsontext import write_json
+from refinesynth.outcome import Refused
+from refinesynth.rules import Severity, Violation
+from refinesynth.trajectory import (
+    ActionSpec,
+    DraftTurn,
+    DungeonMasterTurn,
+    MalformedTurn,
+    PlayerTurn,
+    Provenance,
+    Script,
+    Trajectory,
+)
+
+_MANY_VALUES = 12
+"""Allowed values of a parameter that are listed before the rest is only counted."""
+
+
+def laid_out(record: Trajectory | Refused, *, full: bool = False) -> RenderableType:
+    """The whole record: persona, script, turns with mistakes and refinements marked, and provenance or violations.
+
+    `full` adds what only the DungeonMaster knows: environment, its thoughts, patterns.
+    """
+    return _accepted(record, full=full) if isinstance(record, Trajectory) else _refused(record, full=full)
+
+
+def in_one_line(record: Trajectory | Refused) -> str:
+    """The record in a line, printable."""
+    if isinstance(record, Trajectory):
+        counts = f"{counted(len(record.turns), 'turn')}, {counted(len(record.mistakes()), 'mistake')}"
+        return one_line(f"{record.id}  {counts}: {record.script.goal}")
+    turns = f", {counted(len(record.draft.turns), 'turn')}" if record.draft is not None else ""
+    rules = ", ".join(dict.fromkeys(f"{found.rule} ({found.code})" for found in record.violations))
+    why = rules or record.text or "no violation"
+    return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {why}")
+
+
+def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
+    """The record as indented JSON, printable; in the paper's keys only script and turns, which is all it has keys for."""
+    if not paper:
+        return printable(_indented(record.model_dump(mode="json")))
+    evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()
+    if evidence is None:
+        raise InputError(f"this answer could not be read, so it has no script and no turns: {in_one_line(record)}")
+    value: dict[str, JsonValue] = {
+        "Script": evidence.script.to_paper(),
+        "Trajectory": [_paper_turn(turn, number) for number, turn in enumerate(evidence.turns, start=1)],
+    }
+    return printable(_indented(value))
+
+
+def _paper_turn(turn: DraftTurn, number: int) -> JsonValue:
+    return turn.raw if isinstance(turn, MalformedTurn) else turn.to_paper(number)
+
+
+def _indented(value: object) -> str:
+    return write_json(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
+    marked = marks(trajectory.turns)
+    mistakes = sum(isinstance(mark, Mistake) for mark in marked.values())
+    title = Text.assemble(
+        styled(one_line(trajectory.id), "bold"),
+        "  accepted · ",
+        f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · "
+        f"{counted(len(marked) - mistakes, 'refinement')}",
+    )
+    return Group(
+        title,
+        "",
+        _script(trajectory.script, trajectory.persona.text, full=full),
+        "",
+        _turns(trajectory.turns, {}, full=full),
+        "",
+        _provenance(trajectory.provenance),
+    )
+
+
+def _refused(item: Refused, *, full: bool) -> RenderableType:
+    """Each violation stands below the turn that it names."""
+    title = Text.assemble(styled(one_line(item.episode), "bold"), f"  refused · {item.stage}, attempt {item.attempt}")
+    parts: list[RenderableType] = [title, ""]
+    evidence = item.evidence()
+    if evidence is None:
+        parts += [_labelled([("persona", item.persona.text), ("answer", item.text or "could not be read")]), ""]
+        evidence_turns: tuple[DraftTurn, ...] = ()
+    else:
+        parts += [_script(evidence.script, item.persona.text, full=full), ""]
+        evidence_turns = evidence.turns
+    parts.append(_turns(evidence_turns, _by_turn(item.violations, len(evidence_turns)), full=full))
+    if item.draft is not None and item.draft.text_error is not None:
+        parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
+    return Group(*parts)
+
+
+def _script(script: Script, persona: str, *, full: bool) -> Table:
+    rows: list[tuple[str, str]] = [("persona", persona)]
+    if script.introduction.strip():
+        rows.append(("place", script.introduction.strip()))
+    rows.append(("goal", script.goal))
+    rows += [("done when" if at == 0 else "", text) for at, text in enumerate(script.completion_conditions)]
+    common = _common_values(script.actions)
+    rows += [
+        ("actions" if at == 0 else "", _action(action, common, full=full)) for at, action in enumerate(script.actions)
+    ]
+    rows += [("values" if at == 0 else "", _values(name, common[name], full=full)) for at, name in enumerate(common)]
+    if full:
+        rows.append(("world", _indented(script.environment)))
+    return _labelled(rows)
+
+
+def _common_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
+    """Placeholders that mean the same wherever they stand, with their values: listed once, not with every action."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for action in actions:
+        for name, values in action.parameters.items():
+            found.setdefault(name, set()).add(values)
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def _action(action: ActionSpec, common: Mapping[str, tuple[str, ...]], *, full: bool) -> str:
+    lines = [f"{action.name}: {action.description}" if action.description else action.name]
+    lines += [
+        f"  {_values(name, values, full=full)}" for name, values in action.parameters.items() if name not in common
+    ]
+    return "\n".join([*lines, f"  matches {action.pattern}"] if full else lines)
+
+
+def _values(name: str, values: Sequence[str], *, full: bool) -> str:
+    listed = values if full else values[:_MANY_VALUES]
+    more = f" and {len(values) - len(listed)} more" if len(values) > len(listed) else ""
+    return f"{{{name}}} = {', '.join(listed) + more if values else 'anything'}"
+
+
+def _turns(turns: Sequence[DraftTurn], found: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
+    marked = marks(turns)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", width=3, style="dim")
+    table.add_column(width=6, style="dim")
+    table.add_column(overflow="fold", ratio=1)
+    for at, turn in enumerate(turns):
+        mark = marked.get(at)
+        who, *lines = _turn(turn, mark, full=full)
+        for first, line in enumerate(lines):
+            table.add_row(str(at + 1) if first == 0 else "", who if first == 0 else "", line)
+        for violation in found.get(at, ()):
+            table.add_row("", "", _violation(violation))
+    for violation in found.get(len(turns), ()):
+        table.add_row("", "", _violation(violation))
+    return table
+
+
+def _turn(turn: DraftTurn, mark: Mistake | Refinement | None, *, full: bool) -> Iterator[Text | str]:
+    if isinstance(turn, PlayerTurn):
+        style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
+        yield "player"
+        yield styled(turn.thought)
+        yield styled(f"> {turn.action}", f"bold {style}".strip())
+        if isinstance(mark, Mistake):
+            yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
+        elif isinstance(mark, Refinement):
+            yield styled(f"✓ refinement of turn {mark.of + 1}", style)
+    elif isinstance(turn, DungeonMasterTurn):
+        yield "dm"
+        if full:
+            yield styled(f"({turn.thought})", "dim italic")
+        yield styled(turn.observation, "cyan")
+    else:
+        yield "?"
+        yield styled(f"✗ malformed turn: {turn.problem}", "red")
+        yield styled(turn.raw, "dim")
+
+
+def _violation(violation: Violation) -> Text:
+    if violation.severity is Severity.WARN:
+        return styled(f"! {violation.rule} ({violation.code}) warns: {violation.message}", "yellow")
+    return styled(f"✗ {violation.rule} ({violation.code}): {violation.message}", "red")
+
+
+def _by_turn(violations: Sequence[Violation], turns: int) -> dict[int, list[Violation]]:
+    placed: dict[int, list[Violation]] = {}
+    for violation in violations:
+        placed.setdefault(min(violation.turn, turns), []).append(violation)
+    return placed
+
+
+def _provenance(provenance: Provenance) -> Table:
+    roles: dict[str, list[str]] = {}
+    for role, model in provenance.models.items():
+        roles.setdefault(model, []).append(role.replace("_", " "))
+    by = "; ".join(f"{model} ({', '.join(played)})" for model, played in roles.items())
+    usage = provenance.usage
+    cost = "" if provenance.cost_usd is None else f", {dollars(provenance.cost_usd)}"
+    took = (
+        f"{counted(provenance.script_attempts, 'script')}, {counted(provenance.attempts, 'draft')}, "
+        f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens{cost}"
+    )
+    made = f"{provenance.play} play, {by}, seed {provenance.seed}, refinesynth {provenance.package_version}"
+    return _labelled([("made by", made), ("took", took), ("rules", provenance.rules)], style="dim")
+
+
+def _labelled(rows: Sequence[tuple[str, str]], *, style: str = "") -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=10, style="dim")
+    table.add_column(overflow="fold", ratio=1)
+    for label, text in rows:
+        table.add_row(label, styled(text, style))
+    return table

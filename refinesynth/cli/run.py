@@ -1,0 +1,147 @@
+"""`refinesynth run`: the main job."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refinesynth.errors import InputError
+
+if TYPE_CHECKING:
+    from refinesynth.cli.app import Settings
+
+
+class Play(StrEnum):
+    """How a trajectory comes about."""
+
+    live = "live"
+    narrated = "narrated"
+
+
+class Preset(StrEnum):
+    """A set of settings by name."""
+
+    paper = "paper"
+
+
+Personas = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="PERSONAS",
+        help="JSONL with `persona` or `text`, CSV, Parquet or plain text, .gz and .zst too. Without it, the personas "
+        "that come with refinesynth.",
+    ),
+]
+Number = Annotated[int, typer.Option("-n", "--number", min=1, help="How many accepted trajectories to make.")]
+BackendOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backend",
+        metavar="[ROLE=]NAME",
+        help="A preset, any litellm model string, or `rehearsal` (the default: built in, offline, free). Repeat it with "
+        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FOLDER", help="Where the run is written; by default runs/DATE-TIME."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER, asked for with the same settings.")]
+PlayOption = Annotated[
+    Play | None,
+    typer.Option("--play", help="DM and Player turn by turn (live, the default), or one call for both voices."),
+]
+PresetOption = Annotated[
+    Preset | None, typer.Option("--preset", help="The paper's procedure; other options override parts of it.")
+]
+Rules = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        metavar="CHAIN",
+        help="What a draft must satisfy, by default strict(); `refinesynth rules` lists what there is.",
+    ),
+]
+ScriptRules = Annotated[
+    str | None, typer.Option("--script-rules", metavar="CHAIN", help="What a script must satisfy, by default script().")
+]
+MistakesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mistakes", metavar="POLICY", help="natural, prompted, prompted=1,4 (player turns from 0) or at_least=2."
+    ),
+]
+AttemptsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--attempts",
+        metavar="BOUNDS",
+        help="Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2; commas between them, no spaces.",
+    ),
+]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", min=1, help="Most episodes in flight, by default 16.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        help="The same seed, personas and settings give the same files, if the backend is deterministic. By default 0.",
+    ),
+]
+MaxTurns = Annotated[int | None, typer.Option("--max-turns", min=2, help="Turns at which a live play is broken off.")]
+Prompts = Annotated[
+    Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates; see docs/prompts.md.")
+]
+Judge = Annotated[bool | None, typer.Option("--judge", help="Let a model judge what the rules accepted.")]
+
+
+def run(
+    ctx: typer.Context,
+    personas: Personas = None,
+    *,
+    number: Number,
+    backend: BackendOption = None,
+    output: Output = None,
+    resume: Resume = False,
+    play: PlayOption = None,
+    preset: PresetOption = None,
+    rules: Rules = None,
+    script_rules: ScriptRules = None,
+    mistakes: MistakesOption = None,
+    attempts: AttemptsOption = None,
+    concurrency: Concurrency = None,
+    seed: Seed = None,
+    max_turns: MaxTurns = None,
+    prompts: Prompts = None,
+    judge: Judge = None,
+) -> None:
+    """Make N verified trajectories from personas.
+
+    Exits with 0 when N were accepted, 1 when there are fewer, 2 when it was asked wrongly, 130 after Ctrl-C.
+    """
+    if resume and output is None:
+        raise InputError("--resume continues a run: say which one with -o FOLDER")
+    from refinesynth.cli import options
+    from refinesynth.cli.running import fresh_folder, run_and_report
+
+    asked: dict[str, Any] = options.preset(None if preset is None else preset.value)
+    given: dict[str, Any] = {
+        "personas": personas,
+        "backend": options.backend_spec(backend or []),
+        "play": None if play is None else play.value,
+        "rules": None if rules is None else options.chain("--rules", rules),
+        "script_rules": None if script_rules is None else options.chain("--script-rules", script_rules),
+        "mistakes": None if mistakes is None else options.mistakes_policy(mistakes),
+        "attempts": None if attempts is None else options.attempts_bounds(attempts),
+        "concurrency": concurrency,
+        "seed": seed,
+        "max_turns": max_turns,
+        "prompts": prompts,
+        "judge": judge,
+    }
+    asked.update((name, value) for name, value in given.items() if value is not None)
+    settings: Settings = ctx.obj
+    folder = fresh_folder() if output is None else output
+    raise typer.Exit(run_and_report({**asked, "n": number, "resume": resume}, folder, settings.arguments))

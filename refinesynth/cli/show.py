@@ -1,0 +1,87 @@
+"""`refinesynth show`: read what a run made."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refinesynth.errors import InputError
+
+if TYPE_CHECKING:
+    from refinesynth.outcome import Refused
+    from refinesynth.trajectory import Trajectory
+
+RunOrFile = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or a JSONL file that a run wrote.")]
+
+
+def show(
+    source: RunOrFile,
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Id, the beginning of one, or the episode's number.")
+    ] = None,
+    *,
+    at_random: Annotated[bool, typer.Option("--random", help="Any one.")] = False,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="What was refused and why: a list, or with ID or --random in full.")
+    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="One line for each.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also what only the DungeonMaster knows: world, thoughts, patterns.")
+    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="The record as JSON.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Script and turns as JSON in the paper's own keys.")] = False,
+) -> None:
+    """Read one trajectory, its mistakes and refinements marked: the first, any one, or the one asked for."""
+    _refuse_contradictions(wanted is not None, at_random=at_random, listing=listing, raw=raw, paper=paper)
+    from refinesynth.cli import reading
+    from refinesynth.cli.stored import file_of
+    from refinesynth.cli.terminal import output
+
+    path = file_of(source, refused=refused)
+    console = output()
+    if listing or (refused and wanted is None and not at_random):
+        for record in _all(path):
+            console.print(reading.in_one_line(record), soft_wrap=True)
+        return
+    for at, record in enumerate(_chosen(path, wanted, any_one=at_random)):
+        if raw or paper:
+            console.print(reading.as_json(record, paper=paper), soft_wrap=True)
+            continue
+        if at:
+            console.print()
+        console.print(reading.laid_out(record, full=full))
+
+
+def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: bool, paper: bool) -> None:
+    if by_id + at_random + listing > 1:
+        raise InputError("give one of ID, --random and --list")
+    if raw and paper:
+        raise InputError("give --raw or --paper, not both")
+
+
+def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> "list[Trajectory | Refused]":
+    from refinesynth.cli import picking
+    from refinesynth.cli.stored import Unreadable, lines
+
+    if wanted is not None:
+        return picking.by_id(lines(path), wanted)
+    line = picking.at_random(lines(path)) if any_one else next(lines(path), None)
+    if line is None:
+        raise InputError(f"there is nothing in {str(path)!r}")
+    record = line.read()
+    if isinstance(record, Unreadable):
+        raise InputError(str(record))
+    return [record]
+
+
+def _all(path: Path) -> "Iterator[Trajectory | Refused]":
+    from refinesynth.cli.stored import Unreadable, lines
+    from refinesynth.cli.terminal import notes
+
+    for line in lines(path):
+        record = line.read()
+        if isinstance(record, Unreadable):
+            notes().print(str(record), soft_wrap=True)
+        else:
+            yield record

@@ -1,0 +1,97 @@
+"""What runs wrote, read back for people: line by line, and a line that cannot be read is a value, not the end."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.errors import RunFolderError
+from refinesynth.outcome import Refused
+from refinesynth.trajectory import Trajectory, explain
+
+ACCEPTED = "trajectories.jsonl"
+"""Accepted trajectories of a run folder."""
+
+REFUSED = "rejected.jsonl"
+"""Refused scripts and drafts of a run folder."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A line that is no record of ours."""
+
+    path: Path
+    number: int
+    """Counted from 1."""
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.number} of {self.path} cannot be read: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line as it stands in a file, not looked into yet."""
+
+    path: Path
+    number: int
+    """Counted from 1."""
+    data: bytes
+
+    def read(self) -> Trajectory | Refused | Unreadable:
+        """The record in this line; its kind is told by its keys."""
+        try:
+            return _record(self.data)
+        except ValidationError as error:
+            return Unreadable(self.path, self.number, explain(error))
+        except ValueError as error:
+            return Unreadable(self.path, self.number, str(error))
+
+
+def is_run(source: Path) -> bool:
+    """Whether `source` is a run folder; if not, it is a file of records.
+
+    Raises:
+        RunFolderError: It is neither.
+    """
+    if not source.exists():
+        raise RunFolderError(f"there is no {str(source)!r}; give the folder of a run, or a JSONL file that a run wrote")
+    if not source.is_dir():
+        return False
+    if not any((source / name).is_file() for name in (ACCEPTED, REFUSED, "config.json")):
+        raise RunFolderError(f"{str(source)!r} is not the folder of a run: it holds no {ACCEPTED}")
+    return True
+
+
+def file_of(source: Path, *, refused: bool = False) -> Path:
+    """The file to read: `source` itself, or of a run folder the accepted or the refused.
+
+    Raises:
+        RunFolderError: `source` is neither a run folder nor a file.
+    """
+    return source / (REFUSED if refused else ACCEPTED) if is_run(source) else source
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that are not blank, lazily; a missing file has none."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, data in enumerate(file, start=1):
+            if data.strip():
+                yield Line(path, number, data)
+
+
+def _record(data: bytes) -> Trajectory | Refused:
+    value: object = orjson.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("this is JSON, but not an object")
+    keys = cast("dict[str, object]", value).keys()
+    if {"episode", "stage"} <= keys:
+        return Refused.model_validate(value)
+    if {"script", "turns"} <= keys:
+        return Trajectory.model_validate(value)
+    raise ValueError(f"an object with the keys {sorted(keys)[:8]} is neither a trajectory nor a refused draft")

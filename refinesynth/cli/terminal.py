@@ -1,0 +1,60 @@
+"""The two consoles that everything is printed on, and what happens when nobody reads them any more."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import IO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from refinesynth.cli.printable import printable
+
+
+class SafeConsole(Console):
+    """A console that interprets nothing in what it is given: no markup, no emoji names, no control characters.
+
+    Whatever renderable a text comes in, each piece of it passes through `printable` on its way out; only control codes
+    that rich itself makes get through.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control is None:
+                yield Segment(printable(segment.text), segment.style)
+            else:
+                yield segment
+
+    def on_broken_pipe(self) -> None:
+        """Stop writing: raises on standard output, whose reader wanted no more; is quiet on standard error.
+
+        A run goes on without its display, because its files are what was paid for.
+        """
+        silence(self.file)
+        if not self.stderr:
+            raise BrokenPipeError
+        self.quiet = True
+
+
+def output() -> SafeConsole:
+    """Standard output: results."""
+    return SafeConsole(markup=False, emoji=False, highlight=False)
+
+
+def notes() -> SafeConsole:
+    """Standard error: errors, progress, remarks."""
+    return SafeConsole(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+def styled(text: str, style: str = "") -> Text:
+    """Untrusted text in a style; its width on the screen is right, because it is made printable first."""
+    return Text(printable(text), style=style)
+
+
+def silence(stream: IO[str]) -> None:
+    """Send what is still written to `stream` nowhere, so that the interpreter's last flush finds no closed pipe."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

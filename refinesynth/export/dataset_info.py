@@ -1,0 +1,70 @@
+"""The entry in `dataset_info.json` without which LLaMA-Factory does not know a file."""
+
+from pathlib import Path
+from typing import cast
+
+import orjson
+from pydantic import JsonValue
+
+from refinesynth.errors import InputError
+from refinesynth.export.replacing import COMPRESSED, replacing
+
+FILE_NAME = "dataset_info.json"
+
+
+def dataset_name(path: Path) -> str:
+    """What LLaMA-Factory's `dataset` option calls this file: its name without the suffix."""
+    return path.name.removesuffix(path.suffix)
+
+
+def dataset_entry(path: Path) -> dict[str, JsonValue]:
+    """How LLaMA-Factory is to read a ShareGPT file beside its `dataset_info.json`."""
+    return {
+        "file_name": path.name,
+        "formatting": "sharegpt",
+        "columns": {"messages": "conversations"},
+        "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
+    }
+
+
+class DatasetInfo:
+    """The `dataset_info.json` beside an export; read at once, so that what is wrong with it shows before any work.
+
+    Other data sets' entries are kept as they are.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        """Prepare the entry for the export at `path`.
+
+        Raises:
+            InputError: There is such a file and it is not a JSON object, or describes another data set by this name.
+        """
+        self.path = path.with_name(FILE_NAME)
+        name, entry = dataset_name(path), dataset_entry(path)
+        self._entries = _read(self.path)
+        if self._entries.get(name, entry) != entry and not overwrite:
+            raise InputError(f"{self.path} describes another data set {name!r}; choose another name for {path}")
+        self._entries[name] = entry
+
+    @staticmethod
+    def is_for(path: Path) -> bool:
+        """Whether LLaMA-Factory could read this file at all: it opens no compressed ones."""
+        return path.suffix not in COMPRESSED
+
+    def write(self) -> Path:
+        """Put the file in place, and say where it is."""
+        with replacing(self.path, overwrite=True) as file:
+            file.write(orjson.dumps(self._entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        return self.path
+
+
+def _read(path: Path) -> dict[str, JsonValue]:
+    if not path.exists():
+        return {}
+    try:
+        found: object = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"cannot add a data set to {path}: {error}; mend the file or export elsewhere") from error
+    if not isinstance(found, dict):
+        raise InputError(f"cannot add a data set to {path}: it holds no JSON object; export elsewhere")
+    return cast("dict[str, JsonValue]", found)

@@ -1,0 +1,114 @@
+"""What a dataset card says about the trajectories: counted in one pass, kept as plain values."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from refinesynth.errors import InputError
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory, Usage
+
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+
+
+def check_licence(licence: str) -> str:
+    """A licence identifier as the Hugging Face Hub writes it, in lower case.
+
+    Raises:
+        InputError: It cannot be one.
+    """
+    identifier = licence.strip().casefold()
+    if not _LICENCE.fullmatch(identifier):
+        raise InputError(
+            f"{licence!r} is no licence identifier; write one as the Hugging Face Hub does: apache-2.0, mit, cc-by-4.0, "
+            "cc-by-nc-sa-4.0, other"
+        )
+    return identifier
+
+
+@dataclass
+class Tally:
+    """Counts over trajectories; memory does not grow with their number."""
+
+    trajectories: int = 0
+    player_turns: int = 0
+    mistakes: Counter[MistakeKind] = field(default_factory=Counter[MistakeKind])
+    refinements: int = 0
+    """Mistakes after which the next action differs and is not flagged."""
+    generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """Trajectories by role and model."""
+    plays: Counter[str] = field(default_factory=Counter[str])
+    rules: Counter[str] = field(default_factory=Counter[str])
+    versions: Counter[str] = field(default_factory=Counter[str])
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = 0.0
+    """Of the trajectories kept; None as soon as one of them has no known cost."""
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory]) -> "Tally":
+        """Count all of these."""
+        tally = cls()
+        for trajectory in trajectories:
+            tally.add(trajectory)
+        return tally
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count one more."""
+        self.trajectories += 1
+        self._add_turns(trajectory)
+        origin = trajectory.provenance
+        self.generators.update(origin.models.items())
+        self.plays[origin.play] += 1
+        self.rules[origin.rules] += 1
+        self.versions[origin.package_version] += 1
+        self.usage += origin.usage
+        known = self.cost_usd is not None and origin.cost_usd is not None
+        self.cost_usd = (self.cost_usd or 0.0) + (origin.cost_usd or 0.0) if known else None
+
+    def _add_turns(self, trajectory: Trajectory) -> None:
+        wrong = set(trajectory.mistakes())
+        spoken = [(at, turn) for at, turn in enumerate(trajectory.turns) if isinstance(turn, PlayerTurn)]
+        self.player_turns += len(spoken)
+        self.mistakes.update(
+            after.mistake_kind
+            for turn, after in pairwise(trajectory.turns)
+            if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.mistake_kind
+        )
+        self.refinements += sum(
+            at in wrong and after not in wrong and turn.action.strip() != following.action.strip()
+            for (at, turn), (after, following) in pairwise(spoken)
+        )
+
+    @property
+    def size_category(self) -> str:
+        """The Hub's name for this many rows."""
+        return next((name for below, name in _SIZES if self.trajectories < below), "n>10M")
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Everything that a dataset card says."""
+
+    title: str
+    licence: str
+    """Identifier as on the Hugging Face Hub; only the user can know it, so there is no default."""
+    tally: Tally
+    funnel: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What was started, refused and kept, in order: sentence parts such as `personas started` to counts."""
+    language: tuple[str, ...] = ("en",)
+    tags: tuple[str, ...] = ()
+    """Beside the ones that every card of ours has."""
+    personas: str = ""
+    """Where the personas come from and under which licence, in the user's words."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "licence", check_licence(self.licence))

@@ -1,0 +1,202 @@
+"""The formats that trainers read, by name, each with the ways in which it can keep mistakes out of training."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from refinesynth.chat import Message, to_messages
+from refinesynth.errors import InputError
+from refinesynth.export import shapes
+from refinesynth.export.masking import Masking, conversations
+from refinesynth.jsontext import write_json
+from refinesynth.trajectory import PlayerTurn, Trajectory
+
+
+class Record(NamedTuple):
+    """One line of an export."""
+
+    data: dict[str, JsonValue]
+    trained: int
+    """Assistant messages that a trainer learns to write."""
+    masked: int
+    """Assistant messages that are context only."""
+
+
+class Format(Protocol):
+    """A way to write trajectories down for one consumer."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
+
+    @property
+    def reader(self) -> str:
+        """Who reads it."""
+        ...
+
+    @property
+    def advice(self) -> Mapping[Masking, str]:
+        """The maskings that it can express, the default first, each with what the reader must be told to honour it."""
+        ...
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        """The lines for one trajectory; none if it holds nothing to train on."""
+        ...
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """A format of chat messages, as `chat.to_messages` renders them.
+
+    Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left out.
+    """
+
+    name: str
+    reader: str
+    advice: Mapping[Masking, str]
+    shape: Callable[[str, Sequence[Message]], dict[str, JsonValue]]
+    """Writes one record from its id and messages."""
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        for number, messages in enumerate(conversations(to_messages(trajectory), masking), start=1):
+            record_id = f"{trajectory.id}#{number}" if masking is Masking.SPLIT else trajectory.id
+            spoken = sum(message.role == "assistant" for message in messages)
+            trained = sum(message.loss for message in messages)
+            yield Record(self.shape(record_id, messages), trained, spoken - trained)
+
+
+@dataclass(frozen=True)
+class PaperFormat:
+    """The paper's own keys (sections 3.1 and 3.2), the closing observation and the DungeonMaster's thoughts included.
+
+    Script and trajectory are JSON text, as a model writes them: environments have no common schema, which a table of
+    nested objects would need.
+    """
+
+    name: str = "paper"
+    reader: str = "the paper's own JSON"
+    advice: Mapping[Masking, str] = field(
+        default_factory=lambda: {
+            Masking.FLAG: "`script` and `trajectory` hold JSON text; the DM turn after a mistake has its error flag set."
+        }
+    )
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        del masking
+        turns = [turn.to_paper(number) for number, turn in enumerate(trajectory.turns, start=1)]
+        data: dict[str, JsonValue] = {
+            "id": trajectory.id,
+            "persona": trajectory.persona.text,
+            "script": write_json(trajectory.script.to_paper()).decode(),
+            "trajectory": write_json(turns).decode(),
+        }
+        spoken = sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
+        mistakes = len(trajectory.mistakes())
+        yield Record(data, spoken - mistakes, mistakes)
+
+
+_DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
+_SPLIT = "One record per correct turn; only its last message is marked for training."
+
+
+def _flagged(how: str) -> Mapping[Masking, str]:
+    return MappingProxyType({Masking.FLAG: how, Masking.SPLIT: f"{_SPLIT} {how}", Masking.DROP: f"{_DROP} {how}"})
+
+
+_ALL: tuple[Format, ...] = (
+    ChatFormat(
+        "sharegpt",
+        "LLaMA-Factory, classic",
+        MappingProxyType(
+            {
+                Masking.SPLIT: "This format has no flag per message, so there is one record per correct turn. Set "
+                "`mask_history: true` in LLaMA-Factory's training file, or history, mistakes included, is trained on.",
+                Masking.DROP: f"This format has no flag per message. {_DROP} Leave `mask_history` false.",
+            }
+        ),
+        shapes.sharegpt,
+    ),
+    ChatFormat(
+        "llamafactory",
+        "LLaMA-Factory v1",
+        _flagged("`loss_weight` is read from each message; no converter is needed."),
+        shapes.llamafactory,
+    ),
+    ChatFormat(
+        "openai",
+        "OpenAI fine-tuning",
+        _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
+        shapes.openai,
+    ),
+    ChatFormat(
+        "trl",
+        "TRL, with a template that honours `loss`",
+        _flagged(
+            "Set `assistant_only_loss=True` and a chat template whose generation markers honour the key `loss`; stock "
+            "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
+        ),
+        shapes.loss_messages,
+    ),
+    ChatFormat(
+        "trl-split",
+        "TRL, any template",
+        MappingProxyType(
+            {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."}
+        ),
+        shapes.prompt_completion,
+    ),
+    ChatFormat(
+        "axolotl",
+        "Axolotl",
+        _flagged("Set `type: chat_template` and `message_field_training: training` for this data set."),
+        shapes.axolotl,
+    ),
+    ChatFormat(
+        "agentinstruct",
+        "the released form of AgentInstruct and AgentRefine",
+        _flagged("`loss` is true on the messages to train on."),
+        shapes.agentinstruct,
+    ),
+    ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), shapes.loss_messages),
+    PaperFormat(),
+)
+
+FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
+"""Every format by its name."""
+
+
+def find_format(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        InputError: There is none; the message lists what there is.
+    """
+    if found := FORMATS.get(name.strip().casefold()):
+        return found
+    near = difflib.get_close_matches(name.casefold(), FORMATS, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}.")
+
+
+def find_masking(form: Format, masking: str | None) -> Masking:
+    """How `form` is to treat mistakes; its default if `masking` is None.
+
+    Raises:
+        InputError: The format cannot do that; the message says what it can do, and which formats can.
+    """
+    if masking is None:
+        return next(iter(form.advice))
+    for able in form.advice:
+        if able == masking:
+            return able
+    can = " or ".join(repr(str(able)) for able in form.advice)
+    if masking not in set(Masking):
+        raise InputError(f"there is no masking {masking!r}; the format {form.name!r} can do {can}")
+    others = ", ".join(name for name, other in FORMATS.items() if masking in other.advice)
+    why = " It has no flag per message, so mistakes would be trained on." if masking == Masking.FLAG else ""
+    raise InputError(f"the format {form.name!r} cannot do masking={masking!r}.{why} Use {can}, or one of: {others}.")

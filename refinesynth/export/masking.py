@@ -1,0 +1,51 @@
+"""How mistakes are kept out of training, for trainers with and without a flag per message.
+
+A mistake stays in the context and gives no loss (paper, equation 1). A trainer that reads a flag per message is told so;
+for one that does not, a conversation is split at its correct turns, or its mistakes are left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from refinesynth.chat import Message
+
+
+class Masking(StrEnum):
+    """What an export does about the mistakes of a conversation."""
+
+    FLAG = "flag"
+    """One record a conversation; each message says whether it is trained on."""
+    SPLIT = "split"
+    """One record a correct turn: the conversation up to it, of which only the last message is to be trained on. Exact, at
+    several times the tokens."""
+    DROP = "drop"
+    """One record a conversation, mistakes and the answers to them left out. What is left shows no refinement, and a later
+    thought may speak of an answer that is no longer there."""
+
+
+def conversations(messages: Sequence[Message], masking: Masking) -> Iterator[tuple[Message, ...]]:
+    """The records' messages, in order; none if nothing in `messages` is to be trained on.
+
+    `messages` alternate, a user's first, as `chat.to_messages` gives them. Each conversation ends with an assistant message:
+    nothing after the last one can be trained on, and several trainers refuse or skip a conversation that ends otherwise.
+    """
+    if masking is Masking.SPLIT:
+        for at, message in enumerate(messages):
+            if message.loss:
+                yield (*(earlier._replace(loss=False) for earlier in messages[:at]), message)
+        return
+    kept = list(messages) if masking is Masking.FLAG else _without_mistakes(messages)
+    while kept and kept[-1].role != "assistant":
+        kept.pop()
+    if any(message.loss for message in kept):
+        yield tuple(kept)
+
+
+def _without_mistakes(messages: Sequence[Message]) -> list[Message]:
+    kept: list[Message] = []
+    for message in messages:
+        is_mistake = message.role == "assistant" and not message.loss
+        answers_mistake = message.role == "user" and bool(kept) and kept[-1].role == "user"
+        if not is_mistake and not answers_mistake:
+            kept.append(message)
+    return kept

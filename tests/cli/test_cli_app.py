@@ -1,0 +1,156 @@
+"""Exit codes and messages, whatever the command."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from refinesynth import __version__
+from refinesynth.cli import app
+from refinesynth.errors import InputError, RunFolderError, RunStopped
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_version() -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"refinesynth {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["show", "-h"]])
+def test_help_is_no_error(arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 0
+    assert "Usage: refinesynth" in result.stdout
+
+
+def test_without_a_command_there_is_help_and_no_success() -> None:
+    result = invoke()
+    assert result.exit_code == 2
+    assert "Commands" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shwo"], "Did you mean 'show'?"),
+        (["show"], "Missing argument"),
+        (["show", "--rondom"], "No such option: --rondom"),
+        (["run"], "Missing option '-n'"),
+        (["run", "-n", "0"], "Invalid value for '-n'"),
+        (["run", "-n", "many"], "Invalid value for '-n'"),
+        (["run", "-n", "1", "--play", "loud"], "'loud'"),
+        (["run", "-n", "1", "--concurrency", "0"], "--concurrency"),
+        (["export", "x"], "Missing option '--format'"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_2(arguments: list[str], message: str) -> None:
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("refinesynth: ")
+    assert message in result.stderr
+    assert "--help`" in result.stderr
+
+
+def test_escape_sequences_in_wrong_input_are_not_obeyed() -> None:
+    for arguments in (
+        ["\x1b[2J"],
+        ["--\x1b[2J"],
+        ["show", "\x1b]0;title\x07"],
+        ["run", "-n", "\x9b"],
+        ["rules", "\x1bx()"],
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 2
+        assert not set(result.output) & set("\x1b\x07\x9b")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (InputError("write it otherwise"), 2, "refinesynth: write it otherwise\n"),
+        (RunStopped("no key"), 1, "refinesynth: no key\n"),
+        (
+            PermissionError(13, "Permission denied", "a\x1bb"),
+            74,
+            "refinesynth: a\\u001bb: Permission denied (EACCES)\n",
+        ),
+        (OSError(28, "No space left on device"), 74, "refinesynth: No space left on device (ENOSPC)\n"),
+        (OSError(4242, "Odd"), 74, "refinesynth: Odd (4242)\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 141, ""),
+    ],
+)
+def test_errors_become_messages_and_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("refinesynth.rules.available", fail)
+    result = invoke("rules")
+    assert (result.exit_code, result.stderr) == (code, message)
+
+
+def test_a_full_disk_is_74_and_notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        error = RunFolderError("cannot write 'x'")
+        error.add_note("Not everything could be saved.")
+        raise error from OSError(28, "No space left on device")
+
+    monkeypatch.setattr("refinesynth.rules.available", fail)
+    result = invoke("rules")
+    assert result.exit_code == 74
+    assert result.stderr == "refinesynth: cannot write 'x'\nNot everything could be saved.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(ZeroDivisionError("by \x1b"), "ZeroDivisionError: by \\u001b"), (KeyError(), "KeyError")]
+)
+def test_a_fault_of_ours_is_70_and_says_how_to_see_more(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("refinesynth.rules.available", fail)
+    result = invoke("rules")
+    assert result.exit_code == 70
+    assert result.stderr.startswith(f"refinesynth: this should not have happened: {words}\n")
+    assert "--debug" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_lets_the_error_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="nosuch"):
+        CliRunner().invoke(app, ["--debug", "rules", "nosuch()"], catch_exceptions=False)
+    monkeypatch.setenv("REFINESYNTH_DEBUG", "1")
+    with pytest.raises(InputError):
+        CliRunner().invoke(app, ["rules", "nosuch()"], catch_exceptions=False)
+
+
+def test_rules_lists_names_and_spells_out_chains() -> None:
+    listing = invoke("rules")
+    assert listing.exit_code == 0
+    assert "EnoughMistakes" in listing.stdout
+    assert "warn(a)" in listing.stdout
+    chain = invoke("rules", "strict() & TurnLimit(most=8)")
+    assert chain.stdout.startswith("first_failure(ReadableText()")
+    assert chain.stdout.rstrip().endswith("TurnLimit(most=8)")
+
+
+def test_backends_says_which_keys_are_set_and_never_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-4711")
+    result = CliRunner().invoke(app, ["backends"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "OPENAI_API_KEY ✓ set" in result.stdout
+    assert "DEEPSEEK_API_KEY ✗ not set" in result.stdout
+    assert "canary" not in result.output
+
+
+def test_a_run_is_named_by_the_message_when_it_is_none(tmp_path: Path) -> None:
+    result = invoke("verify", str(tmp_path / "nothing"))
+    assert result.exit_code == 2
+    assert "nothing" in result.stderr

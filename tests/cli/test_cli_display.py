@@ -1,0 +1,137 @@
+"""What a run shows while it goes on."""
+
+import io
+import re
+
+import pytest
+from cli_records import moment
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cli_printable import is_inert, nasty
+
+from refinesynth.cli.display import Board, Log, board, choose, in_a_line
+from refinesynth.cli.pace import Pace
+from refinesynth.cli.terminal import SafeConsole
+from refinesynth.synthesis import Progress
+from refinesynth.trajectory import Usage
+
+BUSY = moment(
+    62,
+    31,
+    cost=0.5,
+    in_flight=16,
+    failed=3,
+    by_rule={"ValidActions": 12, "EnoughMistakes": 7, "TaskSucceed": 1},
+    usage=Usage(requests=812, input_tokens=1_234_567, cached_tokens=246_913, output_tokens=203_000),
+)
+
+
+def console(*, terminal: bool, width: int = 80) -> tuple[SafeConsole, io.StringIO]:
+    written = io.StringIO()
+    return (
+        SafeConsole(
+            file=written, force_terminal=terminal, color_system=None, width=width, markup=False, highlight=False
+        ),
+        written,
+    )
+
+
+def drawn(progress: Progress, *, width: int = 80) -> list[str]:
+    screen, written = console(terminal=True, width=width)
+    pace = Pace()
+    pace.observe(progress)
+    screen.print(board(progress, pace, progress.elapsed))
+    return [line.rstrip() for line in written.getvalue().splitlines()]
+
+
+def test_the_board_says_where_the_run_stands() -> None:
+    lines = drawn(BUSY)
+    assert re.fullmatch(r"accepted ━+[━╸╺ ]+ 62/100 0:31", lines[0])
+    assert lines[1:] == [
+        "pace     2.0/s, about 0:19 left",
+        "episodes 16 in flight · 65 finished · 3 without a trajectory",
+        "refused  1 script · 20 drafts",
+        "by rule  ValidActions 12 · EnoughMistakes 7 · TaskSucceed 1",
+        "tokens   1.23M in (20% cached), 203k out, 812 requests",
+        "cost     0.5000 USD, about 0.8065 USD in all",
+    ]
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.floats(0, 10**7),
+    st.dictionaries(nasty, st.integers(1, 10**5), max_size=12),
+    st.none() | st.floats(0, 10**5),
+)
+def test_the_board_fits_80_columns_whatever_happens(
+    accepted: int, failed: int, elapsed: float, by_rule: dict[str, int], cost: float | None
+) -> None:
+    progress = moment(accepted, elapsed, n=10**6, failed=failed, by_rule=by_rule, cost=cost, bad_personas=3)
+    lines = drawn(progress)
+    assert all(len(line) <= 80 for line in lines)
+    assert is_inert("\n".join(lines))
+
+
+def test_many_rules_are_summed_up() -> None:
+    (line,) = [line for line in drawn(moment(1, 1, by_rule={f"R{k}": 10 - k for k in range(9)})) if "by rule" in line]
+    assert line == "by rule  R0 10 · R1 9 · R2 8 · R3 7 · R4 6 · R5 5 · 3 more 9"
+
+
+def test_a_run_that_is_done_promises_nothing_more() -> None:
+    lines = drawn(moment(100, 50, cost=1.0))
+    assert lines[0].endswith("100/100 0:50")
+    assert "pace     2.0/s" in lines
+    assert "cost     1.00 USD" in lines
+
+
+def test_before_the_first_there_is_no_forecast() -> None:
+    lines = drawn(moment(0, 5, cost=None, in_flight=4, bad_personas=1))
+    assert "pace     no pace yet" in lines
+    assert "cost     unknown" in lines
+    assert "personas ! 1 row skipped: no persona in it" in lines
+
+
+def test_a_log_line_says_it_too() -> None:
+    pace = Pace()
+    pace.observe(BUSY)
+    assert in_a_line(BUSY, pace, 31) == (
+        "0:31 62/100 accepted; 2.0/s, about 0:19 left; 16 in flight, 3 gave none; refused: 1 script, 20 drafts; "
+        "1.23M in (20% cached), 203k out, 812 requests; cost 0.5000 USD, about 0.8065 USD in all"
+    )
+
+
+def test_a_terminal_gets_a_board_and_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(choose(console(terminal=True)[0]), Board)
+    assert isinstance(choose(console(terminal=False)[0]), Log)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(choose(console(terminal=True)[0]), Log)
+
+
+def test_the_log_has_no_escape_codes_and_ends_with_the_last_moment() -> None:
+    screen, written = console(terminal=False)
+    log = choose(screen)
+    log.open()
+    log.tick()
+    assert written.getvalue() == ""
+    log.say("it begins\x1b[2J")
+    log.update(moment(3, 1))
+    log.tick()
+    log.update(moment(5, 2))
+    log.close()
+    log.close()
+    lines = written.getvalue().splitlines()
+    assert [line.partition(" accepted")[0] for line in lines] == ["it begins\\u001b[2J", "0:01 3/100", "0:02 5/100"]
+    assert "\x1b" not in written.getvalue()
+
+
+def test_the_board_stays_with_its_last_moment() -> None:
+    screen, written = console(terminal=True)
+    shown = choose(screen)
+    shown.open()
+    shown.say("it begins")
+    shown.update(BUSY)
+    shown.tick()
+    shown.close()
+    assert "starting" in written.getvalue()
+    assert "62/100" in written.getvalue().rpartition("accepted")[2]

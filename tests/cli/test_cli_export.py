@@ -1,0 +1,113 @@
+"""`refinesynth export`, in process. What the records hold is tested with refinesynth.export."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from cli_records import a_refused_draft, a_trajectory, dm, player, write_run
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two trajectories."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    assert CliRunner().invoke(app, ["run", "-n", "2", "-o", str(folder)]).exit_code == 0
+    return folder
+
+
+def export(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["export", *map(str, arguments)])
+
+
+def test_it_says_what_was_written_and_what_to_set(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    result = export(run, "--format", "openai", "-o", out)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{out}: 2 records of 2 trajectories, as openai with masking flag; ")
+    assert "`weight` 0 keeps" in result.stdout
+    assert [set(orjson.loads(line)) for line in out.read_bytes().splitlines()] == [{"messages"}, {"messages"}]
+
+
+def test_a_file_is_not_replaced_unless_asked(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious", encoding="utf-8")
+    refused = export(run, "--format", "trl", "-o", out)
+    assert refused.exit_code == 2
+    assert out.read_text(encoding="utf-8") == "precious"
+    assert export(run, "--format", "trl", "-o", out, "--overwrite").exit_code == 0
+
+
+def test_llamafactory_gets_its_entry(run: Path, tmp_path: Path) -> None:
+    result = export(run, "--format", "sharegpt", "-o", tmp_path / "out.jsonl")
+    assert f"entry added to {tmp_path / 'dataset_info.json'}" in result.stdout
+    assert "mask_history: true" in result.stdout
+
+
+def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
+    result = export(run, "--format", "axolotl", "-o", tmp_path / "out.jsonl", "--card", "--license", "CC-BY-4.0")
+    assert f"card: {tmp_path / 'README.md'}" in result.stdout
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "cc-by-4.0" in card
+    assert "personas started" in card
+    assert "first" in card
+
+
+def test_a_card_of_a_file_has_the_title_asked_for(tmp_path: Path) -> None:
+    source = write_run(tmp_path / "run", [a_trajectory()]) / "trajectories.jsonl"
+    arguments = [
+        source,
+        "--format",
+        "paper",
+        "-o",
+        tmp_path / "out.jsonl",
+        "--card",
+        "--license",
+        "mit",
+        "--title",
+        "Mugs",
+    ]
+    assert export(*arguments).exit_code == 0
+    assert "Mugs" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_has_nothing_to_train_on_is_counted(tmp_path: Path) -> None:
+    wrong = a_trajectory("b", turns=(player("x"), dm("no", "logic")))
+    source = write_run(tmp_path / "run", [a_trajectory("a"), wrong]) / "trajectories.jsonl"
+    result = export(source, "--format", "openai", "-o", tmp_path / "out.jsonl")
+    assert "1 record of 2 trajectories, 1 left out" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "sharegtp"], "did you mean 'sharegpt'"),
+        (["--format", "sharegpt", "--masking", "flag"], "cannot do masking='flag'"),
+        (["--format", "openai", "--masking", "hide"], "no masking 'hide'"),
+        (["--format", "openai", "--card"], "--card needs --license"),
+        (["--format", "openai", "--card", "--license", "my own!"], "is no licence identifier"),
+    ],
+)
+def test_what_cannot_be_is_2_and_nothing_is_written(
+    run: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = export(run, "-o", tmp_path / "out.jsonl", *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [a_trajectory()], [a_refused_draft()])
+    refused = export(folder / "rejected.jsonl", "--format", "openai", "-o", tmp_path / "out.jsonl")
+    assert refused.exit_code == 2
+    assert "line 1 of" in refused.stderr
+    assert "was refused" in refused.stderr
+    with (folder / "trajectories.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    broken = export(folder / "trajectories.jsonl", "--format", "openai", "-o", tmp_path / "out.jsonl")
+    assert broken.exit_code == 2
+    assert "line 2 of" in broken.stderr
+    assert not (tmp_path / "out.jsonl").exists()

@@ -1,0 +1,74 @@
+"""Signals, as the process gets them. That a second one ends the process is tested from outside."""
+
+import os
+import signal
+
+import pytest
+
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.interrupt import interruptible
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        (signal.SIGTERM, ExitCode.TERMINATED),
+        (signal.SIGHUP, ExitCode.HUNG_UP),
+    ],
+)
+def test_a_signal_stops_what_is_to_be_stopped(number: signal.Signals, code: ExitCode) -> None:
+    stopped: list[str] = []
+    with interruptible() as interrupt:
+        assert interrupt.exit_code is None
+        interrupt.stops(lambda: stopped.append("now"))
+        os.kill(os.getpid(), number)
+        assert stopped == ["now"]
+        assert interrupt.exit_code == code
+
+
+def test_a_signal_that_came_early_is_not_lost() -> None:
+    stopped: list[str] = []
+    with interruptible() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        interrupt.stops(lambda: stopped.append("at once"))
+    assert stopped == ["at once"]
+
+
+def test_the_same_press_received_twice_is_one() -> None:
+    stopped: list[str] = []
+    with interruptible() as interrupt:
+        interrupt.stops(lambda: stopped.append("now"))
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt.exit_code is ExitCode.INTERRUPTED
+    assert stopped == ["now"]
+
+
+def test_a_second_press_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ended = [100.0], list[int]()
+    monkeypatch.setattr("refinesynth.cli.interrupt.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
+    with interruptible() as interrupt:
+        interrupt.receive(signal.SIGINT)
+        now[0] += 1
+        interrupt.receive(signal.SIGTERM)
+    assert ended == [ExitCode.TERMINATED]
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with interruptible():
+        assert signal.getsignal(signal.SIGINT) != before[0]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupt.received is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,86 @@
+"""What a person types after an option."""
+
+import pytest
+
+from refinesynth.attempts import Attempts
+from refinesynth.cli import options
+from refinesynth.errors import ConfigurationError
+from refinesynth.mistakes import Mistakes, at_least, natural, prompted
+
+
+@pytest.mark.parametrize(
+    ("given", "spec"),
+    [
+        ([], None),
+        (["gpt-4o"], "gpt-4o"),
+        (["default=gpt-4o"], "gpt-4o"),
+        (["rehearsal:invalid_json=0.1,natural_mistake=0.3"], "rehearsal:invalid_json=0.1,natural_mistake=0.3"),
+        (["hosted_vllm/a=b"], "hosted_vllm/a=b"),
+        (["gpt-4o", "player=ollama/qwen3"], {"default": "gpt-4o", "player": "ollama/qwen3"}),
+        (["Dungeon-Master=x", "player=y=z"], {"dungeon_master": "x", "player": "y=z"}),
+    ],
+)
+def test_backends(given: list[str], spec: object) -> None:
+    assert options.backend_spec(given) == spec
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["plaier=gpt-4o"], "Did you mean player=gpt-4o?"),
+        (["x=gpt-4o"], "there is no role 'x'"),
+        (["gpt-4o", "deepseek"], "default is given twice, 'gpt-4o' and 'deepseek'"),
+        (["player= "], "names no backend"),
+        ([""], "names no backend"),
+    ],
+)
+def test_wrong_backends(given: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        options.backend_spec(given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        ("natural", natural()),
+        ("prompted", prompted()),
+        ("prompted=2,5", prompted(2, 5)),
+        ("at_least", at_least()),
+        ("At-Least=4", at_least(4)),
+        ("at_least=0", at_least(0)),
+    ],
+)
+def test_mistakes(text: str, mistakes: Mistakes) -> None:
+    assert options.mistakes_policy(text) == mistakes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "none", "natural=1", "at_least=two", "at_least=-1", "at_least=1,2", "prompted=1,,2"]
+)
+def test_wrong_mistakes(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is none of: natural"):
+        options.mistakes_policy(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "attempts"),
+    [
+        ("2", Attempts(drafts=2)),
+        ("drafts=2, scripts=5", Attempts(drafts=2, scripts=5)),
+        ("calls=4,answers=0", Attempts(calls=4, answers=0)),
+    ],
+)
+def test_attempts(text: str, attempts: Attempts) -> None:
+    assert options.attempts_bounds(text) == attempts
+
+
+@pytest.mark.parametrize("text", ["", "drafts", "drafts=0", "tries=3", "drafts=many", "drafts=1.5"])
+def test_wrong_attempts(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="write for example scripts=3"):
+        options.attempts_bounds(text)
+
+
+def test_the_paper_preset_is_the_librarys() -> None:
+    assert options.preset(None) == {}
+    assert options.preset("paper")["play"] == "narrated"

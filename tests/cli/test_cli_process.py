@@ -1,0 +1,215 @@
+"""The command as a process: what only shows from outside."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from cli_records import a_trajectory, write_run
+
+from refinesynth import __version__
+from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.outcome import EpisodeOutcome
+from refinesynth.serve import create_app, running
+from refinesynth.trajectory import Trajectory
+
+COMMAND = [sys.executable, "-m", "refinesynth"]
+CANARY = "sk-canary-0815"
+PATIENCE = 120
+"""Seconds after which a process is taken to hang; a loaded machine needs a good part of it to import litellm."""
+
+
+def call(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_python_m_is_the_command() -> None:
+    done = call("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"refinesynth {__version__}\n", "")
+
+
+HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "numpy", "structlog", "orjson", "re2"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    # typer itself reads the values of options with pydantic.
+    [
+        (["--help"], set[str]()),
+        (["run", "--help"], {"pydantic"}),
+        (["--version"], {"pydantic"}),
+        (["show"], {"pydantic"}),
+    ],
+)
+def test_help_and_wrong_usage_import_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:
+    program = f"""
+import sys
+from refinesynth.cli import main
+sys.argv = ["refinesynth", *{arguments!r}]
+try:
+    main()
+finally:
+    print("imported:", *sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    imported = set(done.stderr.splitlines()[-1].removeprefix("imported: ").split())
+    assert "typer" in imported
+    assert imported & HEAVY <= allowed
+
+
+def test_wrong_input_is_one_message() -> None:
+    done = call("run", "-n", "1", "--rules", "strickt()")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = call("--debug", "rules", "strickt()")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+
+
+def test_the_rehearsal_does_not_import_litellm(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from refinesynth.cli import main
+sys.argv = ["refinesynth", "run", "-n", "1", "-o", {str(tmp_path / "run")!r}]
+try:
+    main()
+finally:
+    print("litellm" in sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "False")
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [a_trajectory(f"{number:06d}-x") for number in range(2_000)])
+    with subprocess.Popen(
+        [*COMMAND, "show", str(run), "--list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("000000-x")
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 141
+        assert process.stderr.read() == ""
+
+
+def test_an_encoding_that_lacks_a_character_gets_an_escape(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [a_trajectory()])
+    done = call("show", run, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0
+    assert "\\u2717 mistake (place)" in done.stdout
+
+
+def test_nobody_reading_the_report_does_not_spoil_the_run(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "run", "-n", "1", "-o", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(PATIENCE) == 0
+    assert len((tmp_path / "run" / "trajectories.jsonl").read_bytes().splitlines()) == 1
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """The rehearsal over HTTP, slow enough to be interrupted."""
+    with running(create_app(Rehearsal(), latency=0.3, jitter=0.5)) as address:
+        yield f"{address}/v1"
+
+
+def finished(folder: Path) -> int:
+    events = folder / "events.jsonl"
+    return events.read_bytes().count(b'"episode_finished"') if events.exists() else 0
+
+
+def test_ctrl_c_leaves_whole_files_without_secrets_and_a_resume_completes_them(tmp_path: Path, served: str) -> None:
+    folder = tmp_path / "run"
+    environment = {"HOSTED_VLLM_API_BASE": served, "HOSTED_VLLM_API_KEY": CANARY, "OPENAI_API_KEY": CANARY}
+    asked = ["run", "-n", "6", "-o", str(folder), "--backend", "hosted_vllm/rehearsal", "--concurrency", "2"]
+    # Narrated: a few requests for an episode, each of them slow.
+    asked += ["--play", "narrated"]
+    with subprocess.Popen(
+        [*COMMAND, *asked],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + PATIENCE
+        while finished(folder) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, stderr
+    assert "interrupted: everything finished so far" in stderr
+    assert "Traceback" not in stderr
+
+    kept = [Trajectory.from_json(line) for line in (folder / "trajectories.jsonl").read_bytes().splitlines()]
+    pending = folder / "pending.jsonl"
+    waiting = [EpisodeOutcome.from_json(line) for line in pending.read_bytes().splitlines()] if pending.exists() else []
+    counted = (folder / "episodes.jsonl").read_bytes().splitlines()
+    assert len(counted) + len(waiting) >= 2
+    assert len(kept) <= len(counted)
+
+    resumed = call(*asked, "--resume", **environment)
+    assert resumed.returncode == 0, resumed.stderr
+    lines = (folder / "trajectories.jsonl").read_bytes().splitlines()
+    ids = [orjson.loads(line)["id"] for line in lines]
+    assert len(ids) == 6
+    assert ids == sorted(set(ids))
+    for text in (stdout, stderr, resumed.stdout, resumed.stderr):
+        assert CANARY not in text
+    assert [path.name for path in folder.iterdir() if CANARY.encode() in path.read_bytes()] == []
+
+
+def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "--latency", "1ms"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("serving rehearsal at http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backend", "gpt-4o"], "only the rehearsal is served"),
+        (["--latency", "soon"], "'soon' is no duration"),
+        (["--fail", "429"], "'429' is no fault"),
+        (["--port", "99999"], "--port"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_do(arguments: list[str], message: str) -> None:
+    done = call("serve", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr

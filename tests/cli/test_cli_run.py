@@ -1,0 +1,263 @@
+"""`refinesynth run` against the rehearsal, in process."""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.cli import app, running
+from refinesynth.cli.display import Log
+from refinesynth.serve import HttpFaults, create_app
+from refinesynth.serve import running as serving
+from refinesynth.synthesis import Progress
+
+PERSONAS = ["A potter who drinks too much coffee.", "A night porter.", "A bee-keeper in the Alps.", "A retired judge."]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["run", *map(str, arguments)])
+
+
+@pytest.fixture
+def personas(tmp_path: Path) -> Path:
+    path = tmp_path / "personas.txt"
+    path.write_text("\n".join(PERSONAS) + "\n", encoding="utf-8")
+    return path
+
+
+def numbers(result: Result) -> dict[str, int]:
+    """The funnel, label to count."""
+    found = re.findall(r"^ *(\w[\w ]*?) {2,}([\d,]+) *$", result.stdout, re.MULTILINE)
+    return {label: int(count.replace(",", "")) for label, count in found}
+
+
+def test_reaching_n_is_0_and_says_what_came_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "first"
+    result = run("-n", 3, "-o", folder)
+    assert result.exit_code == 0, result.output
+    assert (
+        "3 trajectories from the personas that come with refinesynth, by rehearsal (built in, offline" in result.stderr
+    )
+    assert "3/3 accepted" in result.stderr
+    funnel = numbers(result)
+    assert funnel["accepted"] == 3
+    assert funnel["personas started"] >= 3
+    assert f"refinesynth show {folder} --random" in result.stdout
+    assert f"refinesynth export {folder} --format openai -o {folder}.jsonl" in result.stdout
+    assert len((folder / "trajectories.jsonl").read_bytes().splitlines()) == 3
+    assert "\x1b" not in result.output
+
+
+def test_falling_short_is_1_and_says_why(tmp_path: Path, personas: Path) -> None:
+    result = run(personas, "-n", 9, "-o", tmp_path / "run")
+    assert result.exit_code == 1
+    assert re.search(
+        r"\d of 9 trajectories were accepted: the file '.*personas\.txt' ran out after 4 personas", result.stdout
+    )
+
+
+def test_bad_rows_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "personas.jsonl"
+    path.write_bytes(b'{"persona": "A potter."}\n{"name": "nobody"}\n{"persona": "A porter."}\n')
+    result = run(path, "-n", 2, "-o", tmp_path / "run")
+    assert numbers(result)["rows without a persona"] == 1
+
+
+def test_by_default_the_folder_is_named_by_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("-n", 1).exit_code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert re.fullmatch(r"\d{8}-\d{6}", folder.name)
+
+
+def test_a_taken_name_gets_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def now(_: str) -> str:
+        return "now"
+
+    monkeypatch.setattr("refinesynth.cli.running.time.strftime", now)
+    for name in ("now", "now-2"):
+        (tmp_path / name).mkdir()
+    assert running.fresh_folder(tmp_path) == tmp_path / "now-3"
+
+
+def test_options_reach_the_run(tmp_path: Path, personas: Path) -> None:
+    options = [
+        *("--backend", "rehearsal", "--backend", "player=rehearsal:natural_mistake=0.5", "--play", "live"),
+        *("--rules", "agentrefine(min_refinements=1)", "--script-rules", "ActionCount() & UniqueNames()"),
+        *("--mistakes", "prompted=1,4", "--attempts", "drafts=6,scripts=2", "--concurrency", "2", "--seed", "7"),
+        *("--max-turns", "44"),
+    ]
+    result = run(personas, "-n", 1, "-o", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.output
+    config = orjson.loads((tmp_path / "run" / "config.json").read_bytes())
+    assert config["models"]["player"]["model"] == "rehearsal:natural_mistake=0.5"
+    assert config["models"]["dungeon_master"]["model"] == "rehearsal"
+    assert config["rules"].endswith("EnoughMistakes(minimum=1))")
+    assert config["script_rules"].startswith("ActionCount(")
+    assert config["mistakes"]["turns"] == [1, 4]
+    assert config["attempts"] == {"scripts": 2, "drafts": 6, "calls": None, "answers": 2}
+    assert (config["n"], config["concurrency"], config["seed"], config["max_turns"]) == (1, 2, 7, 44)
+    assert "by default=rehearsal, player=rehearsal:natural_mistake=0.5" in result.stderr
+
+
+def test_the_papers_preset_and_what_overrides_it(tmp_path: Path, personas: Path) -> None:
+    result = run(
+        personas,
+        "-n",
+        1,
+        "-o",
+        tmp_path / "run",
+        "--preset",
+        "paper",
+        "--backend",
+        "rehearsal",
+        "--attempts",
+        "calls=9",
+    )
+    assert result.exit_code in {0, 1}
+    config = orjson.loads((tmp_path / "run" / "config.json").read_bytes())
+    assert config["play"] == "narrated"
+    assert config["rules"].startswith("first_failure(")
+    assert config["attempts"]["calls"] == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backend", "gpt4o-x"], "gpt4o-x"),
+        (["--backend", "gpt-4o"], "OPENAI_API_KEY"),
+        (["--backend", "plaier=gpt-4o"], "Did you mean player=gpt-4o?"),
+        (["--backend", "rehearsal:invalid_jsn=0.1"], "invalid_json"),
+        (["--backend", "rehearsal:invalid_json=2"], "from 0 to 1"),
+        (["--rules", "strickt()"], "--rules: "),
+        (["--rules", "strict("], "--rules: "),
+        (["--script-rules", "Nothing()"], "--script-rules: "),
+        (["--mistakes", "many"], "--mistakes 'many' is none of"),
+        (["--attempts", "drafts=0"], "--attempts 'drafts=0': drafts"),
+        (["--prompts", "no-such-folder"], "no-such-folder"),
+        (["--resume"], "-o FOLDER"),
+        (["no-such-file.jsonl"], "there is no file 'no-such-file.jsonl'"),
+    ],
+)
+def test_wrong_input_is_2_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("-n", 1, *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"name": "nobody"}\n', b"\xff\xfe\x00"])
+def test_a_file_without_personas_is_2(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "personas.jsonl"
+    path.write_bytes(content)
+    result = run(path, "-n", 1, "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "no personas" in result.stderr
+
+
+def test_a_run_is_not_written_over_and_can_be_resumed(tmp_path: Path, personas: Path) -> None:
+    folder = tmp_path / "run"
+    assert run(personas, "-n", 1, "-o", folder).exit_code == 0
+    again = run(personas, "-n", 2, "-o", folder)
+    assert again.exit_code == 2
+    assert "--resume" in again.stderr
+    other = run(personas, "-n", 2, "-o", folder, "--resume", "--seed", "5")
+    assert other.exit_code == 2
+    assert "seed: 0 -> 5" in other.stderr
+    resumed = run(personas, "-n", 2, "-o", folder, "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert numbers(resumed)["accepted"] == 2
+
+
+def test_a_folder_that_cannot_be_made_is_2(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("-n", 1, "-o", tmp_path / "file" / "run")
+    assert result.exit_code == 2
+    assert "file" in result.stderr
+
+
+@pytest.fixture
+def signal_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, signal.Signals], None]:
+    """Have this process get a signal as soon as so many episodes are finished."""
+
+    def arrange(finished: int, number: signal.Signals) -> None:
+        update = Log.update
+
+        def and_kill(self: Log, moment: Progress) -> None:
+            update(self, moment)
+            if moment.finished == finished and moment.elapsed > 0:
+                os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(Log, "update", and_kill)
+
+    return arrange
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_an_interrupted_run_says_how_to_resume(
+    tmp_path: Path, signal_after: Callable[[int, signal.Signals], None], number: signal.Signals, code: int
+) -> None:
+    signal_after(2, number)
+    folder = tmp_path / "a run"
+    result = run("-n", 30, "-o", folder, "--concurrency", 3)
+    assert result.exit_code == code
+    finished = numbers(result)
+    assert 2 <= finished["personas started"] < 30
+    assert "interrupted: everything finished so far is in" in result.stderr
+    assert f"refinesynth run -n 30 -o '{folder}' --concurrency 3 --resume" in result.stderr
+
+
+def test_interrupt_and_resume_equals_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_after: Callable[[int, signal.Signals], None]
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run("-n", 6, "-o", whole).exit_code == 0
+    with monkeypatch.context():
+        signal_after(3, signal.SIGINT)
+        assert run("-n", 6, "-o", parts, "--concurrency", 4).exit_code == 130
+    monkeypatch.undo()
+    assert run("-n", 6, "-o", parts, "--resume").exit_code == 0
+    for name in ("trajectories.jsonl", "rejected.jsonl", "episodes.jsonl"):
+        assert (parts / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_interrupted_before_anything_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Log.open
+
+    def and_kill(self: Log) -> None:
+        opened(self)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Log, "open", and_kill)
+    result = run("-n", 3, "-o", tmp_path / "run")
+    assert result.exit_code == 130
+    assert result.stderr.endswith("interrupted before anything was written\n")
+
+
+def test_log_lines_come_while_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.cli.running.LOG_EVERY", 0.01)
+    result = run("-n", 2, "-o", tmp_path / "run")
+    assert len([line for line in result.stderr.splitlines() if "/2 accepted" in line]) > 1
+
+
+def test_a_backend_that_refuses_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(create_app(Rehearsal(), faults=HttpFaults(statuses={401: 1.0}))) as address:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", f"{address}/v1")
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-canary-4711")
+        result = run("-n", 2, "-o", tmp_path / "run", "--backend", "hosted_vllm/rehearsal")
+    assert result.exit_code == 1
+    assert "refinesynth: " in result.stderr
+    assert "--resume" in result.stderr
+    assert numbers(result)["accepted"] == 0
+    assert "canary" not in result.output
+    assert all(b"canary" not in path.read_bytes() for path in (tmp_path / "run").iterdir())

@@ -1,0 +1,268 @@
+"""`refinesynth show`, in process."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from cli_records import (
+    TURNS,
+    a_refused_draft,
+    a_refused_script,
+    a_trajectory,
+    an_unreadable_answer,
+    dm,
+    player,
+    write_run,
+)
+from hypothesis import given, settings
+from test_cli_printable import is_inert, nasty
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.cli.marks import Mistake, Refinement, marks
+from refinesynth.cli.picking import at_random
+from refinesynth.cli.stored import lines
+from refinesynth.outcome import Refused
+from refinesynth.rules import Severity
+from refinesynth.trajectory import MistakeKind, Persona, Trajectory, read_turn
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    trajectories = [a_trajectory(), a_trajectory("000003-abcd1234"), a_trajectory("000012-abcd5678")]
+    refused = [a_refused_script(), a_refused_draft(), an_unreadable_answer()]
+    return write_run(tmp_path / "first", trajectories, refused)
+
+
+def show(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["show", *map(str, arguments)])
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
+    result = show(folder)
+    assert result.exit_code == 0
+    text = unwrapped(result.stdout)
+    assert "000000-aaaaaaaa accepted · 10 turns · 2 mistakes · 2 refinements" in text
+    assert "persona A potter who drinks too much coffee." in text
+    assert "goal Put the mug on the table." in text
+    assert "done when The mug is on the table." in text
+    assert "take {item} from {place}: Pick something up. {place} = shelf, drawer put" in text
+    assert "values {item} = mug, key 1 player" in text
+    assert "> take mug from shelf ✗ mistake (place): kept as context, never trained on 2 dm You are not" in text
+    assert "> go to shelf ✓ refinement of turn 1" in text
+    assert "> grab mug ✗ mistake (parameter)" in text
+    assert "made by live play, rehearsal (script writer, player); gpt-4o (dungeon master), seed 7" in text
+    assert "took 1 script, 2 drafts, 11 requests, 12,000 + 900 tokens, 0.0123 USD" in text
+    assert "I judge the action." not in text
+    assert "\x1b" not in result.stdout
+
+
+def test_full_shows_what_only_the_dungeon_master_knows(folder: Path) -> None:
+    text = unwrapped(show(folder, "--full").stdout)
+    assert "(I judge the action.)" in text
+    assert '"drawer": [ "key" ]' in text
+    assert r"matches ^\s*go to (.+?)\s*$" in text
+
+
+@pytest.mark.parametrize("wanted", ["000003-abcd1234", "000003", "3", "000003-ab"])
+def test_an_id_its_beginning_or_the_number_finds_it(folder: Path, wanted: str) -> None:
+    assert show(folder, wanted).stdout.startswith("000003-abcd1234")
+
+
+def test_an_id_that_is_another_ones_beginning_is_found(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [a_trajectory("abc-long"), a_trajectory("abc"), a_trajectory("7")])
+    assert show(run, "abc").stdout.startswith("abc  ")
+    assert show(run, "7").stdout.startswith("7  ")
+
+
+def test_an_ambiguous_id_names_the_candidates(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "many", [a_trajectory(f"x{number}") for number in range(9)])
+    result = show(run, "x")
+    assert result.exit_code == 2
+    assert "'x' is the beginning of 9 ids: x0, x1, x2, x3, x4 and 4 more" in result.stderr
+
+
+def test_an_unknown_id_is_wrong_input(folder: Path) -> None:
+    result = show(folder, "nobody")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'nobody'" in result.stderr
+
+
+def test_a_random_one_is_one_of_them(folder: Path) -> None:
+    seen = {show(folder, "--random").stdout[:15] for _ in range(40)}
+    assert seen == {"000000-aaaaaaaa", "000003-abcd1234", "000012-abcd5678"}
+
+
+def test_every_line_can_be_drawn_and_none_of_nothing(folder: Path) -> None:
+    drawn = {line.number for _ in range(60) if (line := at_random(lines(folder / "trajectories.jsonl"))) is not None}
+    assert drawn == {1, 2, 3}
+    assert at_random([]) is None
+
+
+def test_the_list_has_one_line_each(folder: Path) -> None:
+    result = show(folder, "--list")
+    assert result.stdout.splitlines()[1] == "000003-abcd1234  10 turns, 2 mistakes: Put the mug on the table."
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_the_refused_are_listed_with_their_rules(folder: Path) -> None:
+    assert show(folder, "--refused").stdout.splitlines() == [
+        "000001-bbbbbbbb  script 2: ActionCount (no_success)",
+        "000001-bbbbbbbb  draft 1, 4 turns: TaskSucceed (no_success)",
+        "000002-cccccccc  script 1: the answer holds no JSON",
+    ]
+
+
+def test_all_that_was_refused_of_an_episode_is_laid_out(folder: Path) -> None:
+    text = unwrapped(show(folder, "1", "--refused").stdout)
+    assert "000001-bbbbbbbb refused · script, attempt 2" in text
+    assert "000001-bbbbbbbb refused · draft, attempt 1" in text
+    turn_four = "4 dm You are at the shelf. There is a mug. ✗ TaskSucceed (no_success): Say Task Succeed at the end."
+    assert turn_four in text
+
+
+def test_an_answer_that_could_not_be_read_says_so(folder: Path) -> None:
+    text = unwrapped(show(folder, "2", "--refused").stdout)
+    assert "persona A judge. answer the answer holds no JSON" in text
+    result = show(folder, "2", "--refused", "--paper")
+    assert result.exit_code == 2
+    assert "could not be read" in result.stderr
+
+
+def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> None:
+    refused = a_refused_draft()
+    assert refused.draft is not None
+    warning = refused.violations[0].model_copy(update={"severity": Severity.WARN, "turn": 99})
+    draft = refused.draft.model_copy(
+        update={"turns": (*TURNS[:1], read_turn({"role": "Wizard"})), "text_error": "it breaks off"}
+    )
+    run = write_run(tmp_path / "run", refused=[refused.model_copy(update={"draft": draft, "violations": (warning,)})])
+    text = unwrapped(show(run, "--refused", "--random").stdout)
+    assert "2 ? ✗ malformed turn: a turn is an object" in text
+    assert '{"role":"Wizard"}' in text
+    assert "! TaskSucceed (no_success) warns: Say Task Succeed" in text
+    assert "the text after these turns could not be read: it breaks off" in text
+    assert orjson.loads(show(run, "--refused", "--random", "--paper").stdout)["Trajectory"][1] == '{"role":"Wizard"}'
+
+
+def test_raw_is_the_record(folder: Path) -> None:
+    assert Trajectory.from_json(show(folder, "--raw").stdout) == a_trajectory()
+
+
+def test_paper_has_the_papers_keys(folder: Path) -> None:
+    shown = orjson.loads(show(folder, "--paper").stdout)
+    assert shown["Script"]["Goal"] == "Put the mug on the table."
+    assert shown["Trajectory"][0] == {
+        "turn": 1,
+        "role": "Player",
+        "Thought": "The mug is on the shelf.",
+        "Action": "take mug from shelf",
+    }
+
+
+def test_a_file_is_read_like_a_run(folder: Path) -> None:
+    assert show(folder / "trajectories.jsonl", "--list").stdout == show(folder, "--list").stdout
+    assert show(folder / "rejected.jsonl", "--list").stdout == show(folder, "--refused").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--random", "--list"], "give one of"),
+        (["3", "--random"], "give one of"),
+        (["--raw", "--paper"], "not both"),
+    ],
+)
+def test_contradictions_are_refused(folder: Path, arguments: list[str], message: str) -> None:
+    result = show(folder, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+    result = show(write_run(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert "there is nothing in" in result.stderr
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.json").touch()
+    assert "there is nothing in" in show(tmp_path / "begun").stderr
+
+
+def test_neither_a_run_nor_a_file(tmp_path: Path) -> None:
+    missing, empty = show(tmp_path / "nowhere"), show(tmp_path)
+    assert (missing.exit_code, empty.exit_code) == (2, 2)
+    assert "there is no" in missing.stderr
+    assert "is not the folder of a run" in empty.stderr
+
+
+def test_a_bad_line_is_named_and_the_others_are_listed(folder: Path) -> None:
+    path = folder / "trajectories.jsonl"
+    path.write_bytes(b'{"id": \n\n[1]\n{"a": 1}\n{"script": {}, "turns": []}\n' + path.read_bytes())
+    result = show(folder, "--list")
+    assert len(result.stdout.splitlines()) == 3
+    assert [line.partition(" of ")[0] for line in result.stderr.splitlines()] == [
+        "line 1",
+        "line 3",
+        "line 4",
+        "line 5",
+    ]
+    first = show(folder)
+    assert first.exit_code == 2
+    assert "line 1" in first.stderr
+
+
+@settings(max_examples=20)
+@given(nasty, nasty)
+def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
+    tmp_path_factory: pytest.TempPathFactory, text: str, more: str
+) -> None:
+    text, more = (part.encode(errors="replace").decode() + "x" for part in (text, more))
+    trajectory = a_trajectory(turns=(player(text, more), dm(more, "logic"), player(more), dm(text)))
+    trajectory = trajectory.model_copy(update={"persona": Persona(text=text), "id": more})
+    refused = Refused(episode=text, persona=Persona(text=more), stage="draft", attempt=1, text=text)
+    folder = write_run(tmp_path_factory.mktemp("run"), [trajectory], [refused])
+    for arguments in (
+        [],
+        ["--list"],
+        ["--full"],
+        ["--raw"],
+        ["--paper"],
+        ["--refused"],
+        ["--refused", "--random"],
+        [text],
+    ):
+        result = CliRunner().invoke(app, ["show", str(folder), *arguments], env={"FORCE_COLOR": None})
+        assert is_inert(result.output), arguments
+
+
+def test_marks_follow_mistakes_to_their_repair() -> None:
+    turns = (
+        dm("It begins."),
+        player("a"),
+        dm("no", "parameter"),
+        player("b"),
+        dm("no", "logic"),
+        player("B "),
+        dm("fine now"),
+        player("c"),
+        dm("no", "place"),
+        player("d"),
+        dm("good"),
+        player("e"),
+    )
+    assert marks(turns) == {
+        1: Mistake(MistakeKind.PARAMETER),
+        3: Mistake(MistakeKind.LOGIC),
+        7: Mistake(MistakeKind.PLACE),
+        9: Refinement(7),
+    }
+
+
+def test_marks_agree_with_the_trajectory() -> None:
+    trajectory = a_trajectory()
+    mistakes = [at for at, mark in marks(trajectory.turns).items() if isinstance(mark, Mistake)]
+    assert tuple(mistakes) == trajectory.mistakes()

@@ -1,0 +1,150 @@
+"""`refinesynth verify`, in process."""
+
+from pathlib import Path
+
+import pytest
+from cli_records import (
+    TURNS,
+    a_refused_draft,
+    a_refused_script,
+    a_trajectory,
+    an_unreadable_answer,
+    player,
+    write_run,
+)
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.run import RunConfig
+
+
+def verify(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
+
+
+def rows(result: Result) -> dict[str, list[str]]:
+    """The table, label to numbers."""
+    found: dict[str, list[str]] = {}
+    for line in result.stdout.splitlines():
+        label, *numbers = [part for part in line.strip().split("  ") if part]
+        found[label.strip()] = [number.strip() for number in numbers]
+    return found
+
+
+def a_config(rules: str) -> RunConfig:
+    return RunConfig(
+        n=1,
+        concurrency=1,
+        play="live",
+        seed=0,
+        rules=rules,
+        script_rules="script()",
+        mistakes={},
+        attempts={},
+        max_turns=60,
+        judge=False,
+        prompts="",
+        models={},
+        connections={},
+        personas="",
+        versions={},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_run(
+        tmp_path / "run", [a_trajectory()], [a_refused_draft(), a_refused_script(), an_unreadable_answer()]
+    )
+
+
+def test_what_still_holds_exits_with_0(folder: Path) -> None:
+    result = verify(folder)
+    assert result.exit_code == 0
+    table = rows(result)
+    assert table["trajectories kept"] == ["1", "1"]
+    assert table["scripts refused"] == ["2", "2"]
+    assert table["drafts refused"] == ["1", "1"]
+    assert table["✗ by TaskSucceed"] == ["1"]
+    assert "checked by first_failure(ReadableText()" in result.stdout
+
+
+def test_a_kept_one_that_fails_exits_with_1_and_is_named(folder: Path) -> None:
+    result = verify(folder, "--rules", "agentrefine(min_refinements=3)")
+    assert result.exit_code == 1
+    assert "000000-aaaaaaaa  trajectory: accepted then, refused now: EnoughMistakes (too_few_errors)" in result.stdout
+    assert rows(result)["trajectories kept"] == ["1", "0"]
+
+
+def test_a_refused_one_that_passes_now_is_named_and_no_failure(tmp_path: Path) -> None:
+    refused = a_refused_draft(turns=TURNS)
+    result = verify(write_run(tmp_path / "run", refused=[refused]))
+    assert result.exit_code == 0
+    assert "000001-bbbbbbbb  draft: refused then, accepted now" in result.stdout
+    assert rows(result)["drafts refused"] == ["1", "0"]
+
+
+def test_what_the_judge_refused_stays_refused(tmp_path: Path) -> None:
+    result = verify(write_run(tmp_path / "run", refused=[a_refused_draft(rule="Judge", turns=TURNS)]))
+    assert rows(result)["drafts refused"] == ["1", "1"]
+    assert rows(result)["✗ by Judge"] == ["1"]
+
+
+def test_a_part_of_a_draft_is_no_trajectory(tmp_path: Path) -> None:
+    refused = a_refused_draft()
+    assert refused.draft is not None
+    part = refused.model_copy(update={"draft": refused.draft.prefix(4)})
+    broken = refused.model_copy(update={"draft": refused.draft.model_copy(update={"text_error": "no JSON"})})
+    result = verify(write_run(tmp_path / "run", refused=[part, broken]), "--rules", "TurnLimit(most=50)")
+    assert rows(result)["drafts refused"] == ["2", "2"]
+
+
+def test_warnings_are_counted_apart(folder: Path) -> None:
+    result = verify(folder, "--rules", "warn(TurnLimit(most=2))")
+    assert result.exit_code == 0
+    assert rows(result)["! by TurnLimit"] == ["2"]
+
+
+def test_script_rules_are_used_for_scripts(folder: Path) -> None:
+    result = verify(folder, "--script-rules", "ActionCount(least=1)")
+    assert "000001-bbbbbbbb  script: refused then, accepted now" in result.stdout
+    assert rows(result)["scripts refused"] == ["2", "1"]
+
+
+def test_bad_lines_are_named_and_counted(folder: Path) -> None:
+    with (folder / "trajectories.jsonl").open("ab") as file:
+        file.write(b'{"half')
+    result = verify(folder)
+    assert result.exit_code == 1
+    assert "line 2 of" in result.stderr
+    assert rows(result)["lines that cannot be read"] == ["1"]
+
+
+def test_the_rules_of_the_run_are_the_default(folder: Path) -> None:
+    a_config("TurnLimit(most=3)").save(folder / "config.json")
+    assert verify(folder).exit_code == 1
+    assert verify(folder / "trajectories.jsonl").exit_code == 1
+    assert verify(folder, "--rules", "TurnLimit(most=30)").exit_code == 0
+    a_config("SomebodysRule()").save(folder / "config.json")
+    result = verify(folder)
+    assert result.exit_code == 2
+    assert "config.json" in result.stderr
+    assert "'SomebodysRule'" in result.stderr.replace('"', "'")
+
+
+def test_a_file_is_checked_alone(folder: Path) -> None:
+    result = verify(folder / "trajectories.jsonl")
+    assert rows(result)["drafts refused"] == ["0", "0"]
+
+
+def test_wrong_rules_are_wrong_input(folder: Path) -> None:
+    result = verify(folder, "--rules", "strickt()")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("refinesynth: --rules: ")
+    assert "strict" in result.stderr
+
+
+def test_a_malicious_id_does_not_reach_the_terminal(tmp_path: Path) -> None:
+    trajectory = a_trajectory("\x1b[2Jx\nfalse line", turns=(player("x"),))
+    result = verify(write_run(tmp_path / "run", [trajectory]))
+    assert "\\u001b[2Jx\\u000afalse line  trajectory: accepted then" in result.stdout

@@ -1,0 +1,196 @@
+"""The dataset card, read as the Hugging Face Hub and a Markdown reader read it."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from export_samples import act, provenance, see, trajectory
+from huggingface_hub import DatasetCard
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from refinesynth.errors import InputError
+from refinesynth.export import (
+    CardFacts,
+    ExportReport,
+    Masking,
+    Tally,
+    check_licence,
+    render_card,
+    write_card,
+    write_export,
+)
+from refinesynth.testing import texts
+from refinesynth.trajectory import MistakeKind, Trajectory, Usage
+
+HOSTILE = (
+    "x' \"---\nlicense: mit\n# Head | <script>alert(1)</script> [a](http://b) ![i](j) `` ` `` {{ 7 * 7 }} \u2028\x00"
+)
+
+
+def report(name: str = "out.jsonl") -> ExportReport:
+    return ExportReport(
+        path=Path(name), format="openai", masking=Masking.FLAG, trajectories=3, left_out=1, records=2, trained=4,
+        masked=2, advice="Upload it.",
+    )  # fmt: skip
+
+
+def facts(**changes: Any) -> CardFacts:
+    usual: dict[str, Any] = {"title": "First run", "licence": "apache-2.0", "tally": Tally.of([trajectory()])}
+    return CardFacts(**{**usual, **changes})
+
+
+def header(card: str) -> dict[str, Any]:
+    return DatasetCard(card).data.to_dict()
+
+
+def body(card: str) -> str:
+    return DatasetCard(card).text
+
+
+def test_the_header_is_what_the_hub_reads() -> None:
+    assert header(render_card(facts(tags=("kitchen",), language=("en", "de")), report())) == {
+        "license": "apache-2.0",
+        "language": ["en", "de"],
+        "pretty_name": "First run",
+        "size_categories": ["n<1K"],
+        "task_categories": ["text-generation"],
+        "tags": ["refinesynth", "refinement-tuning", "agent", "synthetic", "kitchen"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "out.jsonl"}]}],
+    }
+
+
+def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
+    funnel = {"personas started": 4, "drafts refused": 1_234, "accepted": 3}
+    text = body(render_card(facts(funnel=funnel, personas="Our own."), report()))
+    for line in (
+        "# First run",
+        "| player turns | 4 |",
+        "| of these mistakes | 2 |",
+        "| of these logic | 1 |",
+        "| of these parameter | 1 |",
+        "| mistakes repaired by the next action | 1 |",
+        "| messages to train on | 4 |",
+        "1 of the trajectories hold nothing to train on and have no record.",
+        'dataset = load_dataset("json", data_files="out.jsonl", split="train")',
+        "Format: `openai`, masking: `flag`. Upload it.",
+        "- `player`: `gpt-4o`, 1 trajectories",
+        "- checked with `strict(min_refinements=2)`: 1 trajectories",
+        "- cost: 0.25 US dollars",
+        "| drafts refused | 1,234 |",
+        "Personas: Our own.",
+    ):
+        assert line in text.splitlines()
+    assert "arXiv:2501.01702" in text
+
+
+def test_what_does_not_apply_is_left_out() -> None:
+    text = body(render_card(facts(), replace(report(), left_out=0)))
+    assert "yield" not in text
+    assert "Personas:" not in text
+    assert "nothing to train on" not in text
+
+
+def test_the_code_that_loads_it_is_python() -> None:
+    text = body(render_card(facts(), report('odd "name\n.jsonl')))
+    (fence,) = [token for token in MarkdownIt().parse(text) if token.info == "python"]
+    compile(fence.content, "card", "exec")
+
+
+def structure(text: str) -> list[tuple[str, str]]:
+    """Kinds of block and inline elements, without their text."""
+    found: list[tuple[str, str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        inner = Counter(child.type for child in token.children or () if child.type not in {"text", "text_special"})
+        found.append((token.type, str(sorted(inner.items()))))
+    return found
+
+
+@given(texts() | st.just(HOSTILE))
+def test_no_text_changes_the_shape_of_the_card(hostile: str) -> None:
+    origin = provenance(models={"player": "m"}, rules="r", package_version="v")
+    tame = trajectory().model_copy(update={"provenance": origin})
+    wild = tame.model_copy(
+        update={"provenance": origin.model_copy(update={"models": {"player": hostile}, "rules": hostile})}
+    )
+
+    def card(one: Trajectory, text: str, name: str) -> str:
+        said = {"title": text, "tags": (text,), "personas": text + "x", "funnel": {text + "x": 1}}
+        return render_card(facts(tally=Tally.of([one]), **said), report(name))
+
+    calm, odd = card(tame, "t", "out.jsonl"), card(wild, hostile, (hostile + "x").replace("/", "_"))
+    assert header(odd).keys() == header(calm).keys()
+    assert header(odd)["license"] == "apache-2.0"
+    assert [*header(odd)["tags"][:4]] == header(calm)["tags"][:4]
+    assert len(header(odd)["configs"]) == 1
+    empty_title = ("heading_open", "[]")
+    assert [item for item in structure(body(odd)) if item != empty_title] == [
+        item for item in structure(body(calm)) if item != empty_title
+    ]
+    assert "<script" not in MarkdownIt("commonmark").enable("table").render(body(odd))
+
+
+@given(texts(surrogates=False))
+def test_a_title_survives_the_header(title: str) -> None:
+    assert header(render_card(facts(title=title), report())).get("pretty_name") == title
+
+
+def test_a_tally_counts_kinds_and_repairs() -> None:
+    again = trajectory(
+        act("take moon"), see("No.", "place"), act(" take moon "), see("No.", "place"), act("look"), see("Task Succeed")
+    )
+    tally = Tally.of([again, trajectory(), trajectory(act("take moon"), see("No.", "logic"))])
+    assert tally.trajectories == 3
+    assert tally.player_turns == 8
+    assert tally.mistakes == {MistakeKind.PLACE: 2, MistakeKind.PARAMETER: 1, MistakeKind.LOGIC: 2}
+    assert tally.refinements == 2
+    assert tally.generators == {("player", "gpt-4o"): 3, ("dungeon_master", "rehearsal"): 3}
+    assert tally.usage == Usage(requests=27, input_tokens=3_000, cached_tokens=30, output_tokens=600)
+    assert tally.cost_usd == pytest.approx(0.75)
+
+
+def test_one_unknown_cost_makes_the_sum_unknown() -> None:
+    free = trajectory().model_copy(update={"provenance": provenance(cost_usd=None)})
+    tally = Tally.of([trajectory(), free, trajectory()])
+    assert tally.cost_usd is None
+    assert "- cost: unknown" in render_card(facts(tally=tally), report())
+
+
+def test_a_repeated_action_is_no_repair_even_if_it_then_works() -> None:
+    stubborn = trajectory(act("look"), see("No.", "logic"), act("look"), see("Task Succeed"))
+    assert Tally.of([stubborn]).refinements == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "category"),
+    [
+        (0, "n<1K"),
+        (999, "n<1K"),
+        (1_000, "1K<n<10K"),
+        (32_000, "10K<n<100K"),
+        (9_999_999, "1M<n<10M"),
+        (10**7, "n>10M"),
+    ],
+)
+def test_size_categories(count: int, category: str) -> None:
+    assert Tally(trajectories=count).size_category == category
+
+
+def test_licences_are_identifiers() -> None:
+    assert check_licence(" CC-BY-4.0 ") == "cc-by-4.0"
+    for licence in ("", "Apache 2.0", "mit\nlicense: x", "-"):
+        with pytest.raises(InputError, match="no licence identifier"):
+            facts(licence=licence)
+
+
+def test_a_card_goes_beside_its_export_and_keeps_another(tmp_path: Path) -> None:
+    written = write_export([trajectory()], tmp_path / "out.jsonl", "openai")
+    path = write_card(facts(), written)
+    assert path == tmp_path / "README.md"
+    assert header(path.read_text(encoding="utf-8"))["license"] == "apache-2.0"
+    with pytest.raises(InputError, match="exists already"):
+        write_card(facts(), written)
+    assert write_card(facts(title="Again"), written, overwrite=True).read_text(encoding="utf-8").count("Again") == 2

@@ -1,0 +1,176 @@
+"""Exports as files: whole or not at all, compressed, counted, and loaded by Hugging Face datasets."""
+
+import gzip
+import stat
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+import zstandard
+from export_samples import REFINED, act, see, trajectory
+
+from refinesynth.errors import InputError
+from refinesynth.export import FORMATS, Masking, export, write_export
+from refinesynth.trajectory import Script, Trajectory
+
+AWKWARD = 'a\u2028b\u2029c\x85d\x00e\x1b[31m"\\\r\nf\tg 😀 é </s> <image> {{x}}\ufeff'
+
+Load = Callable[[Path], list[dict[str, Any]]]
+
+
+def several() -> list[Trajectory]:
+    awkward = trajectory(act("take moon", AWKWARD), see(AWKWARD, "logic"), act("take mug"), see("Task Succeed"), id="2")
+    other = awkward.script.model_copy(update={"environment": {"mug": [1, 2.5], "room": None, "n": {"k": "v"}}})
+    renamed = Script.model_validate({**other.model_dump(), "actions": [{"name": "fly {x}", "pattern": "fly (.+)"}]})
+    return [trajectory(), awkward, trajectory(id="3").model_copy(update={"script": renamed})]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """`datasets.load_dataset`, offline and with a cache that goes away."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets: Any = import_module("datasets")
+    datasets.disable_progress_bars()
+
+    def loaded(path: Path) -> list[dict[str, Any]]:
+        cache = str(tmp_path / "cache")
+        dataset = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=cache)
+        return [dict(row) for row in dataset]
+
+    return loaded
+
+
+def without_none(value: Any) -> Any:
+    """A table has every key in every row; a key that a message does not have is None there."""
+    if isinstance(value, dict):
+        return {key: without_none(item) for key, item in cast("dict[str, Any]", value).items() if item is not None}
+    return [without_none(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_export_loads_as_a_dataset(form: str, tmp_path: Path, load: Load) -> None:
+    for masking in FORMATS[form].advice:
+        path = tmp_path / f"{form}-{masking}.jsonl"
+        report = write_export(several(), path, form, masking=masking)
+        rows = load(path)
+        assert without_none(rows) == list(export(several(), form, masking=masking))
+        assert len(rows) == report.records
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_exports_load_and_hold_the_same(suffix: str, tmp_path: Path, load: Load) -> None:
+    plain, packed = tmp_path / "out.jsonl", tmp_path / f"out.jsonl{suffix}"
+    write_export(several(), plain, "openai")
+    write_export(several(), packed, "openai")
+    raw = packed.read_bytes()
+    opened = gzip.decompress(raw) if suffix == ".gz" else zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    assert opened == plain.read_bytes()
+    assert load(packed) == load(plain)
+    write_export(several(), packed, "openai", overwrite=True)
+    assert packed.read_bytes() == raw
+
+
+def test_one_record_is_one_line_whatever_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    write_export(several(), path, "trl")
+    lines = path.read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    assert [orjson.loads(line) for line in lines] == list(export(several(), "trl"))
+
+
+def test_the_report_counts(tmp_path: Path) -> None:
+    nothing = trajectory(act("take moon"), see("No.", "place"), id="9")
+    whole = write_export([trajectory(), nothing], tmp_path / "a.jsonl", "openai")
+    assert (whole.trajectories, whole.left_out, whole.records, whole.trained, whole.masked) == (2, 1, 1, 2, 2)
+    assert whole.masking is Masking.FLAG
+    assert "weight" in whole.advice
+    assert whole.dataset_info is None
+    split = write_export([trajectory(), nothing], tmp_path / "b.jsonl", "sharegpt")
+    assert (split.trajectories, split.left_out, split.records, split.trained, split.masked) == (2, 1, 2, 2, 5)
+    assert "mask_history: true" in split.advice
+
+
+def test_nothing_to_train_on_leaves_no_file(tmp_path: Path) -> None:
+    for given in ([], [trajectory(act("take moon"), see("No.", "place"))]):
+        with pytest.raises(InputError, match=f"none of {len(given)} trajectories"):
+            write_export(given, tmp_path / "out.jsonl", "openai")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_kept_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        write_export(several(), path, "openai")
+    assert path.read_text() == "mine"
+    write_export(several(), path, "openai", overwrite=True)
+    assert len(path.read_bytes().splitlines()) == 3
+
+
+def test_an_export_that_breaks_leaves_what_was_there(tmp_path: Path) -> None:
+    def breaking() -> Iterator[Trajectory]:
+        yield trajectory()
+        raise RuntimeError("the disk with the run went away")
+
+    path = tmp_path / "deep" / "out.jsonl"
+    with pytest.raises(RuntimeError, match="went away"):
+        write_export(breaking(), path, "openai")
+    assert list(path.parent.iterdir()) == []
+    path.write_text("mine")
+    with pytest.raises(RuntimeError, match="went away"):
+        write_export(breaking(), path, "openai", overwrite=True)
+    assert [(item.name, item.read_text()) for item in path.parent.iterdir()] == [("out.jsonl", "mine")]
+
+
+def test_places_that_cannot_be_written_are_input_errors(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a folder"):
+        write_export(several(), tmp_path, "openai", overwrite=True)
+    with pytest.raises(InputError, match="cannot write"):
+        write_export(several(), tmp_path / "file" / "out.jsonl", "openai")
+
+
+def test_an_export_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    write_export(several(), tmp_path / "out.jsonl", "openai")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "out.jsonl")]
+    assert modes[0] == modes[1]
+
+
+def test_sharegpt_adds_its_entry_beside_others(tmp_path: Path) -> None:
+    info = tmp_path / "dataset_info.json"
+    info.write_text('{"alpaca": {"file_name": "alpaca.json"}}')
+    report = write_export([trajectory()], tmp_path / "refine.jsonl", "sharegpt")
+    assert report.dataset_info == info
+    entries = orjson.loads(info.read_bytes())
+    assert list(entries) == ["alpaca", "refine"]
+    assert entries["alpaca"] == {"file_name": "alpaca.json"}
+    assert entries["refine"] == {
+        "file_name": "refine.jsonl",
+        "formatting": "sharegpt",
+        "columns": {"messages": "conversations"},
+        "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
+    }
+    write_export([trajectory()], tmp_path / "refine.jsonl", "sharegpt", overwrite=True)
+    assert orjson.loads(info.read_bytes()) == entries
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("{", "mend the file"), ("[]", "no JSON object"), ('{"refine": {"file_name": "x"}}', "another data set 'refine'")],
+)
+def test_a_dataset_info_that_cannot_take_the_entry_stops_the_export(content: str, says: str, tmp_path: Path) -> None:
+    info = tmp_path / "dataset_info.json"
+    info.write_text(content)
+    with pytest.raises(InputError, match=says):
+        write_export([trajectory()], tmp_path / "refine.jsonl", "sharegpt")
+    assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("dataset_info.json", content)]
+
+
+def test_a_compressed_sharegpt_file_gets_no_entry(tmp_path: Path) -> None:
+    report = write_export([trajectory(*REFINED)], tmp_path / "refine.jsonl.gz", "sharegpt")
+    assert report.dataset_info is None
+    assert [item.name for item in tmp_path.iterdir()] == ["refine.jsonl.gz"]

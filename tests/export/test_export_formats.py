@@ -1,0 +1,226 @@
+"""What a record of each format says, against the form that its trainer reads."""
+
+from typing import Any
+
+import orjson
+import pytest
+from export_samples import REFINED, SCRIPT, act, any_trajectories, see, trajectory
+from hypothesis import given
+
+from refinesynth.chat import to_messages
+from refinesynth.errors import InputError
+from refinesynth.export import FORMATS, Masking, export, find_format
+from refinesynth.trajectory import Draft, PlayerTurn, Script, Trajectory, read_turns
+
+EVERY_WAY = [(name, masking) for name, form in FORMATS.items() for masking in form.advice]
+WITH_FLAG = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice and name != "paper"]
+
+SAID = ["Thought: I try it.\nAction: " + action for action in ("take moon", "take spoon", "look", "take mug")]
+SEEN = ["There is no moon.", "You hold a spoon already.", "A mug stands on the shelf."]
+
+
+def records(form: str, *trajectories: Trajectory, masking: str | None = None) -> list[dict[str, Any]]:
+    return list(export(trajectories or (trajectory(),), form, masking=masking))
+
+
+def the_task() -> str:
+    return to_messages(trajectory())[0].content
+
+
+def test_openai_has_weights_on_assistant_messages_and_no_other_key() -> None:
+    (record,) = records("openai")
+    assert record == {
+        "messages": [
+            {"role": "user", "content": the_task()},
+            {"role": "assistant", "content": SAID[0], "weight": 0},
+            {"role": "user", "content": SEEN[0]},
+            {"role": "assistant", "content": SAID[1], "weight": 0},
+            {"role": "user", "content": SEEN[1]},
+            {"role": "assistant", "content": SAID[2], "weight": 1},
+            {"role": "user", "content": SEEN[2]},
+            {"role": "assistant", "content": SAID[3], "weight": 1},
+        ]
+    }
+
+
+def test_llamafactory_v1_has_typed_content_and_float_weights() -> None:
+    (record,) = records("llamafactory")
+    assert record["extra_info"] == "000001-abc"
+    assert record["messages"][:2] == [
+        {"role": "user", "content": [{"type": "text", "value": the_task()}], "loss_weight": 0.0},
+        {"role": "assistant", "content": [{"type": "text", "value": SAID[0]}], "loss_weight": 0.0},
+    ]
+    assert [message["loss_weight"] for message in record["messages"]] == [0.0] * 5 + [1.0, 0.0, 1.0]
+    assert {type(message["loss_weight"]) for message in record["messages"]} == {float}
+
+
+@pytest.mark.parametrize(("form", "key"), [("trl", "loss"), ("ms-swift", "loss"), ("axolotl", "training")])
+def test_messages_with_a_boolean_each(form: str, key: str) -> None:
+    (record,) = records(form)
+    assert record["id"] == "000001-abc"
+    assert record["messages"][0] == {"role": "user", "content": the_task(), key: False}
+    assert [message[key] for message in record["messages"]] == [False] * 5 + [True, False, True]
+
+
+def test_agentinstruct_is_the_released_form() -> None:
+    (record,) = records("agentinstruct")
+    assert list(record) == ["id", "conversations"]
+    assert record["conversations"][0] == {"from": "human", "value": the_task(), "loss": False}
+    assert record["conversations"][-1] == {"from": "gpt", "value": SAID[3], "loss": True}
+    assert [message["loss"] for message in record["conversations"]] == [False] * 5 + [True, False, True]
+
+
+def test_sharegpt_splits_at_each_correct_turn() -> None:
+    first, second = records("sharegpt")
+    assert [first["id"], second["id"]] == ["000001-abc#1", "000001-abc#2"]
+    assert [message["value"] for message in first["conversations"]] == [
+        the_task(), SAID[0], SEEN[0], SAID[1], SEEN[1], SAID[2],
+    ]  # fmt: skip
+    assert second["conversations"][:6] == first["conversations"]
+    assert [message["from"] for message in second["conversations"]] == ["human", "gpt"] * 4
+    assert second["conversations"][-1] == {"from": "gpt", "value": SAID[3]}
+
+
+def test_sharegpt_drops_mistakes_and_the_answers_to_them() -> None:
+    (record,) = records("sharegpt", masking="drop")
+    assert [message["value"] for message in record["conversations"]] == [the_task(), SAID[2], SEEN[2], SAID[3]]
+
+
+def test_a_mistake_in_the_middle_is_dropped_with_its_answer() -> None:
+    played = (act("look"), see("A mug."), act("take moon"), see("No.", "logic"), act("take mug"), see("Task Succeed"))
+    (record,) = records("openai", trajectory(*played), masking="drop")
+    assert [message["content"] for message in record["messages"]][1:] == [SAID[2], "A mug.", SAID[3]]
+    assert [message["weight"] for message in record["messages"] if "weight" in message] == [1, 1]
+
+
+def test_trl_split_has_a_prompt_and_one_completion() -> None:
+    first, second = records("trl-split")
+    assert first["completion"] == [{"role": "assistant", "content": SAID[2]}]
+    assert second["completion"] == [{"role": "assistant", "content": SAID[3]}]
+    assert second["prompt"][:5] == first["prompt"]
+    assert second["prompt"][0] == {"role": "user", "content": the_task()}
+
+
+def test_paper_is_read_back_as_what_it_was() -> None:
+    (record,) = records("paper")
+    assert record["persona"] == "a cook"
+    assert Script.model_validate(orjson.loads(record["script"])) == SCRIPT
+    assert Draft.from_text(SCRIPT, record["trajectory"]).turns == REFINED
+    assert orjson.loads(record["trajectory"])[0] == {
+        "turn": 1, "role": "Player", "Thought": "I try it.", "Action": "take moon",
+    }  # fmt: skip
+    assert "verification code" in orjson.loads(record["script"])["Available Actions"]["look"]
+
+
+@pytest.mark.parametrize("form", [name for name in FORMATS if name != "paper"])
+def test_a_trajectory_without_anything_to_train_on_gives_no_record(form: str) -> None:
+    only_wrong = trajectory(act("take moon"), see("No.", "logic"))
+    only_seen = trajectory(see("You wake up."))
+    assert records(form, only_wrong, only_seen) == []
+    assert len(records("paper", only_wrong, only_seen)) == 2
+
+
+def contents_and_flags(form: str, record: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """Role, text and whether a trainer learns it, as the trainer of that format would read a record."""
+    if form == "trl-split":
+        messages = record["prompt"] + record["completion"]
+        return [(message["role"], message["content"], at == len(messages) - 1) for at, message in enumerate(messages)]
+    if form == "sharegpt":
+        messages = record["conversations"]
+        role = {"human": "user", "gpt": "assistant"}
+        return [(role[item["from"]], item["value"], at == len(messages) - 1) for at, item in enumerate(messages)]
+    if form == "agentinstruct":
+        role = {"human": "user", "gpt": "assistant"}
+        return [(role[item["from"]], item["value"], item["loss"]) for item in record["conversations"]]
+    if form == "llamafactory":
+        return [
+            (item["role"], "".join(part["value"] for part in item["content"]), item["loss_weight"] > 0)
+            for item in record["messages"]
+        ]
+    key = {"openai": "weight", "axolotl": "training"}.get(form, "loss")
+    return [(item["role"], item["content"], bool(item.get(key))) for item in record["messages"]]
+
+
+@given(any_trajectories())
+def test_flagged_formats_train_on_exactly_what_the_rendering_says(played: Trajectory) -> None:
+    rendered = list(to_messages(played))
+    while rendered and rendered[-1].role == "user":
+        rendered.pop()
+    expected = [(message.role, message.content, message.loss) for message in rendered]
+    for form in WITH_FLAG:
+        written = [contents_and_flags(form, record) for record in records(form, played)]
+        assert written == ([expected] if any(loss for _, _, loss in expected) else [])
+
+
+@given(any_trajectories())
+def test_split_records_together_train_on_exactly_what_the_rendering_says(played: Trajectory) -> None:
+    learned = [message.content for message in to_messages(played) if message.loss]
+    for form in (name for name, masking in EVERY_WAY if masking is Masking.SPLIT):
+        trained: list[str] = []
+        for record in records(form, played, masking="split"):
+            messages = contents_and_flags(form, record)
+            assert [flag for _, _, flag in messages] == [False] * (len(messages) - 1) + [True]
+            trained.append(messages[-1][1])
+        assert trained == learned
+
+
+@given(any_trajectories())
+def test_dropping_leaves_no_mistake_and_loses_nothing_right(played: Trajectory) -> None:
+    learned = [message.content for message in to_messages(played) if message.loss]
+    for form in (name for name, masking in EVERY_WAY if masking is Masking.DROP and name != "sharegpt"):
+        for record in records(form, played, masking="drop"):
+            messages = contents_and_flags(form, record)
+            assert [content for role, content, _ in messages if role == "assistant"] == learned
+            assert all(flag for role, _, flag in messages if role == "assistant")
+
+
+@given(any_trajectories())
+def test_every_chat_record_alternates_from_user_to_assistant(played: Trajectory) -> None:
+    for form, masking in EVERY_WAY:
+        if form == "paper":
+            continue
+        for record in records(form, played, masking=masking):
+            roles = [role for role, _, _ in contents_and_flags(form, record)]
+            assert roles == ["user", "assistant"] * (len(roles) // 2)
+            assert roles
+
+
+@given(any_trajectories())
+def test_counts_say_what_a_record_trains(played: Trajectory) -> None:
+    for form, masking in EVERY_WAY:
+        for record in FORMATS[form].records(played, masking):
+            if form == "paper":
+                spoken = sum(isinstance(turn, PlayerTurn) for turn in played.turns)
+                assert (record.trained, record.masked) == (spoken - len(played.mistakes()), len(played.mistakes()))
+                assert read_turns(orjson.loads(str(record.data["trajectory"]))) == played.turns
+            else:
+                flags = [flag for role, _, flag in contents_and_flags(form, record.data) if role == "assistant"]
+                if not (form == "sharegpt" and masking is Masking.DROP):
+                    assert (record.trained, record.masked) == (sum(flags), len(flags) - sum(flags))
+
+
+def test_an_unknown_format_is_refused_before_anything_is_read() -> None:
+    def never() -> Any:
+        raise AssertionError
+        yield
+
+    with pytest.raises(InputError, match=r"did you mean 'sharegpt'.*axolotl"):
+        export(never(), "sharegtp")
+    with pytest.raises(InputError, match="Choose one of: sharegpt, llamafactory, openai"):
+        export(never(), "parquet")
+    with pytest.raises(InputError, match="can do 'split' or 'drop'"):
+        export(never(), "sharegpt", masking="whole")
+
+
+def test_a_format_without_a_flag_says_so_and_offers_the_rest() -> None:
+    with pytest.raises(InputError, match=r"no flag per message.*'split' or 'drop', or one of: llamafactory, openai"):
+        export([], "sharegpt", masking="flag")
+    with pytest.raises(InputError, match=r"'trl-split' cannot do masking='drop'\. Use 'split', or one of: sharegpt"):
+        export([], "trl-split", masking="drop")
+
+
+def test_names_are_found_in_any_case_and_each_format_gives_advice() -> None:
+    assert find_format(" ShareGPT ").name == "sharegpt"
+    for form in FORMATS.values():
+        assert form.reader
+        assert all(form.advice.values())

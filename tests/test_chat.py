@@ -1,0 +1,248 @@
+"""Trajectories as chat messages: nothing seen is lost, and exactly the mistakes give no loss."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from refinesynth.chat import (
+    INSTRUCTIONS,
+    Message,
+    closing_observation,
+    parse_player,
+    render_player,
+    render_task,
+    render_turns,
+    to_messages,
+)
+from refinesynth.testing import texts, turns, valid_drafts, valid_scripts
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DungeonMasterTurn,
+    MalformedTurn,
+    Persona,
+    PlayerTurn,
+    Provenance,
+    Script,
+    Trajectory,
+    flagged_turns,
+)
+
+Played = PlayerTurn | DungeonMasterTurn
+ANY_TURNS: st.SearchStrategy[list[Played]] = st.lists(turns(), max_size=8).map(
+    lambda drawn: [turn for turn in drawn if not isinstance(turn, MalformedTurn)]
+)
+SCRIPT = Script(
+    introduction=" You are in a kitchen. ",
+    environment={"secret": "the mug is under the bed"},
+    goal="Find the mug.",
+    completion_conditions=("secretly: the mug is held",),
+    actions=(
+        ActionSpec(
+            name="take {x} from {y}", description="Pick up.", pattern="p", parameters={"x": ("a", "b"), "y": ()}
+        ),
+        ActionSpec(name="look", pattern="p"),
+    ),
+)
+
+
+def act(action: str, thought: str = "Hm.") -> PlayerTurn:
+    return PlayerTurn(thought=thought, action=action)
+
+
+def see(observation: str, *, wrong: bool = False) -> DungeonMasterTurn:
+    return DungeonMasterTurn(
+        thought="", observation=observation, parameter_error=False, place_error=False, logic_error=wrong
+    )
+
+
+def well_formed(draft: Draft) -> list[Played]:
+    return [turn for turn in draft.turns if not isinstance(turn, MalformedTurn)]
+
+
+def test_the_task_tells_what_a_player_may_know_and_no_more() -> None:
+    assert render_task(SCRIPT) == (
+        "You are in a kitchen.\n\nGoal: Find the mug.\n\nAvailable actions:\n"
+        "- take {x} from {y}: Pick up. ({x} is one of: a, b)\n- look\n\n" + INSTRUCTIONS
+    )
+    assert render_task(SCRIPT.model_copy(update={"introduction": " "})).startswith("You are in an environment that")
+
+
+@given(valid_drafts())
+def test_valid_turns_are_rendered_one_by_one(draft: Draft) -> None:
+    played = well_formed(draft)
+    opened = isinstance(played[0], DungeonMasterTurn)
+    messages = render_turns(draft.script, played)
+    assert len(messages) == len(played) + (0 if opened else 1)
+    for at, turn in enumerate(played[1:] if opened else played, start=1):
+        text = render_player(turn) if isinstance(turn, PlayerTurn) else turn.observation
+        assert messages[at].content == text
+
+
+@given(valid_drafts())
+def test_flagged_turns_give_no_loss_and_no_others(draft: Draft) -> None:
+    played = well_formed(draft)
+    spoken = [message for message in render_turns(draft.script, played) if message.role == "assistant"]
+    actions = [at for at, turn in enumerate(played) if isinstance(turn, PlayerTurn)]
+    assert [at for at, message in zip(actions, spoken, strict=True) if not message.loss] == list(flagged_turns(played))
+
+
+@given(valid_scripts(), ANY_TURNS)
+def test_of_any_turns_only_assistant_messages_without_a_mistake_give_loss(script: Script, played: list[Played]) -> None:
+    wrong = set(flagged_turns(played))
+    groups = joined(played)
+    spoken = [message for message in render_turns(script, played) if message.role == "assistant"]
+    assert [message.loss for message in spoken] == [not wrong & set(group) for group in groups]
+    assert not any(message.loss for message in render_turns(script, played) if message.role == "user")
+
+
+def joined(played: Sequence[Played]) -> list[list[int]]:
+    """Indices of player turns, those that follow each other directly together."""
+    groups: list[list[int]] = []
+    for at, turn in enumerate(played):
+        if isinstance(turn, PlayerTurn):
+            if at and isinstance(played[at - 1], PlayerTurn):
+                groups[-1].append(at)
+            else:
+                groups.append([at])
+    return groups
+
+
+@given(valid_scripts(), ANY_TURNS)
+def test_roles_alternate_and_nothing_is_lost(script: Script, played: list[Played]) -> None:
+    said: list[tuple[str, list[str]]] = [("user", [render_task(script)])]
+    for turn in played:
+        role, text = ("assistant", render_player(turn)) if isinstance(turn, PlayerTurn) else ("user", turn.observation)
+        if said[-1][0] == role:
+            said[-1][1].append(text)
+        else:
+            said.append((role, [text]))
+    messages = render_turns(script, played)
+    assert [(message.role, message.content) for message in messages] == [
+        (role, "\n\n".join(all_)) for role, all_ in said
+    ]
+    assert [message.role for message in messages] == (["user", "assistant"] * len(messages))[: len(messages)]
+
+
+@given(valid_scripts(), ANY_TURNS, st.integers(0, 8))
+def test_what_the_player_saw_before_is_what_it_sees_later(script: Script, played: list[Played], length: int) -> None:
+    earlier, later = render_turns(script, played[:length]), render_turns(script, played)
+    assert [message.content for message in earlier[:-1]] == [message.content for message in later[: len(earlier) - 1]]
+    assert later[len(earlier) - 1].content.startswith(earlier[-1].content)
+
+
+def test_an_opening_observation_joins_the_task() -> None:
+    messages = render_turns(SCRIPT, [see("You wake up."), act("look"), see("A bed.", wrong=True), act("take a from b")])
+    assert [message.role for message in messages] == ["user", "assistant", "user", "assistant"]
+    assert messages[0].content == render_task(SCRIPT) + "\n\nYou wake up."
+    assert [message.loss for message in messages] == [False, False, False, True]
+
+
+def test_a_trajectory_is_rendered_whole() -> None:
+    played = (act("look"), see("No.", wrong=True), act("take a from b"), see("Task Succeed"))
+    origin = Provenance(models={}, play="live", seed=0, rules="r", package_version="0", attempts=1, script_attempts=1)
+    whole = Trajectory(id="1", persona=Persona(text="a cook"), script=SCRIPT, turns=played, provenance=origin)
+    assert to_messages(whole)[1:] == [
+        Message("assistant", "Thought: Hm.\nAction: look", loss=False),
+        Message("user", "No.", loss=False),
+        Message("assistant", "Thought: Hm.\nAction: take a from b", loss=True),
+        Message("user", "Task Succeed", loss=False),
+    ]
+    assert closing_observation(whole.turns) == "Task Succeed"
+    assert closing_observation(whole.turns[:3]) is None
+    assert closing_observation(()) is None
+
+
+LABELS = ("thought", "action", "observation")
+
+
+def holds_label(text: str) -> bool:
+    """Whether a line begins with a label, however it is dressed up."""
+    lines = (line.strip(" \t>#*_-").casefold() for line in text.split("\n"))
+    return any(
+        line.startswith(label) and line[len(label) :].lstrip(" \t*_").startswith(":")
+        for line in lines
+        for label in LABELS
+    )
+
+
+@given(texts(), texts())
+@example("*Perhaps* the mug", "_look_ around")
+@example("A `tick`", "take `mug` from `table`")
+@example("```\nsome code\n```", "write #1: **bold** text")
+@example("Thoughts: none", "actions: none")
+def test_what_is_rendered_is_parsed_back(thought: str, action: str) -> None:
+    thought, action = thought.strip(), action.strip()
+    assume(action and not holds_label(thought) and not holds_label(action))
+    assume(not action.startswith("`") or not action.endswith("`"))
+    turn = PlayerTurn(thought=thought, action=action)
+    assert parse_player(render_player(turn)) == turn
+
+
+@given(valid_drafts())
+def test_every_valid_turn_is_parsed_back_but_for_blanks_around(draft: Draft) -> None:
+    for turn in well_formed(draft):
+        if isinstance(turn, PlayerTurn):
+            read = parse_player(render_player(turn))
+            assert (read.thought, read.action) == (turn.thought.strip(), turn.action.strip())
+
+
+WORDS = st.sampled_from(
+    ("Thought:", "Action:", "**Action:**", "Observation:", "\n", " ", "look", "`", "* ", "> ", "action :", "```\n")
+)
+
+
+@given(texts() | st.lists(WORDS, max_size=12).map("".join))
+def test_any_text_is_a_turn_or_a_value_error_and_reading_it_twice_changes_nothing(text: str) -> None:
+    try:
+        turn = parse_player(text)
+    except ValueError as error:
+        message = str(error)
+        assert "Action:" in message
+        return
+    assert turn.action
+    assume(not holds_label(turn.thought) and not holds_label(turn.action))
+    assert parse_player(render_player(turn)) == turn
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "action"),
+    [
+        ("Thought: a\nAction: b", "a", "b"),
+        ("thought: a\nACTION: b\n", "a", "b"),
+        ("**Thought:** a\n**Action:** b", "a", "b"),
+        ("**Thought**: a *little*\n**Action**: b", "a *little*", "b"),
+        ("### Thought: a\n> Action: b", "a", "b"),
+        ("- Thought: a\n* Action: `b`", "a", "b"),
+        ("Thought: a\nmore\n\nAction:\n```\nb c\n```", "a\nmore", "b c"),
+        ("I wonder.\nAction: b", "I wonder.", "b"),
+        ("Sure!\nThought: a\nAction: b", "a", "b"),
+        ("Action: b", "", "b"),
+        ("Thought: a\nAction: b\nObservation: You win.\nThought: c\nAction: d", "a", "b"),
+        ("Thought: a\nAction: b\nThought: done", "a", "b"),
+        ("Thought: a\nAction: say `x` or `y`", "a", "say `x` or `y`"),
+        ("Thought: *a* b\nAction: c", "*a* b", "c"),
+        ("**Thought: a\nAction: b", "a", "b"),
+    ],
+)
+def test_how_models_write_turns(text: str, thought: str, action: str) -> None:
+    assert parse_player(text) == PlayerTurn(thought=thought, action=action)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no line that begins"),
+        ("I would take the action: look", "no line that begins"),
+        ("Thought: a\nAction: b\nAction: c", "more than one"),
+        ("Thought: a\nAction: b\nThought: c\nAction: d\nObservation: e", "more than one"),
+        ("Thought: a\nAction:  \n", "is empty"),
+        ("Thought: a\nAction: ``", "is empty"),
+        ("Thought: a\nAction:\nObservation: b", "is empty"),
+    ],
+)
+def test_what_is_no_turn_is_explained_to_the_model(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_player(text)

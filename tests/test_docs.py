@@ -1,0 +1,101 @@
+"""What README and docs show, runs: each document in a folder of its own, its blocks in order, as a reader types them.
+
+A block that needs a key, a network or a shell of its own is marked by `<!-- not run: reason -->` on the line before it.
+"""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+    reason: str | None
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("code")) + 1
+        yield Block(found["language"], found["code"], line, found["reason"])
+
+
+def run_python(block: Block, document: Path) -> None:
+    """Run a block as a notebook would, `await` on its top level included."""
+    # Padded, so that a traceback names the line in the document.
+    source = "\n" * (block.line - 1) + block.code
+    code = compile(source, str(document), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    if code.co_flags & inspect.CO_COROUTINE:
+        anyio.run(partial(_evaluate, code, namespace))
+    else:
+        exec(code, namespace)
+
+
+async def _evaluate(code: object, namespace: dict[str, object]) -> None:
+    await eval(code, namespace)  # type: ignore[arg-type]
+
+
+def run_shell(block: Block) -> None:
+    """Run a block as one shell script that stops at the first failure."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.code],
+        env={**os.environ, "PATH": programs, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"line {block.line}:\n{block.code}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(document):
+        if block.reason is not None:
+            continue
+        if block.language == "python":
+            run_python(block, document)
+        elif block.language == "bash":
+            run_shell(block)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = [found["target"] for found in _LINK.finditer(document.read_text(encoding="utf-8"))]
+    local = [target for target in targets if not target.startswith(("http://", "https://"))]
+    assert [target for target in local if not (document.parent / target).exists()] == []
+
+
+def test_every_block_says_what_it_is() -> None:
+    unnamed = [
+        f"{document.name}:{block.line}" for document in DOCUMENTS for block in blocks(document) if not block.language
+    ]
+    assert unnamed == []
+
+
+def test_the_readme_shows_python_and_shell() -> None:
+    languages = {block.language for block in blocks(ROOT / "README.md") if block.reason is None}
+    assert {"python", "bash"} <= languages

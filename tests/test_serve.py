@@ -1,0 +1,415 @@
+"""The HTTP server, over a real socket, with OpenAI's own client and by hand."""
+
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import anyio
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletionFunctionToolParam
+from pydantic import BaseModel
+
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.serve import HttpFaults, create_app, running, serve
+
+URL = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+
+
+class Tiny:
+    """Answers by what is asked for: text, JSON by a schema, or a call of the first tool; keeps the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+
+    async def __call__(self, **request: Any) -> dict[str, Any]:
+        self.requests.append(request)
+        asked = request["messages"][-1]["content"]
+        if asked == "break":
+            raise RuntimeError("secret-of-the-backend")
+        message: dict[str, Any] = {"role": "assistant", "content": f"You said: {asked} — naïve ⚗️ " + "x" * 60}
+        finish = "stop"
+        if request.get("response_format"):
+            message["content"] = json.dumps({"name": "Ada", "age": 36})
+        if request.get("tools"):
+            function = {
+                "name": request["tools"][0]["function"]["name"],
+                "arguments": '{"place": "the old observatory"}',
+            }
+            message |= {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+            finish = "tool_calls"
+        return {
+            "id": "chatcmpl-tiny",
+            "object": "chat.completion",
+            "created": 0,
+            "model": request["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12},
+        }
+
+
+def served(tiny: Any = None, **settings: Any) -> AbstractContextManager[str]:
+    return running(create_app(tiny or Tiny(), **settings))
+
+
+def client_at(address: str, *, timeout: float = 60.0) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Tiny:
+    return Tiny()
+
+
+@pytest.fixture(scope="module")
+def address(tiny: Tiny) -> Iterator[str]:
+    with served(tiny, models=("tiny", "small")) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with client_at(address) as client:
+        yield client
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+TOOL: ChatCompletionFunctionToolParam = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look somewhere.",
+        "parameters": {
+            "type": "object",
+            "properties": {"place": {"type": "string"}},
+            "required": ["place"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    },
+}
+
+
+def test_openai_client_gets_text_and_usage(client: openai.OpenAI) -> None:
+    completion = client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}])
+    assert (completion.choices[0].message.content or "").startswith("You said: hello — naïve ⚗️")
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.usage is not None
+    assert completion.usage.total_tokens == 12
+    assert completion.model == "tiny"
+
+
+def test_openai_client_parses_by_schema(client: openai.OpenAI, tiny: Tiny) -> None:
+    completion = client.chat.completions.parse(
+        model="tiny", messages=[{"role": "user", "content": "who?"}], response_format=Person
+    )
+    assert completion.choices[0].message.parsed == Person(name="Ada", age=36)
+    assert tiny.requests[-1]["response_format"]["json_schema"]["name"] == "Person"
+
+
+def test_openai_client_gets_a_tool_call(client: openai.OpenAI) -> None:
+    completion = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "look"}], tools=[TOOL]
+    )
+    calls = completion.choices[0].message.tool_calls
+    assert calls is not None
+    assert calls[0].type == "function"
+    assert (calls[0].id, calls[0].function.name) == ("call_1", "look")
+    assert json.loads(calls[0].function.arguments) == {"place": "the old observatory"}
+    assert completion.choices[0].finish_reason == "tool_calls"
+
+
+def test_openai_client_streams_what_it_would_get_whole(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}])
+    chunks = list(
+        client.chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "hello"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == whole.choices[0].message.content
+    assert len([piece for piece in pieces if piece]) > 2
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == whole.usage
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_a_stream_without_usage_ends_with_the_reason_it_ended(client: openai.OpenAI) -> None:
+    chunks = list(
+        client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}], stream=True)
+    )
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert all("usage" not in chunk.model_dump(exclude_unset=True) for chunk in chunks)
+
+
+def test_openai_client_streams_a_tool_call_in_pieces(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="tiny", messages=[{"role": "user", "content": "look"}], tools=[TOOL]
+    ) as stream:
+        completion = stream.get_final_completion()
+    calls = completion.choices[0].message.tool_calls
+    assert calls is not None
+    assert calls[0].function.parsed_arguments == {"place": "the old observatory"}
+    assert completion.choices[0].message.content is None
+    assert completion.choices[0].finish_reason == "tool_calls"
+
+
+async def test_many_requests_at_once_over_the_async_client() -> None:
+    with served(latency=0.05, jitter=0.5) as address:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+            answers: list[str | None] = []
+
+            async def ask(number: int) -> None:
+                completion = await client.chat.completions.create(
+                    model="tiny", messages=[{"role": "user", "content": f"number {number}."}]
+                )
+                answers.append(completion.choices[0].message.content)
+
+            async with anyio.create_task_group() as group:
+                for number in range(20):
+                    group.start_soon(ask, number)
+        async with httpx.AsyncClient() as plain:
+            stats = (await plain.get(f"{address}/stats")).json()
+    assert len({(answer or "").partition(".")[0] for answer in answers}) == 20
+    assert stats["requests"] == 20
+    assert stats["by_status"] == {"200": 20}
+    assert stats["in_flight"] == 0
+    assert 2 <= stats["max_in_flight"] <= 20
+
+
+def test_models_and_health(client: openai.OpenAI, address: str) -> None:
+    assert [model.id for model in client.models.list()] == ["tiny", "small"]
+    assert httpx.get(f"{address}/health").json() == {"status": "ok"}
+
+
+def test_the_completion_function_gets_known_keys_only(address: str, tiny: Tiny) -> None:
+    body = {**BODY, "seed": 3, "temperature": 0.5, "user": None, "self": 1, "stream": False, "nonsense": {"a": 1}}
+    assert httpx.post(f"{address}{URL}", json=body).status_code == 200
+    assert tiny.requests[-1] == {**BODY, "seed": 3, "temperature": 0.5}
+
+
+REFUSED: dict[str, tuple[dict[str, Any] | list[Any], str]] = {
+    "no model": ({"messages": BODY["messages"]}, "model"),
+    "no messages": ({"model": "tiny", "messages": []}, "messages"),
+    "unknown role": ({"model": "tiny", "messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role"),
+    "no content": ({"model": "tiny", "messages": [{"role": "user"}]}, "messages.0"),
+    "two choices": ({**BODY, "n": 2}, "n"),
+    "hot": ({**BODY, "temperature": 9}, "temperature"),
+    "schema without a name": (
+        {**BODY, "response_format": {"type": "json_schema", "json_schema": {}}},
+        "response_format",
+    ),
+    "a list": ([], ""),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_invalid_request_is_refused_as_openai_does(case: str, address: str) -> None:
+    body, param = REFUSED[case]
+    answer = httpx.post(f"{address}{URL}", json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert error["type"] == "invalid_request_error"
+    assert (error["param"] or "") == param
+    assert error["message"]
+
+
+def test_openai_client_raises_its_own_error_for_a_refused_request(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}], temperature=5)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "says"),
+    [
+        (b"{", "application/json", "no JSON"),
+        (b"\xff", "application/json", "no JSON"),
+        (b"{}", "text/plain", "text/plain"),
+    ],
+)
+def test_what_is_no_json_is_refused(content: bytes, kind: str, says: str, address: str) -> None:
+    answer = httpx.post(f"{address}{URL}", content=content, headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]["message"]
+
+
+def test_a_request_that_is_too_long_is_refused() -> None:
+    with served(max_body=1_000) as address:
+        answer = httpx.post(f"{address}{URL}", json={**BODY, "user": "u" * 2_000})
+        assert httpx.post(f"{address}{URL}", json=BODY).status_code == 200
+    assert answer.status_code == 413
+    assert "1,000 bytes" in answer.json()["error"]["message"]
+
+
+def test_other_paths_methods_and_hosts_are_refused(address: str) -> None:
+    assert httpx.get(f"{address}/v1/embeddings").json()["error"]["code"] == "not_found"
+    assert httpx.get(f"{address}/v1/embeddings").status_code == 404
+    assert httpx.get(f"{address}{URL}").status_code == 405
+    assert httpx.get(f"{address}/health", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_a_backend_that_fails_is_a_server_error_without_its_words(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL):
+        answer = httpx.post(
+            f"{address}{URL}", json={"model": "tiny", "messages": [{"role": "user", "content": "break"}]}
+        )
+    assert answer.status_code == 500
+    assert "RuntimeError" in answer.json()["error"]["message"]
+    assert "secret" not in answer.text
+
+
+def test_a_backend_may_return_an_object_but_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    class Whole(BaseModel):
+        id: str = "chatcmpl-object"
+        choices: tuple[Mapping[str, Any], ...] = ()
+        nothing: None = None
+
+    async def whole(**_: object) -> object:
+        return Whole()
+
+    async def text(**_: object) -> object:
+        return "just text"
+
+    with served(whole) as address:
+        assert httpx.post(f"{address}{URL}", json=BODY).json() == {"id": "chatcmpl-object", "choices": []}
+    with caplog.at_level(logging.CRITICAL), served(text) as address:
+        assert httpx.post(f"{address}{URL}", json=BODY).status_code == 500
+
+
+def test_every_kind_of_status_fault_is_openais_error() -> None:
+    kinds = {429: openai.RateLimitError, 500: openai.InternalServerError, 502: openai.InternalServerError}
+    for status, kind in kinds.items():
+        with served(faults=HttpFaults(statuses={status: 1.0})) as address, client_at(address) as client:
+            with pytest.raises(kind) as raised:
+                client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}])
+            assert raised.value.status_code == status
+            assert raised.value.response.headers.get("retry-after") == ("1" if status == 429 else None)
+            assert httpx.get(f"{address}/stats").json()["by_status"] == {str(status): 1}
+
+
+def test_garbage_is_status_200_without_json() -> None:
+    with served(faults=HttpFaults(garbage=1.0)) as address:
+        answers = [httpx.post(f"{address}{URL}", json=BODY) for _ in range(12)]
+        stats = httpx.get(f"{address}/stats").json()
+    assert {answer.status_code for answer in answers} == {200}
+    for answer in answers:
+        with pytest.raises(json.JSONDecodeError):
+            answer.json()
+    assert len({answer.content for answer in answers}) > 1
+    assert stats["by_status"] == {"garbage": 12}
+
+
+def stats_when(address: str, *, in_flight: int) -> dict[str, Any]:
+    """The server's counts once so many requests are under way."""
+    for _ in range(1_000):
+        stats = httpx.get(f"{address}/stats").json()
+        if stats["in_flight"] == in_flight:
+            return stats
+        time.sleep(0.01)
+    raise AssertionError
+
+
+def test_a_hanging_request_ends_when_the_client_gives_up_or_the_server_stops() -> None:
+    with served(faults=HttpFaults(hang=1.0)) as address:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}{URL}", json=BODY, timeout=0.2)
+        with pytest.raises(openai.APITimeoutError), client_at(address, timeout=0.2) as client:
+            client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}])
+        stats = stats_when(address, in_flight=0)
+    assert stats["by_status"] == {"hang": 2}
+
+
+def faults_met(seed: int) -> list[str]:
+    faults = HttpFaults(statuses={429: 0.3, 500: 0.2}, garbage=0.2)
+    met: list[str] = []
+    with served(faults=faults, seed=seed) as address, httpx.Client() as client:
+        for _ in range(25):
+            answer = client.post(f"{address}{URL}", json=BODY)
+            met.append(f"{answer.status_code} {answer.content[:20]!r}")
+    return met
+
+
+def test_the_same_seed_fails_the_same_requests() -> None:
+    first = faults_met(seed=1)
+    assert faults_met(seed=1) == first
+    assert faults_met(seed=2) != first
+    assert len({met[:3] for met in first}) == 3
+
+
+def test_a_port_that_is_taken_or_impossible_is_an_input_error(address: str) -> None:
+    taken = int(address.rpartition(":")[2])
+    for port in (taken, 70_000, -1):
+        with pytest.raises(InputError, match="choose another port"), running(create_app(Tiny()), port=port):
+            raise AssertionError
+
+
+def test_a_client_that_leaves_while_it_sends_does_no_harm() -> None:
+    with served() as address:
+        port = int(address.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as sender:
+            head = f"POST {URL} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{{"
+            sender.sendall(head.encode())
+            stats_when(address, in_flight=1)
+        stats = stats_when(address, in_flight=0)
+        assert httpx.post(f"{address}{URL}", json=BODY).status_code == 200
+    assert stats["requests"] == 1
+    assert "200" not in stats["by_status"]
+
+
+FOREGROUND = """
+from refinesynth.serve import create_app, serve
+
+async def call(**request):
+    return {"choices": []}
+
+try:
+    serve(create_app(call), port=0, on_ready=lambda address: print(address, flush=True))
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
+def test_in_the_foreground_it_serves_until_interrupted() -> None:
+    with subprocess.Popen([sys.executable, "-c", FOREGROUND], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert httpx.get(f"{address}/health").json() == {"status": "ok"}
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "stopped\n"
+        assert process.wait(timeout=30) == 0
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_app(Tiny())
+    monkeypatch.setitem(sys.modules, "refinesynth.serve.app", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'refinesynth\[serve\]'"):
+        create_app(Tiny())
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'refinesynth\[serve\]'"):
+        serve(app, port=0)
+
+
+@pytest.mark.parametrize(("latency", "jitter"), [(-1.0, 0.0), (float("nan"), 0.0), (float("inf"), 0.0), (0.0, 1.5)])
+def test_a_latency_that_cannot_be_is_an_input_error(latency: float, jitter: float) -> None:
+    with pytest.raises(InputError, match="jitter is 1.5" if jitter else "latency is"):
+        create_app(Tiny(), latency=latency, jitter=jitter)

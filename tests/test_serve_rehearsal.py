@@ -1,0 +1,88 @@
+"""The rehearsal over HTTP: the same answers as in process, for any OpenAI client."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from refinesynth import rules
+from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.chat import parse_player, render_task
+from refinesynth.jsontext import read_json
+from refinesynth.prompts.blocks import block
+from refinesynth.serve import create_app, running
+from refinesynth.trajectory import Draft, Script
+
+PERSONA = "a lighthouse keeper who repairs clocks"
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": f"Write a script.\n{block(PERSONA, 'persona')}"}]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[openai.OpenAI]:
+    with (
+        running(create_app(Rehearsal(faults=Faults.none()))) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+def complete(client: openai.OpenAI, **request: Any) -> Any:
+    create: Any = client.chat.completions.create
+    return create(model="rehearsal", **request)
+
+
+def content(completion: Any) -> str:
+    return str(completion.choices[0].message.content)
+
+
+async def test_an_answer_over_http_is_the_answer_in_process(client: openai.OpenAI) -> None:
+    for seed in (1, 2):
+        request: dict[str, Any] = {"messages": ASKED, "seed": seed, "temperature": 0.7}
+        inside = await Rehearsal(faults=Faults.none())("rehearsal", **request)
+        outside = complete(client, **request)
+        assert content(outside) == inside["choices"][0]["message"]["content"]
+        assert outside.usage.total_tokens == inside["usage"]["total_tokens"] > 0
+
+
+def test_a_script_and_a_first_turn_come_through_openais_client(client: openai.OpenAI) -> None:
+    written = complete(client, messages=ASKED, seed=3)
+    script = Script.from_llm(read_json(content(written)))
+    assert rules.verify(Draft(script=script), rules.script()).accepted
+    acted = complete(client, messages=[{"role": "user", "content": render_task(script)}], seed=3)
+    assert parse_player(content(acted)).action
+
+
+def test_a_streamed_answer_adds_up_to_the_whole_one(client: openai.OpenAI) -> None:
+    whole = complete(client, messages=ASKED, seed=5)
+    chunks = list(complete(client, messages=ASKED, seed=5, stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == content(whole)
+    assert chunks[-1].usage == whole.usage
+
+
+class Order(BaseModel):
+    dish: str
+    size: Literal["small", "large"]
+    guests: int
+
+
+def test_any_schema_is_answered_in_its_form(client: openai.OpenAI) -> None:
+    parsed = client.chat.completions.parse(
+        model="rehearsal", messages=[{"role": "user", "content": "What would you like?"}], response_format=Order
+    )
+    assert isinstance(parsed.choices[0].message.parsed, Order)
+
+
+def test_a_tool_is_called_in_its_form(client: openai.OpenAI) -> None:
+    tool = openai.pydantic_function_tool(Order, name="order")
+    called = client.chat.completions.parse(
+        model="rehearsal",
+        messages=[{"role": "user", "content": "Order something."}],
+        tools=[tool],
+        tool_choice={"type": "function", "function": {"name": "order"}},
+    )
+    calls = called.choices[0].message.tool_calls
+    assert calls is not None
+    assert calls[0].function.name == "order"
+    assert isinstance(calls[0].function.parsed_arguments, Order)
