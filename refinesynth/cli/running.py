@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -40,8 +39,6 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     Raises:
         RefinesynthError: As `synthesize` raises it; if a backend stopped the run, after the report.
     """
-    # pydantic-ai would draw its own banner over the display.
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")
     display = choose(notes())
     display.say(_announcement(asked, folder))
     _import_backends(asked)

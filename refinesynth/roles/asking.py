@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import orjson
+import pydantic_ai
 from pydantic import ValidationError
 from pydantic_ai import Agent, ModelRetry, StructuredDict
 from pydantic_ai.exceptions import ContentFilterError, ToolRetryError, UnexpectedModelBehavior, UsageLimitExceeded
@@ -16,6 +17,9 @@ from refinesynth.errors import EpisodeAbandoned
 from refinesynth.jsontext import scrub
 from refinesynth.roles.feedback import in_words
 from refinesynth.trajectory import explain
+
+# It would draw on the terminal at the first agent's run; only the command line prints.
+pydantic_ai.BANNER_ENABLED = False
 
 _Output = TypeVar("_Output")
 
