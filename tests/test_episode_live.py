@@ -152,6 +152,19 @@ async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
     assert told[1] == {"violations": [outcome.refused[0].violations[0].message]}
     assert told[0] is None
     assert told[2:] == [None] * 4
+    assert all("violations" not in asked.blocks for asked in stage.master.asked), (
+        "thoughts are not for the DungeonMaster"
+    )
+
+
+async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
+    stage = Stage(*OPEN, act("take moon"), tell("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
+    outcome = await stage.play()
+    assert outcome.accepted
+    (violation,) = outcome.refused[0].violations
+    assert (violation.rule, violation.turn) == ("ValidActions", 2)
+    assert stage.master.asked[2].blocks["violations"] == [violation.message]
+    assert stage.player.asked[2].chat == stage.player.asked[1].chat, "it may have been asked for this very mistake"
 
 
 async def test_too_few_mistakes_starts_over_and_nobody_is_told() -> None:

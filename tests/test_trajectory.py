@@ -1,10 +1,11 @@
 """The values: they survive a file and both spellings, and read whatever an LLM writes."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -14,6 +15,7 @@ from refinesynth.trajectory import (
     MAX_RAW_CHARACTERS,
     ActionSpec,
     Draft,
+    DraftTurn,
     DungeonMasterTurn,
     MalformedTurn,
     MistakeKind,
@@ -142,12 +144,27 @@ def test_any_text_is_a_draft(
 def test_an_answer_may_continue_a_prefix_or_start_over_with_it(draft: Draft, length: int) -> None:
     whole = [turn for turn in draft.turns if not isinstance(turn, MalformedTurn)]
     before, rest = whole[:length], whole[length:]
+    assume(not before or _acts(rest[: len(before)]) != _acts(before))
 
     def text(some: list[Any]) -> str:
         return orjson.dumps([turn.model_dump() for turn in some]).decode()
 
     assert Draft.from_text(draft.script, text(rest), prefix=before).turns == draft.turns
     assert Draft.from_text(draft.script, text(whole), prefix=before).turns == draft.turns
+
+
+@given(valid_drafts(), texts(surrogates=False))
+def test_an_answer_may_start_over_in_other_words(draft: Draft, word: str) -> None:
+    before = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))[:-2]
+    assume(len({turn.action for turn in before if isinstance(turn, PlayerTurn)}) > 2)
+    again = [{**turn.model_dump(), "thought": f"Once more. {word}"} for turn in draft.turns]
+    told = Draft.from_text(draft.script, orjson.dumps(again).decode(), prefix=before)
+    assert told.turns[: len(before)] == before, "what is verified stands"
+    assert _acts(told.turns) == _acts(draft.turns)
+
+
+def _acts(turns: Iterable[DraftTurn]) -> list[str]:
+    return [turn.action for turn in turns if isinstance(turn, PlayerTurn)]
 
 
 @given(drafts(), st.integers(0, 12))

@@ -1,16 +1,17 @@
 """Where completions come from, as a value: a litellm model string and the settings it is asked with."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Self
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 REHEARSAL = "rehearsal"
 """Model string of the embedded offline backend; `rehearsal:FAULT=RATE,...` sets how often it errs."""
 
-_SECRET = re.compile(r"(api_?key|secret|passw|token$|authorization|credential)", re.IGNORECASE)
+_SECRET = re.compile(r"(api[_-]?key|secret|passw|token$|authorization|credential|cookie)", re.IGNORECASE)
 
 
 class OutputMode(StrEnum):
@@ -82,6 +83,8 @@ class Backend(BaseModel):
             raise ValueError("base_url begins with http:// or https://")
         if re.match(r"https?://[^/]*@", url):
             raise ValueError("base_url holds a password; name an environment variable in api_key_env instead")
+        if any(name.casefold() == "key" or _SECRET.search(name) for name, _ in parse_qsl(urlsplit(url).query)):
+            raise ValueError("base_url holds a key in its query; name an environment variable in api_key_env instead")
         return url.rstrip("/")
 
     @field_validator("api_key_env", mode="after")
@@ -94,7 +97,19 @@ class Backend(BaseModel):
 
     @model_validator(mode="after")
     def _extra_holds_no_secret(self) -> Self:
-        for name in self.extra:
+        # At any depth: headers are where keys go.
+        for name in _keys(self.extra):
             if _SECRET.search(name):
-                raise ValueError(f"extra[{name!r}] looks like a secret; put it in a variable named by api_key_env")
+                raise ValueError(f"extra: {name!r} looks like a secret; put it in a variable named by api_key_env")
         return self
+
+
+def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
+    """Every key of every object in a JSON value."""
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield name
+            yield from _keys(below)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _keys(item)

@@ -13,6 +13,8 @@ _CONNECTIONS = "4096"
 """Sockets that litellm may hold open, in all and per host; its own limit per host would cap a run at 500 in flight."""
 _NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
 """Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's classes."""
+_CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
+"""A call that was cancelled between litellm's making a coroutine and awaiting it, as Ctrl-C does; nothing was sent."""
 
 
 @cache
@@ -36,6 +38,7 @@ def litellm() -> ModuleType:
         module.ModelResponse()
     for message in _NO_NEWS:
         warnings.filterwarnings("ignore", message=message, category=UserWarning)
+    warnings.filterwarnings("ignore", message=_CUT_SHORT, category=RuntimeWarning)
 
     # Otherwise it prints advice to stdout, into whatever the user pipes.
     module.suppress_debug_info = True

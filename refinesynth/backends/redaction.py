@@ -10,9 +10,11 @@ _SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?
 """What keys look like: those of variables that are not set here, and what a server echoes in part."""
 
 
-def redact(text: str) -> str:
-    """`text` with the value of every environment variable that holds a key, and everything shaped like one, hidden."""
+def redact(text: str, *, key: str | None = None) -> str:
+    """`text` without `key`, the value of any environment variable whose name says that it is one, and what looks like one."""
     secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _VARIABLE.search(name)}
+    if key is not None and len(key) >= _SHORTEST:
+        secrets.add(key)
     # Longest first: one key may begin with another.
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import cast
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_variables
+from refinesynth.backends.providers import key_of, key_variables
 from refinesynth.backends.redaction import redact
 
 _LONGEST = 400
@@ -88,6 +88,8 @@ _QUOTA = re.compile(
     r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|exceeded budget|spending limit|payment required|arrear|account (is )?(deactivated|suspended)",
     re.IGNORECASE,
 )
+_PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
+"""What is said along with a quota that fills up again: Google words a limit per minute as `exceeded your current quota`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
     r"|api_key client option|unauthori[sz]ed|permission[ _]denied",
@@ -113,11 +115,13 @@ def sort(error: Exception, backend: Backend) -> Fault:
     Any exception is sorted; one that nothing explains is taken for a defect of the completion function and stops the
     run, because it would meet every episode.
     """
+    key = key_of(backend)
     if isinstance(error, AnswerFault):
-        return Fault(error.step, error.kind, f"{backend.label} {redact(str(error))}")
-    row = _row(error, _status(error), _words(error))
+        return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
+    words = _words(error, key)
+    row = _row(error, _status(error), words)
     says = row.says.format(
-        text=_words(error),
+        text=words,
         status=_status(error),
         model=backend.model,
         key=_key_advice(backend),
@@ -126,7 +130,7 @@ def sort(error: Exception, backend: Backend) -> Fault:
         error=type(error).__name__,
     )
     after = _retry_after(error) if row.step is Step.RETRY else None
-    return Fault(row.step, row.kind, redact(f"{backend.label} {says}"), after)
+    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after)
 
 
 @dataclass(frozen=True)
@@ -156,9 +160,11 @@ _NO_CREDIT = "has no credit left for this key; top it up or choose another backe
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
 
+_BUSY = _Row(Kind.RATE_LIMIT, Step.RETRY, "says that there are too many requests ({text})", frozenset({429}))
+
 _BY_STATUS = (
     _Row(Kind.QUOTA, Step.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
-    _Row(Kind.RATE_LIMIT, Step.RETRY, "says that there are too many requests ({text})", frozenset({429})),
+    _BUSY,
     _Row(Kind.SERVER, Step.RETRY, "failed with HTTP {status} ({text})", frozenset({408, 409, 425, *range(500, 600)})),
     _Row(Kind.AUTHENTICATION, Step.STOP, _WRONG_KEY, frozenset({401}), _KEY),
     # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
@@ -182,6 +188,7 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
     certain = (
         (_TIMEOUT, isinstance(error, TimeoutError) or name in _TIMEOUTS),
         (_SETTINGS, name == "UnsupportedParamsError"),
+        (_BUSY, _BUSY.fits(status or 0, text) and _PER_MINUTE.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
     found = next((row for row, holds in certain if holds), None)
@@ -256,8 +263,8 @@ def _seconds(value: str) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-def _words(error: Exception) -> str:
-    text = " ".join(redact(str(error)).split())
+def _words(error: Exception, key: str | None) -> str:
+    text = " ".join(redact(str(error), key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps whoever has to mend this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
     return (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...") or type(error).__name__

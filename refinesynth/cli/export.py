@@ -59,6 +59,8 @@ def export(
     """
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
+    if card and not overwrite and (there := output.with_name("README.md")).exists():
+        raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
     from refinesynth.cli.terminal import output as standard_output
     from refinesynth.export import CardFacts, Tally, check_licence, write_card, write_export
 

@@ -14,7 +14,7 @@ from refinesynth.synthesis.result import SynthesisResult
 
 
 def funnel(result: SynthesisResult) -> RenderableType:
-    """Personas started, scripts refused, drafts refused by rule, accepted; then tokens and cost."""
+    """Personas started, scripts and drafts refused, by which rules, accepted; then tokens and cost."""
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
@@ -23,8 +23,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
         table.add_row("rows without a persona", f"{result.bad_personas:,}")
     table.add_row("scripts refused", f"{result.scripts_refused:,}")
     table.add_row("drafts refused", f"{result.drafts_refused:,}")
+    # A script or draft that two rules refused counts for both.
     for rule, count in sorted(result.by_rule.items(), key=lambda item: (-item[1], item[0])):
-        table.add_row(styled(f"  by {one_line(rule, most=40)}", "dim"), styled(f"{count:,}", "dim"))
+        table.add_row(styled(f"  refused by {one_line(rule, most=40)}", "dim"), styled(f"{count:,}", "dim"))
     table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"))
     if result.pending:
         # Finished out of turn, or beyond the n-th: in no file yet but pending.jsonl.

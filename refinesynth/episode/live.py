@@ -13,6 +13,7 @@ from refinesynth.episode.scripting import invalid_answer
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles import DungeonMaster, InvalidAnswer, Player, Verifier
+from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
@@ -92,13 +93,15 @@ class _TakenBack:
 
     @classmethod
     def of(cls, draft: Draft, verdict: Verdict) -> "_TakenBack":
-        """Violations that name a turn: the player's at its own turns, the DungeonMaster's at all.
+        """Violations that name a turn, each told to the role whose turn that is.
 
-        Those that condemn the whole draft are told to nobody: a DungeonMaster that hears of too few mistakes finds some.
+        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well have been
+        asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too few mistakes, or of
+        one that is not repaired, finds some or lets things pass.
         """
         found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
-        acts = [violation for violation in found if isinstance(draft.turns[violation.turn], PlayerTurn)]
-        return cls(dungeon_master=tuple(found), player=tuple(acts))
+        acts = [v for v in found if isinstance(draft.turns[v.turn], PlayerTurn) and v.rule != ValidActions.__name__]
+        return cls(dungeon_master=tuple(v for v in found if v not in acts), player=tuple(acts))
 
 
 _OUT_OF_TURNS: Literal["out_of_turns"] = "out_of_turns"

@@ -67,10 +67,14 @@ class _PlayerTurn(_Described):
     action: str
 
 
-class _DungeonMasterTurn(_Ruling):
-    """The environment answers."""
-
+class _AsDungeonMaster(_Described):
     role: Literal["DM"]
+
+
+# The role comes from the last base, whose fields are the first: constrained decoding writes keys in the schema's order, and if
+# only a player's turn began with `role`, a model that begins so could not write "DM" any more.
+class _DungeonMasterTurn(_Ruling, _AsDungeonMaster):
+    """The environment answers."""
 
 
 class _Turns(_Described):

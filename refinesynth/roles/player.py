@@ -64,9 +64,13 @@ class Player:
 
 def _turn(text: str) -> PlayerTurn:
     try:
-        return parse_player(text)
+        turn = parse_player(text)
     except ValueError as error:
         raise ModelRetry(str(error)) from error
+    if not turn.thought:
+        # Whoever trains on it would learn to act without thinking.
+        raise ModelRetry('there is no thought; write "Thought: ..." and then "Action: ..."')
+    return turn
 
 
 def _as_message(message: Message) -> ModelMessage:

@@ -3,7 +3,7 @@
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, script, strict
 from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import Alternation, ReadableText, RequiredKeys
+from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import LEAKS, NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.matching import Match, Mismatch, explain_mismatch, match_action
@@ -63,6 +63,7 @@ __all__ = [
     "NoLeaks",
     "NoRepeatedMistake",
     "Not",
+    "NothingBlank",
     "PatternsAreUnambiguous",
     "PatternsCompile",
     "PatternsMatchTheirTemplates",

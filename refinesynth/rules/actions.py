@@ -8,7 +8,7 @@ from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.matching import explain_mismatch, match_action
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.rules.wording import quoted
-from refinesynth.trajectory import Draft, PlayerTurn
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 
 @dataclass(frozen=True, config=FIELDS)
@@ -36,9 +36,14 @@ class NoFalseAlarm(BaseRule):
     """The DM flags no `parameter_error` on an action that matches pattern and parameters; else code `false_alarm`.
 
     Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can find.
+    An opening DM turn flags nothing at all, or it would count as a mistake that nobody made; else code `nothing_to_judge`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        opening = draft.turns[0] if draft.turns else None
+        if isinstance(opening, DungeonMasterTurn) and opening.flagged:
+            message = "Turn 1 flags an error before the player has done anything. An opening observation flags none."
+            yield self.violation(0, "nothing_to_judge", message)
         for step in exchanges(draft.turns):
             if step.answer is None or not step.answer.parameter_error:
                 continue

@@ -2,7 +2,7 @@
 
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import Alternation, ReadableText, RequiredKeys
+from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
@@ -37,12 +37,13 @@ def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -
     """`agentrefine` and what the paper does not check; the default of a synthesis.
 
     A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of the
-    DM, no leak in a thought, observations that do not repeat, alternating turns, at most `max_turns` of them, and not
-    too long. All that is wrong is found, not only the first.
+    DM, no leak in a thought, observations that do not repeat, alternating turns that say something, at most
+    `max_turns` of them, and not too long. All that is wrong is found, not only the first.
     """
     return all_of(
         agentrefine(min_refinements),
         Alternation(),
+        NothingBlank(),
         RealRefinement(within=within),
         NoRepeatedMistake(),
         NoFalseAlarm(),

@@ -1,6 +1,6 @@
-"""The form of a draft: that it can be read, that its turns have their keys, and that the two voices alternate.
+"""The form of a draft: that it can be read, that its turns have their keys and say something, and that the voices alternate.
 
-The first two begin Algorithm 1 (paper, section 3.2); the third is ours.
+The first two begin Algorithm 1 (paper, section 3.2); the others are ours.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from itertools import pairwise
 from pydantic.dataclasses import dataclass
 
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.trajectory import Draft, MalformedTurn
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn
 
 KEYS = (
     'A player turn has "role": "Player", "Thought" and "Action"; a DM turn has "role": "DM", "Thought", "Observation", '
@@ -49,3 +49,20 @@ class Alternation(BaseRule):
             if before.role == turn.role and not isinstance(turn, MalformedTurn):
                 message = f"Turns {at} and {at + 1} are both the {turn.role}'s. Player and DM must take turns."
                 yield self.violation(at, "role_repeats", message)
+
+
+@dataclass(frozen=True, config=FIELDS)
+class NothingBlank(BaseRule):
+    """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: nobody sees it."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for at, turn in enumerate(draft.turns):
+            if isinstance(turn, PlayerTurn):
+                said = {"Thought": turn.thought, "Action": turn.action}
+            elif isinstance(turn, DungeonMasterTurn):
+                said = {"Observation": turn.observation}
+            else:
+                continue
+            if blank := [name for name, text in said.items() if not text.strip()]:
+                message = f"Turn {at + 1} has no {' and no '.join(blank)}. Write it in a sentence or more."
+                yield self.violation(at, "blank", message)

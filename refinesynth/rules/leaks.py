@@ -21,11 +21,14 @@ _MISTAKE = (
 )
 _INTENT = r"(?:should|must|need to|have to|let me|let\Ws|going to|i\Wll)"
 _ON_PURPOSE = r"(?:deliberate(?:ly)?|intentional(?:ly)?|purposely|purposefully|on purpose)"
+_SAYS = r"(?:says?|said|asks?|asked|tells?|told|wants?|wanted)"
+_ORDERED = r"(?:told|asked|instructed|prompted|supposed|required|expected|meant)"
 
 # An apostrophe is \W: there are two that people write.
 LEAKS = (
-    # The role: "As the DM, I ...", "I am playing the dungeon master", "the DM told me".
-    rf"\b(?:as|i am|i\Wm|being|playing|play) (?:the |an? )?{_MASTER}\b",
+    # The role: "As the DM, I ...", "I am playing the dungeon master", "the DM told me". Not "I send it as a DM".
+    rf"\b(?:as the|as|(?:i am|i\Wm|being|playing|play)(?: the| an?)?) {_MASTER}\b",
+    r"\bas an? (?:(?:dungeon|game)[ -]?master\b|dm,? i\b)",
     rf"\bthe {_MASTER} (?:said|says|told|tells|wants|flags|flagged|expects|will flag|has flagged)\b",
     r"\bdungeon master\Ws\b",
     r"\b(?:as|i am|i\Wm) an? (?:large |ai )?language model\b",
@@ -33,20 +36,24 @@ LEAKS = (
     r"\bi(?: am|\Wm) (?:role-?playing|simulating) (?:the |an? )?(?:player|agent|user)\b",
     r"\bas the player,",
     # The order: "I was told to make a mistake", "I must first make a plausible error", "let me fail on purpose".
-    rf"\b(?:told|asked|instructed|prompted|supposed|required|expected|meant) to (?:\w+ )?{_MAKE} (?:\w+ ){{0,6}}{_MISTAKE}",
+    rf"\b{_ORDERED} to (?:\w+ )?{_MAKE} (?:{_ONE} )?(?:\w+ ){{0,2}}{_MISTAKE}",
+    rf"\b{_ORDERED} (?:for|to answer with) {_ONE} (?:\w+ ){{0,2}}mistakes?\b",
+    rf"\b(?:answer|respond) with {_ONE} (?:\w+ ){{0,2}}mistakes?\b",
     rf"\b{_INTENT} (?:(?:now|first|also|next) )?{_MAKE} {_ONE} (?:\w+ ){{0,2}}{_MISTAKE}",
+    rf"\bi (?:will|want to) (?:(?:now|first|also|next) )?{_MAKE} {_ONE} (?:mistake|error) (?:here|now|first|next|by)\b",
+    r"\bplausible (?:\w+ )?(?:mistake|error)s?\b",
     rf"\binclude {_ONE} (?:\w+ )?mistakes?\b",
     rf"\b{_ONE} {_ON_PURPOSE} {_MISTAKE}",
     rf"\b(?:mistake|error)s? {_ON_PURPOSE}\b",
-    rf"\b{_ON_PURPOSE} (?:making|made|{_MAKE}) {_ONE}\b",
-    rf"\b(?:i|i\Wll|to|me) {_ON_PURPOSE} (?:choose|pick|use|try|take|give|write|fail)\b",
-    rf"\bfail {_ON_PURPOSE}\b",
-    # The machinery: flag names, hidden parts of the script, the prompt itself.
+    rf"\b{_ON_PURPOSE} (?:making|made|{_MAKE}|choose|pick|use|try|take|give|write) (?:\w+ ){{0,4}}(?:wrong|incorrect|invalid|mistaken?|error)s?\b",
+    rf"\b(?:fail {_ON_PURPOSE}|(?:i|i\Wll|to|me) {_ON_PURPOSE} fail)\b",
+    # The machinery: flag names, hidden parts of the script, the prompt and the private notes. A shell has a prompt, too.
     r"\b(?:parameter|place|logic)_error\b",
     r"\bcompletion conditions?\b",
-    r"\bsystem prompt\b",
+    rf"\b(?:my system prompt|the system prompt {_SAYS}|my prompt {_SAYS})\b",
+    rf"\bthe prompt {_SAYS} (?:\w+ ){{0,4}}(?:two|three|at least \w+) (?:\w+ ){{0,2}}(?:mistake|error)s?\b",
     r"\b(?:my|the) (?:hidden|private) (?:instructions?|prompt)\b",
-    r"\b(?:my|the) prompt (?:says|said|asks|told|tells|wants)\b",
+    r"\b(?:private note|(?:this|that|the) (?:note|instruction))\b[^.]{0,60}\b(?:make|making|for|with) (?:an? )?(?:\w+ ){0,2}(?:mistake|error)s?\b",
 )
 """RE2 patterns, read without regard to case, of what no player in the scene would think."""
 

@@ -11,7 +11,7 @@ from refinesynth.errors import InputError
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, script, strict
 from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import Alternation, ReadableText, RequiredKeys
+from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
@@ -44,6 +44,7 @@ _FACTORIES: tuple[Factory, ...] = (
     TaskSucceed,
     EnoughMistakes,
     Alternation,
+    NothingBlank,
     RealRefinement,
     NoRepeatedMistake,
     NoFalseAlarm,

@@ -5,6 +5,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import anyio
+
 from refinesynth.backends import Completion
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.serve.faults import HttpFaults
@@ -18,6 +20,9 @@ HOST = "127.0.0.1"
 
 _STOPPING_SECONDS = 1
 """How long a stopping server waits for answers under way; hanging ones never end."""
+
+_STARTING_SECONDS = 0.01
+"""How often a starting server is looked at."""
 
 _BACKLOG = 2_048
 
@@ -85,9 +90,17 @@ def serve(app: "Starlette", *, port: int = 8400, on_ready: Callable[[str], None]
     """
     server = _server(app)
     with _listening(port) as listener:
-        if on_ready:
-            on_ready(_address(listener))
-        server.run(sockets=[listener])
+
+        async def announced() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(server.serve, [listener])
+                # Not before the server handles signals: whoever reads the address may interrupt at once.
+                while not server.started:  # noqa: ASYNC110 - uvicorn sets a flag, not an event
+                    await anyio.sleep(_STARTING_SECONDS)
+                if on_ready:
+                    on_ready(_address(listener))
+
+        anyio.run(announced)
 
 
 @contextmanager

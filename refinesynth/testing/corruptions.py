@@ -145,6 +145,12 @@ def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
     return _insert(draft, at, [draft.turns[at]])
 
 
+def _blank(draft: Draft, draw: st.DrawFn) -> Draft:
+    at = draw(st.integers(0, len(draft.turns) - 1))
+    fields = ("thought", "action") if isinstance(draft.turns[at], PlayerTurn) else ("observation",)
+    return _change(draft, at, **{draw(st.sampled_from(fields)): draw(st.sampled_from(("", " ", "\n\t")))})
+
+
 def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
     wrong = [turn for n in range(3) for turn in _exchange(f"juggle {n}", "No.", flag="parameter_error")]
     return _insert(draft, _mistake(draft, draw) + 2, wrong)
@@ -207,6 +213,7 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "cut off": ("TaskSucceed", _cut_off),
     "too few mistakes": ("EnoughMistakes", _too_few_mistakes),
     "role twice": ("Alternation", _role_twice),
+    "nothing said": ("NothingBlank", _blank),
     "mistake not repaired": ("RealRefinement", _unrepaired),
     "mistake repeated": ("NoRepeatedMistake", _repeated),
     "false alarm": ("NoFalseAlarm", _false_alarm),

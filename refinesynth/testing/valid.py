@@ -15,7 +15,6 @@ _THOUGHTS = (
     "I have not looked there.",
     "Das könnte gehen: erst dies, dann das.",
     "That was the wrong way round.\nNow the other way.",
-    "",
 )
 _WRONG_ACTIONS = ("juggle everything", "fly to the moon", "please help", "undo", "juggle", "zzz 1 2 3", "?")
 _ANSWERS = ("You see the {n}th thing.", "Done, at {n} o'clock.", "It moves.\nCounter: {n}", "Étape {n} terminée.")
@@ -71,7 +70,7 @@ def _act(draw: st.DrawFn, action: str) -> PlayerTurn:
 
 def _answer(draw: st.DrawFn, observation: str, *, flag: str | None = None) -> DungeonMasterTurn:
     return DungeonMasterTurn(
-        thought=draw(st.sampled_from(_THOUGHTS)),
+        thought=draw(st.sampled_from((*_THOUGHTS, ""))),
         observation=observation,
         parameter_error=flag == "parameter_error",
         place_error=flag == "place_error",

@@ -15,6 +15,14 @@ from refinesynth.backends.sorting import AnswerFault, Kind, Step, sort
 BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
 
 
+# What a limit per minute is called there; the first sentence is what OpenAI says when the money is gone.
+GOOGLES = (
+    '{"error": {"code": 429, "message": "You exceeded your current quota, please check your plan and billing details. For '
+    'more information on this error, head to: https://ai.google.dev/gemini-api/docs/rate-limits.", '
+    '"status": "RESOURCE_EXHAUSTED"}}'
+)
+
+
 class StatusError(Exception):
     """Shaped as litellm's and OpenAI's errors are."""
 
@@ -47,6 +55,8 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (StatusError(429, "slow down"), Step.RETRY, Kind.RATE_LIMIT),
         (StatusError("429", "slow down"), Step.RETRY, Kind.RATE_LIMIT),
         (StatusError(429, "You exceeded your current quota"), Step.STOP, Kind.QUOTA),
+        (StatusError(429, GOOGLES), Step.RETRY, Kind.RATE_LIMIT),
+        (StatusError(429, "Quota exceeded: tokens per minute"), Step.RETRY, Kind.RATE_LIMIT),
         (StatusError(402, "pay"), Step.STOP, Kind.QUOTA),
         (StatusError(400, "Your credit balance is too low"), Step.STOP, Kind.QUOTA),
         (BudgetExceededError("Budget has been exceeded!"), Step.STOP, Kind.QUOTA),
@@ -128,6 +138,17 @@ def test_no_key_is_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
     for status in (None, 200, 400, 401, 404, 429, 500):
         assert "canary" not in sort(StatusError(status, "got canary-0123456789"), BACKEND).message
+
+
+def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_LOGIN", "canary.0123456789")
+    backend = BACKEND.model_copy(update={"api_key_env": "MY_LOGIN"})
+    faults = (
+        StatusError(401, "canary.0123456789 is no key"),
+        AnswerFault(Step.RETRY, Kind.SERVER, "canary.0123456789"),
+    )
+    for fault in faults:
+        assert "canary" not in sort(fault, backend).message
 
 
 def test_messages_are_one_short_line_without_tracebacks() -> None:

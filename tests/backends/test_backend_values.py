@@ -1,7 +1,7 @@
 """A backend is a value without secrets."""
 
 import pytest
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, describe
 from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split
@@ -15,6 +15,14 @@ LOCAL = {"rehearsal", "ollama", "vllm"}
 def test_a_backend_survives_json() -> None:
     backend = Backend(model="gpt-4o", temperature=0.5, extra={"reasoning_effort": "low"}, output_mode=OutputMode.TOOL)
     assert Backend.model_validate_json(backend.model_dump_json()) == backend
+
+
+def test_extra_settings_and_a_query_without_secrets_pass() -> None:
+    extra: dict[str, JsonValue] = {
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": False}, "stop_token_ids": [1]},
+        "max_tokens": 5,
+    }
+    assert Backend(model="m", base_url="https://h/v1?api-version=2024-10-21", extra=extra).extra == extra
 
 
 def test_the_label_is_the_name_or_the_model() -> None:
@@ -32,7 +40,11 @@ def test_only_the_rehearsal_rehearses(model: str, rehearses: bool) -> None:
         {"api_key_env": CANARY},
         {"extra": {"api_key": CANARY}},
         {"extra": {"Authorization": CANARY}},
+        {"extra": {"extra_headers": {"Authorization": f"Bearer {CANARY}"}}},
+        {"extra": {"extra_body": {"servers": [{"x-api-key": CANARY}]}}},
         {"base_url": f"https://user:{CANARY}@example.org/v1"},
+        {"base_url": f"https://example.org/v1?key={CANARY}"},
+        {"base_url": f"https://example.org/v1?version=2&api_key={CANARY}"},
         {"api_key": CANARY},
     ],
 )

@@ -55,6 +55,17 @@ def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
     assert "first" in card
 
 
+def test_a_card_in_the_way_is_said_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    asked = [run, "--format", "axolotl", "-o", tmp_path / "out.jsonl", "--card", "--license", "CC-BY-4.0"]
+    refused = export(*asked)
+    assert refused.exit_code == 2
+    assert "is there already" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert export(*asked, "--overwrite").exit_code == 0
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") != "mine"
+
+
 def test_a_card_of_a_file_has_the_title_asked_for(tmp_path: Path) -> None:
     source = write_run(tmp_path / "run", [a_trajectory()]) / "trajectories.jsonl"
     arguments = [

@@ -217,12 +217,28 @@ class TestPlayer:
         with pytest.raises(InvalidAnswer, match="there is no line that begins with"):
             await Player(Scripted(["I give up."]).model, PROMPTS, answers=0).act(render_turns(SCRIPT, ()))
 
+    async def test_an_answer_without_a_thought_goes_back(self) -> None:
+        model = Scripted(["Action: take key", said(act("take key"))])
+        assert await Player(model.model, PROMPTS).act(render_turns(SCRIPT, ())) == act("take key")
+        assert "there is no thought" in model.asked[1].chat[-1][1]
+
     async def test_an_empty_answer_is_asked_again(self) -> None:
         model = Scripted(["", said(act("take key"))])
         assert await Player(model.model, PROMPTS).act(render_turns(SCRIPT, ())) == act("take key")
 
 
 class TestNarrator:
+    async def test_both_voices_begin_with_their_role(self) -> None:
+        # Constrained decoding writes keys in the schema's order: a turn that begins otherwise could not be chosen by its role.
+        model = Scripted([as_json({"turns": TURNS})], mode="native")
+        await Narrator(model.model, PROMPTS).tell(SCRIPT)
+        output: Any = model.asked[0].info.model_request_parameters.output_object
+        voices = output.json_schema["properties"]["turns"]["items"]["anyOf"]
+        assert [(next(iter(voice["properties"])), voice["properties"]["role"]["const"]) for voice in voices] == [
+            ("role", "Player"),
+            ("role", "DM"),
+        ]
+
     async def test_it_continues_the_verified_turns(self) -> None:
         rest = [act("take key"), tell("You hold it.")]
         model = Scripted([as_json({"turns": rest})])

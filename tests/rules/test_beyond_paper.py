@@ -8,6 +8,7 @@ from refinesynth.rules import (
     FreshObservations,
     NoFalseAlarm,
     NoRepeatedMistake,
+    NothingBlank,
     RealRefinement,
     Rule,
     SizeLimits,
@@ -15,7 +16,7 @@ from refinesynth.rules import (
     strict,
     verify,
 )
-from refinesynth.trajectory import Draft, MistakeKind
+from refinesynth.trajectory import Draft, MistakeKind, PlayerTurn
 
 
 def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:
@@ -33,6 +34,21 @@ class TestAlternation:
 
     def test_malformed_turns_are_another_rules_affair(self) -> None:
         assert found(Alternation(), draft(GARBAGE, GARBAGE, right("look"))) == []
+
+
+class TestNothingBlank:
+    def test_what_is_blank_is_named(self) -> None:
+        silent = PlayerTurn(thought=" ", action="\t")
+        assert found(NothingBlank(), draft(silent, right("look"))) == [("blank", 0)]
+        [violation] = NothingBlank()(draft(silent))
+        assert "no Thought and no Action" in violation.message
+        assert found(NothingBlank(), draft(right("look"), dm("\n"))) == [("blank", 2)]
+
+    def test_a_dm_need_not_say_what_it_thinks(self) -> None:
+        assert found(NothingBlank(), draft(right("look"), dm("Done.").model_copy(update={"thought": ""}))) == []
+
+    def test_malformed_turns_are_another_rules_affair(self) -> None:
+        assert found(NothingBlank(), draft(GARBAGE)) == []
 
 
 class TestRealRefinement:
@@ -104,8 +120,14 @@ class TestNoFalseAlarm:
     def test_place_and_logic_are_the_dms_to_judge(self, kind: MistakeKind) -> None:
         assert found(NoFalseAlarm(), draft(wrong("go to hall", kind))) == []
 
-    def test_a_flag_that_answers_nothing(self) -> None:
-        assert found(NoFalseAlarm(), draft(dm("Hm.", MistakeKind.PARAMETER))) == []
+    @pytest.mark.parametrize("kind", list(MistakeKind))
+    def test_an_opening_observation_flags_nothing(self, kind: MistakeKind) -> None:
+        assert found(NoFalseAlarm(), draft(dm("Hm.", kind), right("look"))) == [("nothing_to_judge", 0)]
+        one_short = draft(dm("Hm.", kind), wrong("go to hall"), right("look"), player("say hi"), END)
+        assert not verify(one_short, strict(min_refinements=2)).accepted
+
+    def test_a_flag_that_answers_nothing_later_on_is_another_rules_affair(self) -> None:
+        assert found(NoFalseAlarm(), draft(right("look"), dm("Hm.", MistakeKind.PARAMETER))) == []
 
 
 class TestFreshObservations:

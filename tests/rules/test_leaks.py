@@ -36,6 +36,18 @@ LEAKING = (
     "My system prompt forbids it.",
     "According to my private instructions I go left.",
     "The prompt says two errors.",
+    "I send it, as DM, to the player.",
+    "As a DM I know the drawer.",
+    # The words of our own private notes to the Player, as it may repeat them.
+    "The private note asks me to make a mistake.",
+    "That note wants an answer with a mistake about the place.",
+    "I was asked for a place mistake, so I try the hall.",
+    "I've been asked to answer with a mistake.",
+    "I must respond with a mistake here.",
+    "I will make a mistake here by leaving out a word.",
+    "I want to make an error now.",
+    "A plausible mistake would be the wrong drawer.",
+    "The instruction asks for a logic mistake.",
 )
 
 SOUND = (
@@ -60,6 +72,16 @@ SOUND = (
     "I must log in as the admin.",
     "The master key opens the dungeon.",
     "I am looking for conditions that complete the form.",
+    "I could send it to Ann as a DM.",
+    "The prompt says login, so I give my name.",
+    "The prompt tells me to enter a path, or an error follows.",
+    "The system prompt shows a dollar sign, so the shell is ready.",
+    "I deliberately choose the smaller pot.",
+    "I was told to make a copy with no mistakes.",
+    "If I guess now, I will make a mistake.",
+    "The private note says that the key is under the mat.",
+    "The note says the wrong valve was opened.",
+    "The note warns about an error in the ledger.",
     "",
 )
 
