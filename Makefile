@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check format clean
+.PHONY: demo test check bench format clean
 
 demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend and show one
 	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
@@ -24,7 +24,11 @@ check: $(VENV)/.dev ## Lint, types, order of the rooms
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-format: $(VENV)/.dev
+bench: $(VENV)/.dev ## Measure start-up and verification, each beside a reference
+	@$(BIN)/python bench/startup.py
+	@$(BIN)/python bench/verification.py
+
+format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
