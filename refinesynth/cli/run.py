@@ -43,6 +43,15 @@ BackendOption = Annotated[
         "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge.",
     ),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="[ROLE.]SETTING=VALUE",
+        help="A setting of the backends: base_url, api_key_env, temperature, max_tokens, timeout, requests_per_minute, "
+        "tokens_per_minute, output_mode, retries, ...; see docs/backends.md. Repeat it for more.",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FOLDER", help="Where the run is written; by default runs/DATE-TIME."),
@@ -103,6 +112,7 @@ def run(
     *,
     number: Number,
     backend: BackendOption = None,
+    set_: Set = None,
     output: Output = None,
     resume: Resume = False,
     play: PlayOption = None,
@@ -125,6 +135,7 @@ def run(
         raise InputError("--resume continues a run: say which one with -o FOLDER")
     from refinesynth.cli import options
     from refinesynth.cli.running import fresh_folder, run_and_report
+    from refinesynth.cli.tuning import tuned
 
     asked: dict[str, Any] = options.preset(None if preset is None else preset.value)
     given: dict[str, Any] = {
@@ -142,6 +153,7 @@ def run(
         "judge": judge,
     }
     asked.update((name, value) for name, value in given.items() if value is not None)
+    asked["backend"] = tuned(asked.get("backend", "rehearsal"), set_ or [])
     settings: Settings = ctx.obj
     folder = fresh_folder() if output is None else output
     raise typer.Exit(run_and_report({**asked, "n": number, "resume": resume}, folder, settings.arguments))

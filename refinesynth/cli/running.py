@@ -5,8 +5,9 @@ import gc
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -18,6 +19,9 @@ from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import BackendError, RunFolderError
 from refinesynth.synthesis import SynthesisResult, synthesize
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Backend
 
 
 def fresh_folder(parent: Path = Path("runs")) -> Path:
@@ -69,11 +73,16 @@ def _import_backends(asked: Mapping[str, Any]) -> None:
     """Import what the backends need, litellm among it, while Ctrl-C still breaks off an import: that takes seconds.
 
     Raises:
-        ConfigurationError: A backend cannot be opened; the run would have said the same.
+        ConfigurationError: There is no such backend; the run would have said the same.
     """
-    from refinesynth.backends import open_models, resolve_roles
+    from refinesynth.backends import resolve_roles
 
-    open_models(resolve_roles(asked.get("backend", "rehearsal")))
+    import_module("refinesynth.episode")
+
+    if not all(backend.rehearses for backend in resolve_roles(asked.get("backend", "rehearsal")).values()):
+        from refinesynth.backends.litellm_sdk import litellm
+
+        litellm()
 
 
 def _calm_garbage_collector() -> None:
@@ -117,8 +126,11 @@ async def _tick(display: Display) -> None:
 def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     personas = asked.get("personas")
     source = "the personas that come with refinesynth" if personas is None else str(personas)
-    backend: str | dict[str, str] = asked.get("backend", "rehearsal")
-    models = ", ".join(f"{role}={name}" for role, name in backend.items()) if isinstance(backend, dict) else backend
+    backend: str | Mapping[str, str | Backend] = asked.get("backend", "rehearsal")
+    given = {"default": backend} if isinstance(backend, str) else backend
+    labels = {role: each if isinstance(each, str) else each.label for role, each in given.items()}
+    one = labels.keys() == {"default"}
+    models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else ""
     return one_line(f"{asked['n']:,} trajectories from {source}, by {models}{offline}, into {folder}")
 

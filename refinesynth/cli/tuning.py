@@ -1,0 +1,76 @@
+"""`--set`: settings of the backends, such as a temperature or a server's address, by role."""
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Backend
+
+_SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
+
+
+def tuned(spec: "str | Mapping[str, str]", settings: Sequence[str]) -> "str | Mapping[str, str | Backend]":
+    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role.
+
+    Raises:
+        ConfigurationError: No such role or setting, or a value that it does not take.
+    """
+    if not settings:
+        return spec
+    from refinesynth.backends import Role, resolve, resolve_roles
+
+    named: Mapping[str, str] = {"default": spec} if isinstance(spec, str) else spec
+    tuned = {role: resolve(name) for role, name in named.items()}
+    parsed = [_parse(text) for text in settings]
+    for role, name, value in sorted(parsed, key=lambda setting: setting[0] is not None):
+        if role is None:
+            tuned = {each: _with(backend, name, value) for each, backend in tuned.items()}
+        elif role == "default" or role in set(Role):
+            # A role of its own begins as what it would have been.
+            backend = tuned[role] if role in tuned else resolve_roles(tuned)[Role(role)]
+            tuned[role] = _with(backend, name, value)
+        else:
+            known = ", ".join(["default", *(each.value for each in Role)])
+            raise ConfigurationError(f"--set {role}.{name}: there is no role {role!r}; the roles are {known}")
+    return tuned
+
+
+def _parse(text: str) -> tuple[str | None, str, object]:
+    found = _SETTING.fullmatch(text.strip())
+    if found is None:
+        # Never the value: somebody may have written a key there.
+        raise ConfigurationError(
+            f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
+        )
+    role = found["role"] and found["role"].casefold().replace("-", "_")
+    return role, found["name"].casefold(), _value(found["value"].strip())
+
+
+def _value(text: str) -> object:
+    """JSON where it is JSON, else the text itself, which needs no quotes."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _with(backend: "Backend", name: str, value: object) -> "Backend":
+    from refinesynth.backends import Backend
+    from refinesynth.trajectory import explain
+
+    known = [field for field in Backend.model_fields if field not in {"model", "name"}]
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise ConfigurationError(f"--set {name}: a backend has no setting {name!r}; {meant}")
+    try:
+        return Backend.model_validate({**backend.model_dump(), name: value})
+    except ValidationError as error:
+        raise ConfigurationError(f"--set {name}: {explain(error)}") from None

@@ -1,0 +1,68 @@
+"""Settings of backends on the command line."""
+
+import pytest
+
+from refinesynth.backends import Backend, OutputMode, resolve
+from refinesynth.cli.tuning import tuned
+from refinesynth.errors import ConfigurationError
+
+
+def test_without_settings_nothing_changes() -> None:
+    assert tuned("gpt-4o", []) == "gpt-4o"
+
+
+def test_a_setting_is_for_all_or_for_one_role() -> None:
+    settings = [
+        "player.temperature=1",
+        "temperature = 0.5",
+        "Player.base_url=http://127.0.0.1:8000/v1",
+        "output_mode=tool",
+    ]
+    found = tuned({"default": "gpt-4o", "player": "hosted_vllm/a"}, settings)
+    assert found == {
+        "default": resolve("gpt-4o").model_copy(update={"temperature": 0.5, "output_mode": OutputMode.TOOL}),
+        "player": Backend.model_validate(
+            {
+                **resolve("hosted_vllm/a").model_dump(),
+                "temperature": 1.0,
+                "base_url": "http://127.0.0.1:8000/v1",
+                "output_mode": "tool",
+            }
+        ),
+    }
+
+
+def test_a_role_without_a_backend_begins_as_what_it_would_have_been() -> None:
+    found = tuned(
+        {"default": "gpt-4o", "dungeon_master": "deepseek"}, ["narrator.retries=3", "dungeon-master.timeout=9"]
+    )
+    assert isinstance(found, dict)
+    deepseek = resolve("deepseek")
+    assert found["narrator"] == deepseek.model_copy(update={"retries": 3})
+    assert found["dungeon_master"] == deepseek.model_copy(update={"timeout": 9.0})
+
+
+def test_objects_are_written_as_json() -> None:
+    found = tuned("gpt-4o", ['extra={"reasoning_effort": "low"}'])
+    assert isinstance(found, dict)
+    assert found["default"] == resolve("gpt-4o").model_copy(update={"extra": {"reasoning_effort": "low"}})
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("temperature", "write [ROLE.]SETTING=VALUE"),
+        ("api-key=sk-canary", "write [ROLE.]SETTING=VALUE"),
+        ("api_key=sk-canary", "did you mean api_key_env?"),
+        ("api_key_env=sk-canary", "is the name of an environment variable"),
+        ("model=sk-canary", "a backend has no setting 'model'"),
+        ("x=sk-canary", "there are base_url"),
+        ("temperature=sk-canary", "temperature: Input should be"),
+        ("plaier.temperature=1", "there is no role 'plaier'"),
+    ],
+)
+def test_wrong_settings_say_what_is_right_and_never_repeat_a_value(setting: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        tuned("gpt-4o", [setting])
+    assert message in str(caught.value)
+    assert "canary" not in str(caught.value)
