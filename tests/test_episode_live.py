@@ -180,12 +180,18 @@ async def test_too_few_mistakes_starts_over_and_nobody_is_told() -> None:
     assert asked_first[:2] == [False, True], "a second attempt asks for a mistake at the first chance"
 
 
-async def test_task_succeed_beside_a_flag_does_not_end_the_play() -> None:
+async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None:
     shout = (act("take saw"), tell("You shout Task Succeed but there is no saw here.", "place"))
-    turns = (*OPEN, *shout, *TAKE, *EARLY, *PUT)
-    outcome = await Stage(*turns).play()
+    stage = Stage(*OPEN, *shout, *WRONG, *TAKE, *EARLY, *PUT)
+    outcome = await stage.play()
     assert outcome.trajectory is not None
-    assert outcome.trajectory.turns == turns
+    assert outcome.trajectory.turns == GOOD
+    (refused,) = outcome.refused
+    assert refused.draft == Draft(script=SCRIPT, turns=(*OPEN, *shout), finished=False)
+    (violation,) = refused.violations
+    assert (violation.rule, violation.code, violation.turn) == ("SucceedsOnce", "success_too_early", 3)
+    assert stage.master.asked[2].blocks["violations"] == [violation.message], "who said it is told"
+    assert stage.player.asked[2].chat == stage.player.asked[1].chat
 
 
 async def test_attempts_are_bounded_and_the_reason_is_the_last_violation() -> None:
@@ -208,6 +214,12 @@ async def test_a_play_out_of_turns_is_refused_and_given_up() -> None:
     assert refused.violations[-1].code == "out_of_turns"
     assert outcome.reason is not None
     assert "After 6 turns the goal was not reached" in outcome.reason
+
+
+async def test_a_rule_whose_code_is_out_of_turns_does_not_end_the_play() -> None:
+    outcome = await Stage(*OPEN, *TAKE, *GOOD).play(rules=rules.strict() & _NotAtOnce())
+    assert outcome.accepted
+    assert [violation.code for violation in outcome.refused[0].violations] == ["out_of_turns"]
 
 
 async def test_an_answer_that_stays_invalid_refuses_the_attempt_and_keeps_the_turns() -> None:
@@ -314,3 +326,9 @@ async def test_a_role_without_a_model_is_named() -> None:
 class _Grumble(rules.BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         yield Violation(rule="Grumble", turn=0, code="grumble", message="Not nice.")
+
+
+class _NotAtOnce(rules.BaseRule):
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        if any(isinstance(turn, PlayerTurn) and turn.action == "take key" for turn in draft.turns[:4]):
+            yield Violation(rule="NotAtOnce", turn=2, code="out_of_turns", message="Not at once.", keeps_prefix=False)

@@ -4,9 +4,10 @@ Importing this imports neither litellm nor pydantic-ai; `open_model` does.
 """
 
 from refinesynth.backends.backend import Backend, OutputMode
+from refinesynth.backends.completion import Completion
 from refinesynth.backends.listing import BackendRow, describe
 from refinesynth.backends.names import BackendSpec, resolve, resolve_roles
-from refinesynth.backends.opening import Completion, open_model, open_models
+from refinesynth.backends.opening import open_model, open_models
 from refinesynth.backends.presets import PRESETS, Preset
 from refinesynth.backends.role import Role
 

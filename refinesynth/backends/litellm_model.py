@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -14,16 +14,14 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends import wire
 from refinesynth.backends.answer import read_answer
 from refinesynth.backends.backend import Backend
+from refinesynth.backends.completion import Completion
 from refinesynth.backends.metering import record
 from refinesynth.backends.pace import Pace
 from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.backends.retrying import GaveUp, Sleep, persist
-from refinesynth.backends.sorting import Kind, Step
+from refinesynth.backends.sorting import Fault, Kind, Step
 from refinesynth.errors import BackendError, EpisodeAbandoned, RunStopped
-
-if TYPE_CHECKING:
-    from refinesynth.backends.opening import Completion
 
 Price: TypeAlias = Callable[[RequestUsage], float | None]
 """What a completion costs in US dollars; None where the price is unknown."""
@@ -32,6 +30,8 @@ _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
 _REFUSALS = 5
 """Rejected requests, without a single answer, after which the settings are at fault and not the prompts."""
+_DOUBTFUL = 5
+"""Requests in a row, without an answer to any, that must seem to say that no episode can go on, where none says it for sure."""
 _SEED_STEP = 0x9E3779B1
 """Added to the seed when an answer is asked for again, lest the same empty answer come back."""
 _SEEDS = 2**31
@@ -63,7 +63,7 @@ class LiteLLMModel(Model):
         self,
         backend: Backend,
         *,
-        call: "Completion",
+        call: Completion,
         price: Price = unknown,
         accepts_seed: bool = True,
         sleep: Sleep = anyio.sleep,
@@ -85,6 +85,7 @@ class LiteLLMModel(Model):
         self._pace = Pace(requests_per_minute=backend.requests_per_minute, tokens_per_minute=backend.tokens_per_minute)
         self._answered = 0
         self._rejected = 0
+        self._doubtful = 0
         own: dict[str, Any] = {
             "temperature": backend.temperature,
             "top_p": backend.top_p,
@@ -139,7 +140,7 @@ class LiteLLMModel(Model):
             return await self._ask(_reseeded(request, content_faults), parameters)
 
         try:
-            return await persist(attempt, self.backend, sleep=self._sleep)
+            return await persist(attempt, self.backend, met=lambda: self._answered > 0, sleep=self._sleep)
         except GaveUp as gave_up:
             final = self._verdict(gave_up, others_answered=self._answered > answered_before)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
@@ -153,6 +154,7 @@ class LiteLLMModel(Model):
         usage, cost = answer.usage, self._price(answer.usage)
         record(usage, cost)
         self._answered += 1
+        self._doubtful = 0
         self._pace.settle(charged, billed=usage.total_tokens, answer=usage.output_tokens)
         answer.check(max_tokens=request.get("max_tokens"))
         if cost is not None:
@@ -207,20 +209,40 @@ class LiteLLMModel(Model):
     def _verdict(self, gave_up: GaveUp, *, others_answered: bool) -> BackendError:
         fault = gave_up.fault
         if fault.step is Step.STOP:
-            return RunStopped(fault.message)
+            return self._stop_or_abandon(fault)
         if fault.step is Step.RETRY:
             message = f"{fault.message} (after {gave_up.attempts} attempts)"
             if fault.kind is Kind.CONTENT or others_answered:
                 return EpisodeAbandoned(message)
-            return RunStopped(message if fault.kind is Kind.DEFECT else f"{message}; it stays down, try again later")
+            return _stopped(f"{message}{self._outlook(fault)}")
         if fault.kind is Kind.REJECTED and not self._answered:
             self._rejected += 1
             if self._rejected >= _REFUSALS:
-                return RunStopped(
+                return _stopped(
                     f"{fault.message}; it rejected each of the first {self._rejected} requests, so the settings must be "
                     "wrong: look at output_mode and extra of the backend"
                 )
         return EpisodeAbandoned(fault.message)
+
+    def _stop_or_abandon(self, fault: Fault) -> BackendError:
+        """One answer that only seems to say that no episode can go on may echo its prompt; several in a row do not."""
+        if not fault.certain and self._answered:
+            self._doubtful += 1
+            if self._doubtful < _DOUBTFUL:
+                return EpisodeAbandoned(fault.message)
+        return _stopped(fault.message)
+
+    def _outlook(self, fault: Fault) -> str:
+        if fault.kind is Kind.DEFECT:
+            return ""
+        if fault.kind is Kind.UNREACHED and not self._answered:
+            return "; check that the server is running and its address right"
+        return "; it stays down, try again later"
+
+
+def _stopped(message: str) -> RunStopped:
+    # A sentence: where the run is kept is said after it.
+    return RunStopped(message if message.endswith((".", "!", "?")) else f"{message}.")
 
 
 def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:

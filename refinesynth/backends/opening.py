@@ -1,9 +1,10 @@
 """From a backend to the model that asks it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from refinesynth.backends.backend import Backend
+from refinesynth.backends.completion import Completion
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.backends.providers import key_of, key_variables
 from refinesynth.backends.role import Role
@@ -11,16 +12,6 @@ from refinesynth.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from refinesynth.backends.litellm_model import LiteLLMModel
-
-
-class Completion(Protocol):
-    """A function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
-
-    It takes litellm's keyword arguments and returns an OpenAI chat completion, as a dict or as an object with these
-    attributes. What it raises is sorted by `refinesynth.backends.sorting`.
-    """
-
-    async def __call__(self, **request: object) -> object: ...
 
 
 def open_model(backend: Backend, *, call: Completion | None = None) -> "LiteLLMModel":

@@ -16,6 +16,11 @@ class Preset(BaseModel, frozen=True, extra="forbid"):
     """What to know before choosing it, in a sentence or two."""
 
 
+_A_SCRIPT = 8000
+"""Tokens of an answer, for providers that cut off at 4,096 or so unless told otherwise: a script or a whole narrated
+trajectory is longer. All of these models can give at least 64,000 (litellm's price map)."""
+
+
 def _preset(name: str, note: str, model: str, **settings: object) -> tuple[str, Preset]:
     backend = Backend.model_validate({"name": name, "model": model, **settings})
     return name, Preset(backend=backend, note=note)
@@ -33,20 +38,23 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 # forced tool call, and charge for what nobody reads here.
                 "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
                 "deepseek/deepseek-flash",
+                max_tokens=_A_SCRIPT,
                 extra={"thinking": {"type": "disabled"}},
             ),
             _preset(
                 "deepseek-pro",
                 "DeepSeek's large model, without thinking.",
                 "deepseek/deepseek-v4-pro",
+                max_tokens=_A_SCRIPT,
                 extra={"thinking": {"type": "disabled"}},
             ),
-            _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5"),
+            _preset("claude", "Anthropic's middle model.", "anthropic/claude-sonnet-5-5", max_tokens=_A_SCRIPT),
             _preset("gemini", "Google's fast model.", "gemini/gemini-3.8-flash"),
             _preset(
                 "qwen",
                 "Alibaba's middle model, without thinking.",
                 "dashscope/qwen3.7-plus",
+                max_tokens=_A_SCRIPT,
                 extra={"enable_thinking": False},
             ),
             _preset(

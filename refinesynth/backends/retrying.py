@@ -1,18 +1,26 @@
 """One layer of retries around one completion: how often, how long in between, and what it means when they are used up."""
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
-from tenacity.wait import wait_base, wait_random_exponential
+from tenacity.wait import wait_base, wait_exponential, wait_random_exponential
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.sorting import Fault, Kind, Step, sort
 from refinesynth.errors import RefinesynthError
 
 _Result = TypeVar("_Result")
+
+_LOG = logging.getLogger("refinesynth.backends")
+# As libraries do: silent until someone configures logging. Without this Python prints warnings to stderr.
+_LOG.addHandler(logging.NullHandler())
+
+_AT_FIRST = 3
+"""Retries of a server that was never there: seconds, so that a wrong address is said before anyone wonders."""
 
 Sleep = Callable[[float], Awaitable[None]]
 """Waits that many seconds."""
@@ -34,13 +42,18 @@ class _Again(Exception):
 
 
 async def persist(
-    attempt: Callable[[int], Awaitable[_Result]], backend: Backend, *, sleep: Sleep = anyio.sleep
+    attempt: Callable[[int], Awaitable[_Result]],
+    backend: Backend,
+    *,
+    met: Callable[[], bool] = lambda: True,
+    sleep: Sleep = anyio.sleep,
 ) -> _Result:
     """`attempt(content_faults_so_far)` until it succeeds or its faults say that it will not.
 
     Between attempts: exponential backoff with full jitter, at least what the server asks for in Retry-After, at most
     `backend.longest_wait`. Faults of the backend and faults of the content have budgets of their own; defects have the
-    smaller one.
+    smaller one. A server that cannot be reached and has not been `met`, that is has never answered anyone, is given up
+    on after 5 to 9 seconds. Each retry is a warning of the logger `refinesynth.backends`.
 
     Raises:
         GaveUp: A fault that no retry mends, or a budget is used up. Carries no trace of the original exception, whose
@@ -61,28 +74,53 @@ async def persist(
         faults[fault.kind] += 1
         budget = backend.content_retries if fault.kind in few else backend.retries
         spent = faults[fault.kind] if fault.kind in few else sum(faults[kind] for kind in Kind if kind not in few)
+        if fault.kind is Kind.UNREACHED and not met() and faults[fault.kind] > _AT_FIRST:
+            raise GaveUp(fault, faults.total())
         if fault.step is Step.RETRY and spent <= budget:
             raise _Again(fault)
         raise GaveUp(fault, faults.total())
 
     retrying = AsyncRetrying(
-        sleep=sleep, wait=_Backoff(backend.longest_wait), retry=retry_if_exception_type(_Again), reraise=True
+        sleep=sleep,
+        wait=_Backoff(backend.longest_wait, met),
+        retry=retry_if_exception_type(_Again),
+        before_sleep=_warn,
+        reraise=True,
     )
     return await retrying(once)
 
 
 class _Backoff(wait_base):
-    """Full jitter over 1, 2, 4, ... seconds, and never before the server's Retry-After."""
+    """Full jitter over 1, 2, 4, ... seconds, and never before the server's Retry-After.
 
-    def __init__(self, longest: float) -> None:
+    Before a server is met, a quarter more or less: of many that wait with full jitter, one would give up at once.
+    """
+
+    def __init__(self, longest: float, met: Callable[[], bool]) -> None:
+        self._step = wait_exponential(multiplier=1, max=longest)
         self._jitter = wait_random_exponential(multiplier=1, max=longest)
         self._longest = longest
+        self._met = met
 
     def __call__(self, retry_state: RetryCallState) -> float:
-        error = retry_state.outcome.exception() if retry_state.outcome is not None else None
-        fault = error.fault if isinstance(error, _Again) else None
+        fault = _fault(retry_state)
         if fault is not None and fault.kind is Kind.CONTENT:
             # The backend is well; there is nothing to wait for.
             return 0.0
         asked = 0.0 if fault is None else fault.after or 0.0
-        return min(max(self._jitter(retry_state), asked), self._longest)
+        wait = self._jitter(retry_state)
+        if fault is not None and fault.kind is Kind.UNREACHED and not self._met():
+            wait = 0.75 * self._step(retry_state) + 0.5 * wait
+        return min(max(wait, asked), self._longest)
+
+
+def _fault(retry_state: RetryCallState) -> Fault | None:
+    error = retry_state.outcome.exception() if retry_state.outcome is not None else None
+    return error.fault if isinstance(error, _Again) else None
+
+
+def _warn(retry_state: RetryCallState) -> None:
+    fault = _fault(retry_state)
+    if fault is not None:
+        attempt, wait = retry_state.attempt_number, retry_state.upcoming_sleep
+        _LOG.warning("%s; attempt %d, the next in %.1f s", fault.message, attempt, wait)

@@ -11,14 +11,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from socket import gaierror
 from typing import cast
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables
 from refinesynth.backends.redaction import redact
 
-_LONGEST = 400
+_SHOWN = 400
 """Characters of a server's own words that a message repeats."""
+_READ = 20_000
+"""Characters of them that are looked at: what decides may stand behind a long echo."""
 
 
 class Step(StrEnum):
@@ -37,7 +40,9 @@ class Kind(StrEnum):
     RATE_LIMIT = "rate_limit"
     TIMEOUT = "timeout"
     SERVER = "server"
-    """The backend is down, overloaded, out of reach, or answers with something that is no completion."""
+    """The backend is down, overloaded, breaks the connection off, or answers with something that is no completion."""
+    UNREACHED = "unreached"
+    """There is no connection at all: refused, or no host of this name."""
     CONTENT = "content"
     """A completion came and was paid for, but is empty or cut off."""
     POLICY = "policy"
@@ -62,6 +67,8 @@ class Fault:
     """What happened and what to do, without keys."""
     after: float | None = None
     """Seconds that the server asks to wait."""
+    certain: bool = True
+    """False for a STOP that only the text of an answer suggests, which may repeat what the prompt says."""
 
 
 class AnswerFault(Exception):
@@ -75,12 +82,12 @@ class AnswerFault(Exception):
 
 _POLICY = re.compile(
     r"content[_ ](policy|filter|management)|safety (system|setting|filter)|responsible ?ai|flagged|moderation"
-    r"|data_?inspection|prohibited[_ ]content|violat\w+ (our|the) (usage )?polic|content exists risk",
+    r"|data_?inspection|prohibited[_ ]content|violat\w{1,5} (our|the) (usage )?polic|content exists risk",
     re.IGNORECASE,
 )
 _CONTEXT = re.compile(
     r"context[_ ](length|window|size)|maximum (context|prompt|input)|max(imum)?[_ ]model[_ ]len|prompt is too long"
-    r"|input( length| tokens?)? (is too long|exceed)|too many (input )?tokens|(reduce|exceed)\w* .{0,40}length|token limit",
+    r"|input( length| tokens?)? (is too long|exceed)|too many (input )?tokens|(reduce|exceed)\w{0,3} .{0,40}length|token limit",
     re.IGNORECASE,
 )
 _QUOTA = re.compile(
@@ -107,6 +114,13 @@ _UNREADABLE = re.compile(
 _UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
 _NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
 """Libraries whose errors mean that the server could not be talked to."""
+_REFUSED = (ConnectionRefusedError, gaierror)
+_UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
+"""What httpx and aiohttp call it, whose reasons the system words in many ways."""
+_BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""Someone was there after all; litellm hands these on as httpx's ConnectError too."""
+_REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
+"""Python objects in a message, which tell a reader nothing."""
 
 
 def sort(error: Exception, backend: Backend) -> Fault:
@@ -118,11 +132,11 @@ def sort(error: Exception, backend: Backend) -> Fault:
     key = key_of(backend)
     if isinstance(error, AnswerFault):
         return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
-    words = _words(error, key)
-    row = _row(error, _status(error), words)
+    status, text = _status(error), _words(error, key)
+    row = _row(error, status, text)
     says = row.says.format(
-        text=words,
-        status=_status(error),
+        text=text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...",
+        status=status,
         model=backend.model,
         key=_key_advice(backend),
         server=f" at {backend.base_url}" if backend.base_url else "",
@@ -130,7 +144,8 @@ def sort(error: Exception, backend: Backend) -> Fault:
         error=type(error).__name__,
     )
     after = _retry_after(error) if row.step is Step.RETRY else None
-    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after)
+    certain = row.step is not Step.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
+    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain)
 
 
 @dataclass(frozen=True)
@@ -147,9 +162,14 @@ class _Row:
     def fits(self, status: int, text: str) -> bool:
         return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
 
+    def by_words_alone(self, status: int | None) -> bool:
+        """Whether nothing but the text can have led here, if this row fits."""
+        return self.words is not None and status not in self.statuses | _TELLING
+
 
 _TIMEOUT = _Row(Kind.TIMEOUT, Step.RETRY, "gave no answer within {timeout}")
-_UNREACHED = _Row(Kind.SERVER, Step.RETRY, "cannot be reached{server} ({text}); is the server running?")
+_UNREACHED = _Row(Kind.UNREACHED, Step.RETRY, "cannot be reached{server} ({text})")
+_DROPPED = _Row(Kind.SERVER, Step.RETRY, "broke off the connection{server} ({text})")
 _BROKEN = _Row(Kind.SERVER, Step.RETRY, "sent something that is no completion ({text})")
 _DEFECT = _Row(Kind.DEFECT, Step.STOP, "cannot be asked: {error}: {text}")
 # litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts tell which.
@@ -181,6 +201,8 @@ _SERVER_ERROR = 500
 """What litellm says, too, when no server was reached, the body was broken, or it failed itself."""
 _SUCCESS = 200
 """litellm's status for a body that was no JSON."""
+_TELLING = frozenset({401, 402, 403, 404, 429})
+"""Statuses of servers that did not look at the prompt, so that their words are about the account or the model."""
 
 
 def _row(error: Exception, status: int | None, text: str) -> _Row:
@@ -201,10 +223,10 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
     """The row for a fault whose status is made up or missing; None if it may be a server's own 500 after all."""
     if _out_of_reach(error):
-        return _UNREACHED
+        return _UNREACHED if _unconnected(error) else _DROPPED
     if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _chain(error)):
         return _BROKEN
-    if status is not None and type(error).__name__ != "APIConnectionError":
+    if _has_answer(error, status):
         return None
     known = next((row for row in _BY_STATUS if row.step is Step.STOP and row.fits(0, text)), None)
     return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
@@ -217,6 +239,18 @@ def _out_of_reach(error: Exception) -> bool:
         # httpx's own word for "the server answered with a status" is no word about the network.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
+
+
+def _unconnected(error: Exception) -> bool:
+    causes = list(_chain(error))
+    named = any(kind.__name__ in _UNCONNECTED for cause in causes for kind in type(cause).__mro__)
+    refused = named or any(isinstance(cause, _REFUSED) for cause in causes)
+    return refused and not any(isinstance(cause, _BROKEN_OFF) for cause in causes)
+
+
+def _has_answer(error: Exception, status: int | None) -> bool:
+    """Whether a server answered, as far as the error's class tells: litellm makes a status up where none did."""
+    return status is not None and type(error).__name__ != "APIConnectionError"
 
 
 def _something_is_missing(error: Exception, text: str) -> bool:
@@ -267,7 +301,7 @@ def _words(error: Exception, key: str | None) -> str:
     text = " ".join(redact(str(error), key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps whoever has to mend this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
-    return (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...") or type(error).__name__
+    return _REPR.sub("", text[:_READ]) or type(error).__name__
 
 
 def _key_advice(backend: Backend) -> str:

@@ -5,7 +5,6 @@ told privately what was wrong. A violation that keeps no prefix, such as too few
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from refinesynth.chat import render_turns
 from refinesynth.episode.record import Record
@@ -42,17 +41,17 @@ class Live:
         taken_back = _TakenBack()
         while self.record.drafts < self.settings.attempts.drafts:
             self.record.drafts += 1
-            draft, verdict = await self._converse(turns, taken_back)
-            if verdict.accepted:
-                return draft
-            self.record.refuse_draft(draft, verdict.violations)
-            if any(violation.code == _OUT_OF_TURNS for violation in verdict.violations):
+            talk = await self._converse(turns, taken_back)
+            if talk.verdict.accepted:
+                return talk.draft
+            self.record.refuse_draft(talk.draft, talk.verdict.violations)
+            if talk.out_of_turns:
                 return None
-            turns = _up_to_an_observation(draft, verdict.verified_turns)
-            taken_back = _TakenBack.of(draft, verdict)
+            turns = _up_to_an_observation(talk.draft, talk.verdict.verified_turns)
+            taken_back = _TakenBack.of(talk.draft, talk.verdict)
         return None
 
-    async def _converse(self, turns: _Turns, taken_back: "_TakenBack") -> tuple[Draft, Verdict]:
+    async def _converse(self, turns: _Turns, taken_back: "_TakenBack") -> "_Talk":
         """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
         start = len(turns)
         while True:
@@ -60,7 +59,7 @@ class Live:
             try:
                 turns += await self._exchange(turns, told)
             except InvalidAnswer as error:
-                return self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns))
+                return _Talk(self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns)))
             except EpisodeAbandoned as error:
                 if len(turns) > start:
                     self.record.refuse_draft(self._draft(turns), text=str(error))
@@ -68,9 +67,9 @@ class Live:
             draft = self._draft(turns)
             verdict = await self.verifier.verify(draft)
             if draft.finished or not verdict.accepted:
-                return draft, verdict
+                return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
-                return draft, _refused(_out_of_turns(len(turns)), keeping=0)
+                return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 
     async def _exchange(self, turns: _Turns, told: "_TakenBack") -> tuple[PlayerTurn, DungeonMasterTurn]:
         mistake = self.settings.mistakes.ask(turns, episode=self.index, attempt=self.record.drafts)
@@ -82,6 +81,16 @@ class Live:
         last = turns[-1] if turns else None
         done = isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
         return Draft(script=self.script, turns=turns, finished=done)
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """How one attempt ended."""
+
+    draft: Draft
+    verdict: Verdict
+    out_of_turns: bool = False
+    """Whether the play itself ended it; a rule of the user's may have a code of that name."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +113,11 @@ class _TakenBack:
         return cls(dungeon_master=tuple(v for v in found if v not in acts), player=tuple(acts))
 
 
-_OUT_OF_TURNS: Literal["out_of_turns"] = "out_of_turns"
-
-
 def _out_of_turns(turns: int) -> Violation:
     message = (
         f"After {turns} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
     )
-    return Violation(rule="MaxTurns", turn=turns, code=_OUT_OF_TURNS, message=message, keeps_prefix=False)
+    return Violation(rule="MaxTurns", turn=turns, code="out_of_turns", message=message, keeps_prefix=False)
 
 
 def _refused(violation: Violation, *, keeping: int) -> Verdict:

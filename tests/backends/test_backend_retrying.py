@@ -1,5 +1,8 @@
 """One layer of retries, with budgets by kind and waits that honour the server."""
 
+import logging
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -18,6 +21,10 @@ class RateLimited(Exception):
     def __init__(self, after: str | None = None) -> None:
         super().__init__("slow down")
         self.litellm_response_headers = {"retry-after": after} if after else {}
+
+
+def not_yet() -> bool:
+    return False
 
 
 EMPTY = AnswerFault(Step.RETRY, Kind.CONTENT, "gave an empty answer")
@@ -67,6 +74,56 @@ async def test_content_and_defects_have_a_budget_of_their_own(fault: AnswerFault
     with pytest.raises(GaveUp):
         await persist(attempt, Backend(model="m", retries=9, content_retries=2), sleep=waits)
     assert len(told) == 3
+
+
+async def test_a_server_that_was_never_there_is_given_up_on_in_seconds() -> None:
+    for _ in range(20):
+        waits = Waits()
+        attempt, told = raising(*[ConnectionRefusedError()] * 9)
+        with pytest.raises(GaveUp) as gave_up:
+            await persist(attempt, Backend(model="m"), met=not_yet, sleep=waits)
+        assert (gave_up.value.fault.kind, len(told)) == (Kind.UNREACHED, 4)
+        assert 5 <= sum(waits) <= 9
+
+
+async def test_a_server_that_answered_before_has_the_full_budget(waits: Waits) -> None:
+    attempt, told = raising(*[ConnectionRefusedError()] * 8)
+    assert await persist(attempt, Backend(model="m"), met=lambda: len(told) > 3, sleep=waits) == "answer"
+    assert len(told) == 9
+
+
+@pytest.mark.parametrize("fault", [RateLimited(), TimeoutError(), ConnectionResetError()])
+async def test_only_a_server_that_is_not_there_is_given_up_on_early(fault: Exception, waits: Waits) -> None:
+    attempt, told = raising(*[fault] * 8)
+    assert await persist(attempt, Backend(model="m"), met=not_yet, sleep=waits) == "answer"
+    assert len(told) == 9
+
+
+async def test_first_contact_has_no_more_retries_than_the_backend_allows(waits: Waits) -> None:
+    attempt, told = raising(*[ConnectionRefusedError()] * 9)
+    with pytest.raises(GaveUp):
+        await persist(attempt, Backend(model="m", retries=1, longest_wait=0.5), met=not_yet, sleep=waits)
+    assert len(told) == 2
+    assert max(waits) <= 0.5
+
+
+async def test_each_retry_is_a_line_in_the_log_without_keys(
+    waits: Waits, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
+    attempt, _ = raising(OSError("100% canary-0123456789\nlost"), EMPTY)
+    with caplog.at_level(logging.WARNING, "refinesynth.backends"):
+        await persist(attempt, Backend(model="m"), sleep=waits)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"m broke off the connection (100% *** lost); attempt 1, the next in {waits[0]:.1f} s",
+        "m gave an empty answer; attempt 2, the next in 0.0 s",
+    ]
+
+
+def test_the_log_is_silent_until_someone_configures_it() -> None:
+    program = "import logging, refinesynth.backends.retrying; logging.getLogger('refinesynth.backends').warning('x')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 async def test_content_faults_are_counted_and_not_waited_for(waits: Waits) -> None:

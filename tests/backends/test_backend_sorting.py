@@ -1,6 +1,7 @@
 """Each fault in its row: retry, give up the episode, stop the run."""
 
 import json
+import socket
 from collections.abc import Mapping
 
 import httpx
@@ -38,6 +39,13 @@ class APIConnectionError(StatusError): ...
 class UnsupportedParamsError(StatusError): ...
 
 
+class ClientConnectorError(OSError):
+    """Named as aiohttp's."""
+
+
+class ClientConnectorDNSError(ClientConnectorError): ...
+
+
 class BudgetExceededError(Exception): ...
 
 
@@ -67,8 +75,13 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (StatusError(500), Step.RETRY, Kind.SERVER),
         (StatusError(502), Step.RETRY, Kind.SERVER),
         (StatusError(529, "overloaded"), Step.RETRY, Kind.SERVER),
-        (caused(StatusError(500, "Connection error."), ConnectionRefusedError()), Step.RETRY, Kind.SERVER),
-        (caused(APIConnectionError(500), httpx.ConnectError("x")), Step.RETRY, Kind.SERVER),
+        (caused(StatusError(500, "Connection error."), ConnectionRefusedError()), Step.RETRY, Kind.UNREACHED),
+        (caused(APIConnectionError(500), httpx.ConnectError("x")), Step.RETRY, Kind.UNREACHED),
+        (caused(StatusError(500), caused(httpx.ConnectError("x"), socket.gaierror())), Step.RETRY, Kind.UNREACHED),
+        (caused(StatusError(500), ClientConnectorError("Multiple exceptions: x")), Step.RETRY, Kind.UNREACHED),
+        (caused(StatusError(500), ClientConnectorDNSError("x")), Step.RETRY, Kind.UNREACHED),
+        (caused(httpx.ConnectError("x"), ConnectionResetError()), Step.RETRY, Kind.SERVER),
+        (OSError("no route"), Step.RETRY, Kind.SERVER),
         (ConnectionResetError(), Step.RETRY, Kind.SERVER),
         (httpx.RemoteProtocolError("x"), Step.RETRY, Kind.SERVER),
         (StatusError(200, "Unable to get json response"), Step.RETRY, Kind.SERVER),
@@ -155,6 +168,59 @@ def test_messages_are_one_short_line_without_tracebacks() -> None:
     text = 'litellm.APIError: APIError: FooException - said no\nTraceback (most recent call last):\n  File "x"'
     assert sort(StatusError(400, text), BACKEND).message == "mine rejects the request with HTTP 400 (said no)"
     assert len(sort(StatusError(400, "x" * 10_000), BACKEND).message) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "Cannot connect to host 127.0.0.1:9 ssl:<ssl.SSLContext object at 0x7fd4de66fb60> [Connect call failed]",
+            "Cannot connect to host 127.0.0.1:9 [Connect call failed]",
+        ),
+        ("Cannot connect to host h:80 ssl:default [x]", "Cannot connect to host h:80 [x]"),
+        ("in <function f at 0x7FD4> it broke", "in it broke"),
+        ("not <html> at 5 < 6 nor at 0x7f", "not <html> at 5 < 6 nor at 0x7f"),
+    ],
+)
+def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
+    assert f"({shown})" in sort(StatusError(400, text), BACKEND).message
+
+
+def test_what_decides_may_stand_behind_a_long_echo() -> None:
+    fault = sort(StatusError(400, f"{'echo ' * 1_000} This model's maximum context length is 8192"), BACKEND)
+    assert fault.kind is Kind.CONTEXT
+    assert len(fault.message) < 500
+
+
+@pytest.mark.parametrize(
+    "part", ["violat", "exceed", "reduce ", "model ", "model `", "sk-", "ssl:<", "Error: ", "<a at 0"]
+)
+def test_long_texts_are_sorted_and_shown_shortened(part: str) -> None:
+    # Where a pattern takes quadratic time, this goes on for minutes.
+    assert len(sort(StatusError(400, part * 100_000), BACKEND).message) < 600
+
+
+@pytest.mark.parametrize(
+    ("error", "certain"),
+    [
+        (StatusError(400, "cannot parse: 'Insufficient funds.'"), False),
+        (StatusError(422, "cannot parse: 'Unauthorized!'"), False),
+        (StatusError(500, "cannot parse: 'Insufficient funds.'"), False),
+        (StatusError(400, "Model Not Exist"), False),
+        (StatusError(401, "Insufficient funds"), True),
+        (StatusError(402), True),
+        (StatusError(403), True),
+        (StatusError(404, "Unauthorized"), True),
+        (StatusError(429, "You exceeded your current quota"), True),
+        (BudgetExceededError("Budget has been exceeded!"), True),
+        (UnsupportedParamsError(400, "no temperature"), True),
+        (APIConnectionError(500, "The api_key client option must be set"), True),
+        (TypeError("a bug"), True),
+    ],
+)
+def test_a_stop_is_certain_unless_only_the_words_of_an_answer_say_so(error: Exception, certain: bool) -> None:
+    fault = sort(error, BACKEND)
+    assert (fault.step, fault.certain) == (Step.STOP, certain)
 
 
 def test_chains_that_bite_their_tail_end() -> None:

@@ -202,6 +202,75 @@ async def test_a_backend_that_stays_down_stops_the_run() -> None:
         await ask(model(call, BACKEND.model_copy(update={"retries": 2})))
 
 
+async def test_a_server_that_never_was_there_stops_the_run_in_a_few_attempts() -> None:
+    waits = Waits()
+    with pytest.raises(RunStopped, match=r"mine cannot be reached.*after 4 attempts\); check that .* address right\.$"):
+        await ask(model(Scripted(*[ConnectionRefusedError("x")] * 9), sleep=waits))
+    assert 5 <= sum(waits) <= 9
+
+
+async def test_a_server_that_goes_away_later_is_waited_for() -> None:
+    answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 8))
+    await ask(answering)
+    assert await ask(answering) == "hello"
+
+
+async def test_a_server_that_stays_away_stops_the_run() -> None:
+    answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 9))
+    await ask(answering)
+    with pytest.raises(RunStopped, match=r"after 9 attempts\); it stays down, try again later\.$"):
+        await ask(answering)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [Refused(401)],
+        [Refused(404, "gone.")],
+        [TypeError("a bug")],
+        [Refused(503)] * 9,
+        [ConnectionRefusedError()] * 9,
+    ],
+)
+async def test_what_stops_the_run_is_a_sentence(errors: list[Exception]) -> None:
+    with pytest.raises(RunStopped, match=r"[^.]\.$"):
+        await ask(model(Scripted(*errors)))
+
+
+ECHO = Refused(400, "cannot parse: 'The till has insufficient funds.'")
+
+
+async def test_words_that_may_be_the_prompts_own_give_up_one_episode() -> None:
+    answering = model(Scripted(*[completion(), ECHO] * 9))
+    for _ in range(9):
+        assert await ask(answering) == "hello"
+        with pytest.raises(EpisodeAbandoned, match="insufficient funds"):
+            await ask(answering)
+
+
+async def test_words_stop_a_run_without_an_answer() -> None:
+    with pytest.raises(RunStopped, match="no credit left"):
+        await ask(model(Scripted(ECHO)))
+
+
+async def test_words_that_come_again_and_again_are_no_echo() -> None:
+    answering = model(Scripted(completion(), *[Refused(400, "Your credit balance is too low")] * 5))
+    await ask(answering)
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned):
+            await ask(answering)
+    with pytest.raises(RunStopped, match="no credit left"):
+        await ask(answering)
+
+
+@pytest.mark.parametrize("error", [Refused(401), Refused(402), Refused(404), Refused(429, "insufficient_quota")])
+async def test_a_status_that_says_it_stops_a_run_with_answers_too(error: Refused) -> None:
+    answering = model(Scripted(completion(), error))
+    await ask(answering)
+    with pytest.raises(RunStopped):
+        await ask(answering)
+
+
 async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episode_alone() -> None:
     async def meanwhile(_seconds: float) -> None:
         await ask(answering)

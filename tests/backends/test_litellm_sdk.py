@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
+import anyio.abc
 import pytest
 from backend_doubles import Waits
 from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
@@ -184,10 +186,33 @@ async def test_a_server_that_does_not_answer_is_given_up_on_and_asked_again(
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_server_that_is_not_there_stops_the_run_and_says_so(model: str, waits: Waits) -> None:
-    backend = Backend(model=model, base_url="http://127.0.0.1:9/v1", retries=1)
-    with pytest.raises(RunStopped, match=r"cannot be reached at http://127.0.0.1:9/v1"):
+    backend = Backend(model=model, base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(RunStopped, match=r"cannot be reached at http://127.0.0.1:9/v1 .*address right\.$") as stopped:
         await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
-    assert len(waits) == 1
+    assert "object at" not in str(stopped.value)
+    assert len(waits) == 3
+
+
+@pytest.mark.parametrize("model", [*MODELS, "ollama_chat/served"])
+@pytest.mark.parametrize("host", ["localhost:9", "no-such-host.invalid"])
+async def test_no_host_and_no_port_are_told_from_a_server_that_hangs_up(model: str, host: str, waits: Waits) -> None:
+    backend = Backend(model=model, base_url=f"http://{host}/v1")
+    with pytest.raises(RunStopped, match="after 4 attempts"):
+        await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
+    server = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = server.extra(anyio.abc.SocketAttribute.local_port)
+    hanging_up = backend.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1", "retries": 5})
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve, _hang_up)
+        with pytest.raises(RunStopped, match=r"broke off the connection.* \(after 6 attempts\)"):
+            await Agent(LiteLLMModel(hanging_up, call=litellm_sdk.completion, sleep=waits)).run("hi")
+        group.cancel_scope.cancel()
+    await server.aclose()
+
+
+async def _hang_up(stream: anyio.abc.ByteStream) -> None:
+    await stream.receive(1)
+    await stream.aclose()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -246,6 +271,14 @@ def test_litellm_takes_what_each_preset_sends(name: str) -> None:
         assert litellm_sdk.accepts(backend.model, needed[mode])
 
 
+@pytest.mark.parametrize("name", ["claude", "deepseek", "deepseek-pro", "qwen"])
+def test_presets_ask_for_answers_that_hold_a_script_and_that_the_model_can_give(name: str) -> None:
+    backend = PRESETS[name].backend
+    assert backend.max_tokens == 8000
+    assert litellm_sdk.litellm().get_model_info(backend.model)["max_output_tokens"] >= backend.max_tokens
+    assert litellm_sdk.accepts(backend.model, "max_tokens")
+
+
 async def test_thinking_is_off_where_the_preset_says_so(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("DEEPSEEK_API_KEY", "DASHSCOPE_API_KEY"):
         monkeypatch.setenv(variable, "k-0000000000")
@@ -254,6 +287,7 @@ async def test_thinking_is_off_where_the_preset_says_so(server: ChatServer, monk
         backend = PRESETS[name].backend.model_copy(update={"base_url": server.url})
         await Agent(open_model(backend), output_type=Fruit).run("hi")
     deepseek, qwen = server.bodies
+    assert deepseek["max_tokens"] == qwen["max_tokens"] == 8000
     assert deepseek["thinking"] == {"type": "disabled"}
     assert qwen["enable_thinking"] is False
     assert deepseek["tool_choice"] == qwen["tool_choice"] == "required"
