@@ -55,7 +55,8 @@ def render_player(turn: PlayerTurn) -> str:
 _LABEL = re.compile(
     # Emphasis is taken off only as a pair around the label: "Thought: *perhaps* ..." keeps its asterisks.
     r"^[ \t>#]*(?:[*-][ \t]+)?(?P<mark>[*_]*)(?P<word>thought|action|observation)"
-    r"[ \t]*(?:(?P=mark)[ \t]*:|:[ \t]*(?P=mark)|:)[ \t]*",
+    # Possessive blanks, or a label without a colon before many blanks costs their square.
+    r"[ \t]*+(?:(?P=mark)[ \t]*+:|:[ \t]*(?P=mark)|:)[ \t]*",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -63,8 +64,9 @@ _LABEL = re.compile(
 def parse_player(text: str) -> PlayerTurn:
     """Read `Thought: ... Action: ...` as a player writes it.
 
-    Labels may be bold or in any case; an observation that the player makes up after its action is cut off. Text before
-    the first label is taken for the thought if there is no other.
+    Labels may be bold or in any case. An observation that the player makes up after its action is cut off, and so is what
+    follows a blank line within it; quotes, `**` and backticks around the action are taken off. Text before the first label
+    is taken for the thought if there is no other.
 
     Raises:
         ValueError: No action, or more than one; the message is fit to be sent back to the model.
@@ -79,7 +81,7 @@ def parse_player(text: str) -> PlayerTurn:
     if "action" in after[:seen]:
         raise ValueError('there is more than one "Action:"; take one action at a time')
     end = labels[at + 1].start() if after else len(text)
-    action = _unquoted(text[labels[at].end() : end].strip())
+    action = _bare(text[labels[at].end() : end])
     begin = labels[words.index("thought")].end() if "thought" in words[:at] else 0
     thought = text[begin : labels[at].start()].strip()
     if not action:
@@ -87,10 +89,34 @@ def parse_player(text: str) -> PlayerTurn:
     return PlayerTurn(thought=thought, action=action)
 
 
-def _unquoted(action: str) -> str:
-    inner = action.strip("`")
-    wrapped = action.startswith("`") and action.endswith("`") and "`" not in inner
-    return inner.strip() if wrapped else action
+_AROUND = (
+    ("**", "**"),
+    ("```", "```"),
+    ("``", "``"),
+    ("`", "`"),
+    ('"', '"'),
+    ("'", "'"),
+    ("“", "”"),
+    ("\u2018", "\u2019"),
+)
+"""What models put around an action, before and after."""
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+def _bare(action: str) -> str:
+    """The first paragraph of an action, without what is put around it."""
+    bare = _BLANK_LINE.split(_unwrapped(action.strip()), maxsplit=1)[0].strip()
+    return bare if bare == action else _bare(bare)
+
+
+def _unwrapped(action: str) -> str:
+    for opening, closing in _AROUND:
+        inner = action[len(opening) : -len(closing)]
+        # With another mark inside, the outer ones need not be a pair: `a` or `b`.
+        if action == f"{opening}{inner}{closing}" and opening not in inner and closing not in inner:
+            return inner.strip()
+    return action
 
 
 def to_messages(trajectory: Trajectory) -> list[Message]:

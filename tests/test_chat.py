@@ -168,15 +168,28 @@ def holds_label(text: str) -> bool:
     )
 
 
+PAIRS = ("**", "`", '"', "'", "“”", "\u2018\u2019")
+
+
+def is_wrapped(action: str) -> bool:
+    return any(action.startswith((pair, pair[0])) and action.endswith((pair, pair[-1])) for pair in PAIRS)
+
+
+def holds_blank_line(action: str) -> bool:
+    return any(not line.strip() for line in action.split("\n")[1:-1])
+
+
 @given(texts(), texts())
 @example("*Perhaps* the mug", "_look_ around")
+@example('"Quoted."\n\nSecond paragraph.', "write note:\n  two lines")
+@example("'Tis", "say 'tis the dog's")
 @example("A `tick`", "take `mug` from `table`")
 @example("```\nsome code\n```", "write #1: **bold** text")
 @example("Thoughts: none", "actions: none")
 def test_what_is_rendered_is_parsed_back(thought: str, action: str) -> None:
     thought, action = thought.strip(), action.strip()
     assume(action and not holds_label(thought) and not holds_label(action))
-    assume(not action.startswith("`") or not action.endswith("`"))
+    assume(not is_wrapped(action) and not holds_blank_line(action))
     turn = PlayerTurn(thought=thought, action=action)
     assert parse_player(render_player(turn)) == turn
 
@@ -190,7 +203,10 @@ def test_every_valid_turn_is_parsed_back_but_for_blanks_around(draft: Draft) -> 
 
 
 WORDS = st.sampled_from(
-    ("Thought:", "Action:", "**Action:**", "Observation:", "\n", " ", "look", "`", "* ", "> ", "action :", "```\n")
+    (
+        *("Thought:", "Action:", "**Action:**", "Observation:", "action :", "look", "* ", "> ", "*", "_"),
+        *("\n", " ", "\n\n", "\r\n", "`", "```", "```\n", "**", '"', "'", "“", "”"),
+    )
 )
 
 
@@ -203,7 +219,7 @@ def test_any_text_is_a_turn_or_a_value_error_and_reading_it_twice_changes_nothin
         assert "Action:" in message
         return
     assert turn.action
-    assume(not holds_label(turn.thought) and not holds_label(turn.action))
+    assert not holds_blank_line(turn.action)
     assert parse_player(render_player(turn)) == turn
 
 
@@ -225,6 +241,18 @@ def test_any_text_is_a_turn_or_a_value_error_and_reading_it_twice_changes_nothin
         ("Thought: a\nAction: say `x` or `y`", "a", "say `x` or `y`"),
         ("Thought: *a* b\nAction: c", "*a* b", "c"),
         ("**Thought: a\nAction: b", "a", "b"),
+        ("Thought: a\nAction: open door\n\nThis should work.", "a", "open door"),
+        ("Thought: a\nAction: open door\r\n \t\r\nThis should work.", "a", "open door"),
+        ("Thought: a\n\nb\n\nAction:\n\nopen door\nwith key\n\n\nSo.\n\nThere.", "a\n\nb", "open door\nwith key"),
+        ("Thought: a\nAction: `open door`\n\nThen `look`.", "a", "open door"),
+        ("Thought: a\nAction:\n```\n\nopen door\n\nlook\n```", "a", "open door"),
+        ('Thought: a\nAction: "open door"', "a", "open door"),
+        ("Thought: a\nAction: 'open door'", "a", "open door"),
+        ("Thought: a\nAction: “open door”", "a", "open door"),
+        ("Thought: a\nAction: **`open door`**", "a", "open door"),
+        ('Thought: a\nAction: "open" the "door"', "a", '"open" the "door"'),
+        ("Thought: a\nAction: **open** the **door**", "a", "**open** the **door**"),
+        ('Thought: a\nAction: "', "a", '"'),
     ],
 )
 def test_how_models_write_turns(text: str, thought: str, action: str) -> None:

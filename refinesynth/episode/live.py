@@ -13,11 +13,9 @@ from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles import DungeonMaster, InvalidAnswer, Player, Verifier
 from refinesynth.rules.actions import ValidActions
+from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
-
-SUCCESS = "Task Succeed"
-"""What a DungeonMaster's last observation contains (paper, section 3.2)."""
 
 _Turns = tuple[PlayerTurn | DungeonMasterTurn, ...]
 

@@ -2,7 +2,7 @@
 
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, script, strict
-from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
+from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import LEAKS, NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
@@ -11,6 +11,7 @@ from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.parsing import parse
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.registry import available
+from refinesynth.rules.rendering import ReadsBack
 from refinesynth.rules.rule import (
     FIELDS,
     All,
@@ -70,12 +71,14 @@ __all__ = [
     "PatternsNeedText",
     "PlaceholdersHaveParameters",
     "ReadableText",
+    "ReadsBack",
     "RealRefinement",
     "RequiredKeys",
     "Rule",
     "ScriptRule",
     "Severity",
     "SizeLimits",
+    "SucceedsOnce",
     "TaskSucceed",
     "TurnLimit",
     "UnflaggedEnding",

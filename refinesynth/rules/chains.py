@@ -1,12 +1,13 @@
 """The chains that come with the package: Algorithm 1, what we add to it, and the rules for scripts."""
 
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
-from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
+from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.rendering import ReadsBack
 from refinesynth.rules.rule import All, FirstFailure, all_of, first_failure
 from refinesynth.rules.script_patterns import (
     GroupsFitPlaceholders,
@@ -37,13 +38,16 @@ def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -
     """`agentrefine` and what the paper does not check; the default of a synthesis.
 
     A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of the
-    DM, no leak in a thought, observations that do not repeat, alternating turns that say something, at most
-    `max_turns` of them, and not too long. All that is wrong is found, not only the first.
+    DM, no leak in a thought, observations that do not repeat, no success before the end, alternating turns that say
+    something and can be read back as rendered, at most `max_turns` of them, and not too long. All that is wrong is found,
+    not only the first.
     """
     return all_of(
         agentrefine(min_refinements),
         Alternation(),
         NothingBlank(),
+        ReadsBack(),
+        SucceedsOnce(),
         RealRefinement(within=within),
         NoRepeatedMistake(),
         NoFalseAlarm(),

@@ -1,4 +1,7 @@
-"""How a trajectory ends (Algorithm 1, the last turn). Of an unfinished draft no ending is asked."""
+"""How a trajectory ends, and that it does not end before.
+
+Algorithm 1 asks the former of the last turn. Of an unfinished draft no ending is asked.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -10,6 +13,9 @@ from refinesynth.rules.exchanges import is_complete
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.rules.wording import quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn
+
+SUCCESS = "Task Succeed"
+"""What the last observation contains (paper, section 3.2)."""
 
 
 @dataclass(frozen=True, config=FIELDS)
@@ -27,7 +33,7 @@ class UnflaggedEnding(BaseRule):
 class TaskSucceed(BaseRule):
     """The last turn is an observation that contains `phrase`; else code `no_success`, or `no_turns` of an empty draft."""
 
-    phrase: Annotated[str, Field(min_length=1)] = "Task Succeed"
+    phrase: Annotated[str, Field(min_length=1)] = SUCCESS
     """Compared exactly, case included, as the paper does."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -43,3 +49,27 @@ class TaskSucceed(BaseRule):
                 "completion condition holds, and end so."
             )
             yield self.violation(len(draft.turns) - 1, "no_success", message)
+
+
+@dataclass(frozen=True, config=FIELDS)
+class SucceedsOnce(BaseRule):
+    """No observation before the last contains `phrase`, and none that answers a mistake; else code `success_too_early`.
+
+    A player that reads it has done, whatever flag stands beside it: what it would learn from the turns after is that success
+    is no reason to stop. Where a text could not be read to its end, its last turn is not the last: otherwise the verified
+    prefix would hold the success, and could not be gone on with.
+    """
+
+    phrase: Annotated[str, Field(min_length=1)] = SUCCESS
+    """Compared exactly, as `TaskSucceed` does."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        last = len(draft.turns) - 1 if draft.text_error is None else len(draft.turns)
+        for at, turn in enumerate(draft.turns):
+            if isinstance(turn, DungeonMasterTurn) and self.phrase in turn.observation and (at < last or turn.flagged):
+                known = "beside an error flag" if turn.flagged else "before the end"
+                message = (
+                    f"Turn {at + 1} says {quoted(self.phrase)} {known}. Say it once, in the observation of the last turn, "
+                    "when every completion condition holds."
+                )
+                yield self.violation(at, "success_too_early", message)

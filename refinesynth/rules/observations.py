@@ -34,7 +34,12 @@ class FreshObservations(BaseRule):
             seen[text] += 1
             if seen[text] > self.times:
                 message = (
-                    f"Turn {step.at + 2} gives the observation {quoted(step.answer.observation)} for the {seen[text]}th time. "
+                    f"Turn {step.at + 2} gives the observation {quoted(step.answer.observation)}, which has answered "
+                    f"{_counted(seen[text] - 1)} before. "
                     f"Say what {quoted(step.player.action)} changed or showed, with what is particular to it."
                 )
                 yield self.violation(step.at + 1, "observation_repeats", message)
+
+
+def _counted(actions: int) -> str:
+    return "an action" if actions == 1 else f"{actions} actions"

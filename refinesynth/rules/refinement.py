@@ -73,21 +73,24 @@ class RealRefinement(BaseRule):
 class NoRepeatedMistake(BaseRule):
     """No action is taken again, unchanged, after it was called wrong; else code `mistake_repeated`.
 
-    It may be taken again once another action was accepted in between, because then the world may have changed: what failed
-    in the hall may work in the kitchen. Compared without regard to case and white space.
+    The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the hall may
+    work in the kitchen. While it is not answered, only the latter is asked. Compared without regard to case and white space.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         wrong: dict[str, int] = {}
+        unchanged = set[str]()  # Those of `wrong` since which no other action was accepted.
         for step in exchanges(draft.turns):
             action = folded(step.player.action)
-            if action in wrong:
+            if action in wrong and (step.flagged or action in unchanged):
+                since = "and calls wrong again" if action not in unchanged else "though nothing has changed since"
                 message = (
                     f"Turn {step.at + 1} repeats {quoted(step.player.action)}, which the DM called wrong in turn "
-                    f"{wrong[action] + 2}, though nothing has changed since. Try something different."
+                    f"{wrong[action] + 2}, {since}. Try something different."
                 )
                 yield self.violation(step.at, "mistake_repeated", message)
             if step.flagged:
                 wrong.setdefault(action, step.at)
+                unchanged.add(action)
             elif step.accepted:
-                wrong.clear()
+                unchanged &= {action}

@@ -10,12 +10,13 @@ from typing import cast
 from refinesynth.errors import InputError
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, script, strict
-from refinesynth.rules.ending import TaskSucceed, UnflaggedEnding
+from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
+from refinesynth.rules.rendering import ReadsBack
 from refinesynth.rules.rule import Rule
 from refinesynth.rules.script_patterns import (
     GroupsFitPlaceholders,
@@ -45,6 +46,8 @@ _FACTORIES: tuple[Factory, ...] = (
     EnoughMistakes,
     Alternation,
     NothingBlank,
+    ReadsBack,
+    SucceedsOnce,
     RealRefinement,
     NoRepeatedMistake,
     NoFalseAlarm,

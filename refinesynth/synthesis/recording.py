@@ -1,6 +1,5 @@
 """What config.json records of a run's settings."""
 
-import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -20,8 +19,6 @@ _PACKAGES = ("pydantic-ai-slim", "litellm")
 
 _OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "extra")
 """A backend's settings that change what it answers; the others are about reaching it."""
-
-_SECRET = re.compile(r"api.?key|secret|passw|token$|authorization|credential", re.IGNORECASE)
 
 
 def record(
@@ -54,11 +51,11 @@ def record(
 
 
 def _hidden(value: JsonValue) -> JsonValue:
-    """The value without what looks like a secret, by its name or its form."""
+    """The value without the keys that the environment holds; `Backend` itself refuses what is named like a secret."""
     from refinesynth.backends.redaction import redact
 
     if isinstance(value, dict):
-        return {name: "***" if _SECRET.search(name) else _hidden(item) for name, item in value.items()}
+        return {name: _hidden(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_hidden(item) for item in value]
     return redact(value) if isinstance(value, str) else value

@@ -157,8 +157,35 @@ def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
+    """At once or later: the DM calls it wrong again."""
     at = _mistake(draft, draw)
-    return _insert(draft, at + 2, list(draft.turns[at : at + 2]))
+    later = [k for k in range(at + 2, len(draft.turns)) if isinstance(draft.turns[k], PlayerTurn)]
+    return _insert(draft, draw(st.sampled_from(later)), list(draft.turns[at : at + 2]))
+
+
+def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
+    """The DM accepts what it called wrong just before."""
+    at = _mistake(draft, draw)
+    said = draft.turns[at]
+    return _insert(draft, at + 2, [said, *_exchange("", "Now it works.")[1:]])
+
+
+def _success_too_early(draft: Draft, draw: st.DrawFn) -> Draft:
+    at = draw(st.sampled_from([at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)]))
+    return _change(draft, at, observation=draw(st.sampled_from(("Task Succeed", "Well done. Task Succeed!"))))
+
+
+def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
+    at = _accepted(draft, draw)
+    turn = draft.turns[at]
+    if draw(st.booleans()):
+        said = draw(
+            st.sampled_from(("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
+        )
+        return _change(draft, at, thought=f"First this.\n{said}")
+    action = turn.action.strip() if isinstance(turn, PlayerTurn) else ""
+    written = draw(st.sampled_from(("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done.")))
+    return _change(draft, at, action=written.format(action))
 
 
 def _false_alarm(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -214,8 +241,11 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "too few mistakes": ("EnoughMistakes", _too_few_mistakes),
     "role twice": ("Alternation", _role_twice),
     "nothing said": ("NothingBlank", _blank),
+    "ambiguous as text": ("ReadsBack", _ambiguous),
+    "success too early": ("SucceedsOnce", _success_too_early),
     "mistake not repaired": ("RealRefinement", _unrepaired),
     "mistake repeated": ("NoRepeatedMistake", _repeated),
+    "mistake let through": ("NoRepeatedMistake", _let_through),
     "false alarm": ("NoFalseAlarm", _false_alarm),
     "leak in a thought": ("NoLeaks", _leak),
     "DM stuck": ("FreshObservations", _stuck),

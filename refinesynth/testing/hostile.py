@@ -18,7 +18,7 @@ from refinesynth.trajectory import (
 
 AWKWARD_TEXTS = (
     "", " ", "\n", "\x00", "Task Succeed", "task succeed", "Thought: Action:", "{item}", "{}", "{{ 7 * 7 }}", "</persona>",
-    "As the DM, I was told to make a mistake.", "\u202etxet", "\ufeff", "e\u0301", "\U0001f9ea", "a" * 5_000, "\\C", "^$",
+    "As the DM, I was told to make a mistake.", "look\nAction: look", "look\n\nSo.", "`look`", '"', "**look** `up`", "\u202etxet", "\ufeff", "e\u0301", "\U0001f9ea", "a" * 5_000, "\\C", "^$",
 )  # fmt: skip
 """Texts that break careless code: empty, control characters, markup, templates, leaks, long runs."""
 

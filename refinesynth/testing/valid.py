@@ -52,11 +52,12 @@ def valid_drafts(draw: st.DrawFn) -> Draft:
         turns.append(_answer(draw, "You look round."))
     for _ in range(draw(st.integers(0, 3))):
         turns.extend((_act(draw, draw(st.sampled_from(known))), _progress(draw, len(turns))))
+    wrong: set[str] = set()
     for _ in range(draw(st.integers(1, 2))):
-        wrong: set[str] = set()
+        before = frozenset(wrong)
         for _ in range(2):
             turns.extend(_mistake(draw, known, wrong))
-        repairs = [text for text in known if text not in wrong]
+        repairs = [text for text in known if text not in wrong - before]
         turns.extend((_act(draw, draw(st.sampled_from(repairs))), _progress(draw, len(turns))))
     ending = draw(st.sampled_from(("Task Succeed", "All in its place. Task Succeed!", "Fertig.\nTask Succeed")))
     turns.extend((_act(draw, draw(st.sampled_from(known))), _answer(draw, ending)))
@@ -84,9 +85,10 @@ def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
 
 def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
     """A mistake that was not made before, with the DM's refusal; the action is added to `wrong`."""
-    kind = draw(st.sampled_from(("parameter_error", "place_error", "logic_error")))
-    choices = _WRONG_ACTIONS if kind == "parameter_error" else known
-    action = draw(st.sampled_from([text for text in choices if text not in wrong]))
+    untimely = [text for text in known if text not in wrong]
+    kind = draw(st.sampled_from(("parameter_error", *(("place_error", "logic_error") if untimely else ()))))
+    choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter_error" else untimely
+    action = draw(st.sampled_from(choices))
     wrong.add(action)
     return _act(draw, action), _answer(draw, draw(st.sampled_from(_REFUSALS)), flag=kind)
 

@@ -9,9 +9,11 @@ from refinesynth.rules import (
     NoFalseAlarm,
     NoRepeatedMistake,
     NothingBlank,
+    ReadsBack,
     RealRefinement,
     Rule,
     SizeLimits,
+    SucceedsOnce,
     TurnLimit,
     strict,
     verify,
@@ -49,6 +51,85 @@ class TestNothingBlank:
 
     def test_malformed_turns_are_another_rules_affair(self) -> None:
         assert found(NothingBlank(), draft(GARBAGE)) == []
+
+
+class TestReadsBack:
+    @pytest.mark.parametrize(
+        "turn",
+        [
+            player("look", "I could\nAction: go to hall\nbut no."),
+            player("look", "Or else:\n> **Action:** go to hall"),
+            player("say a\nAction: say b"),
+            player("say a\n \nThat should do."),
+            player("say a\nObservation: Done."),
+            player("say a\nThought: Done."),
+            player("`look`"),
+            player('"look"'),
+            player("**look**"),
+            player(" "),
+        ],
+        ids=repr,
+    )
+    def test_what_cannot_be_read_as_one_thought_and_one_action(self, turn: PlayerTurn) -> None:
+        assert found(ReadsBack(), draft(right("look"), turn, dm("Done."))) == [("ambiguous_text", 2)]
+        assert found(ReadsBack(), draft(turn, GARBAGE)) == [("ambiguous_text", 0)]
+        assert found(ReadsBack(), draft(turn)) == [("ambiguous_text", 0)]
+
+        assert found(ReadsBack(), draft(turn, dm("No.", MistakeKind.PLACE))) == [], "mistakes are not trained on"
+        assert found(ReadsBack(), draft(turn, finished=False)) == [], "it may yet be called wrong"
+
+    @pytest.mark.parametrize(
+        "turn",
+        [
+            player(" say a\nand b\n", "\nFirst a.\n\nThen b. "),
+            player('say "a" or "b"', "What action: this? Action, that is."),
+            player("look", "As I was told\nObservation: the hall.\nThought: so what."),
+            player("look", "**Action:** as I was told"),
+            player("look", ""),
+        ],
+        ids=repr,
+    )
+    def test_what_can(self, turn: PlayerTurn) -> None:
+        assert found(ReadsBack(), draft(turn, dm("Done."))) == []
+
+    def test_the_message_says_what_a_reader_takes_it_for(self) -> None:
+        [two] = ReadsBack()(draft(player("look", "Or\nAction: wait"), dm("Done.")))
+        assert "Turn 1, " in two.message
+        assert 'more than one "Action:"' in two.message
+        [cut] = ReadsBack()(draft(player("look\n\nFine."), dm("Done.")))
+        assert 'the action "look"' in cut.message
+
+
+class TestSucceedsOnce:
+    EARLY = right("look", "Task Succeed, nearly")
+
+    def test_at_the_end_alone(self) -> None:
+        assert found(SucceedsOnce(), draft(dm("Hello."), right("look"), END)) == []
+        assert found(SucceedsOnce(), draft(right("look"), END, finished=False)) == []
+
+    def test_before_the_end(self) -> None:
+        assert found(SucceedsOnce(), draft(self.EARLY, END)) == [("success_too_early", 1)]
+        assert found(SucceedsOnce(), draft(self.EARLY, player("look"), finished=False)) == [("success_too_early", 1)]
+        assert found(SucceedsOnce(), draft(dm("Task Succeed"), END)) == [("success_too_early", 0)]
+        assert verify(draft(wrong("look"), self.EARLY, END), SucceedsOnce()).verified_turns == 3
+
+    def test_beside_a_flag_it_is_too_early_wherever_it_stands(self) -> None:
+        shout = (player("look"), dm("You shout Task Succeed.", MistakeKind.PLACE))
+        assert found(SucceedsOnce(), draft(right("look"), shout, finished=False)) == [("success_too_early", 3)]
+        assert found(SucceedsOnce(), draft(shout)) == [("success_too_early", 1)]
+
+    def test_a_text_that_goes_on_unreadably_goes_on(self) -> None:
+        cut = draft(right("look"), END).model_copy(update={"text_error": "no JSON"})
+        assert found(SucceedsOnce(), cut) == [("success_too_early", 3)]
+        assert verify(cut, strict()).verified_turns == 3
+
+    def test_the_phrase_is_compared_exactly_and_may_be_another(self) -> None:
+        assert found(SucceedsOnce(), draft(right("look", "task succeed"), END)) == []
+        assert found(SucceedsOnce("Won"), draft(self.EARLY, right("look", "Won"), END)) == [("success_too_early", 3)]
+
+    def test_what_a_player_says_or_a_dm_thinks_tells_nobody(self) -> None:
+        thinks = dm("Done.").model_copy(update={"thought": "Task Succeed comes next."})
+        assert found(SucceedsOnce(), draft(player("say Task Succeed", "Task Succeed?"), thinks, END)) == []
 
 
 class TestRealRefinement:
@@ -95,8 +176,24 @@ class TestNoRepeatedMistake:
         again = draft(wrong("look"), wrong("say a"), wrong("look"))
         assert found(NoRepeatedMistake(), again) == [("mistake_repeated", 4)]
 
-    def test_again_once_something_else_was_accepted(self) -> None:
+    def test_accepted_once_something_else_was_accepted(self) -> None:
         assert found(NoRepeatedMistake(), draft(wrong("look"), right("go to hall"), right("look"))) == []
+        assert found(NoRepeatedMistake(), draft(wrong("look"), right("say b"), wrong("say a"), right("look"))) == []
+
+    def test_called_wrong_again_whatever_was_accepted_in_between(self) -> None:
+        again = draft(wrong("look"), right("go to hall"), wrong("Look"))
+        assert found(NoRepeatedMistake(), again) == [("mistake_repeated", 4)]
+        worked = draft(wrong("look"), right("go to hall"), right("look"), right("say a"), wrong("look"))
+        assert found(NoRepeatedMistake(), worked) == [("mistake_repeated", 8)]
+
+    def test_its_own_acceptance_is_not_the_other_action(self) -> None:
+        same = draft(wrong("look"), right("look"), right("look"))
+        assert found(NoRepeatedMistake(), same) == [("mistake_repeated", 2), ("mistake_repeated", 4)]
+
+    def test_an_action_not_answered_yet_is_judged_only_if_nothing_else_was_accepted(self) -> None:
+        hopeless = draft(wrong("look"), player("look"), finished=False)
+        assert found(NoRepeatedMistake(), hopeless) == [("mistake_repeated", 2)]
+        assert found(NoRepeatedMistake(), draft(wrong("look"), right("say a"), player("look"), finished=False)) == []
 
     def test_an_accepted_action_may_repeat(self) -> None:
         assert found(NoRepeatedMistake(), draft(right("look"), right("look"))) == []
@@ -105,6 +202,9 @@ class TestNoRepeatedMistake:
         [violation] = NoRepeatedMistake()(draft(right("look"), wrong("say a"), right("say a")))
         assert "in turn 4" in violation.message
         assert '"say a"' in violation.message
+        assert "nothing has changed" in violation.message
+        [violation] = NoRepeatedMistake()(draft(wrong("say a"), right("look"), wrong("say a")))
+        assert "in turn 2, and calls wrong again" in violation.message
 
 
 class TestNoFalseAlarm:
@@ -139,6 +239,11 @@ class TestFreshObservations:
     def test_a_stuck_dm(self) -> None:
         stuck = draft(*(right(action, "The hall.") for action in ("look", "go to hall", "say a", "say b")))
         assert found(FreshObservations(), stuck) == [("observation_repeats", 5), ("observation_repeats", 7)]
+        [twice, thrice] = FreshObservations()(stuck)
+        assert "has answered 2 actions before" in twice.message
+        assert "has answered 3 actions before" in thrice.message
+        [once] = FreshObservations(times=1)(draft(right("look", "Hm."), right("say a", "Hm.")))
+        assert "has answered an action before" in once.message
 
     def test_errors_may_be_worded_alike(self) -> None:
         assert found(FreshObservations(times=1), draft(*(wrong(f"say {n}") for n in range(5)))) == []

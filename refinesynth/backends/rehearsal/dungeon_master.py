@@ -13,11 +13,9 @@ from refinesynth.backends.rehearsal.reasons import meaning, reason, shown
 from refinesynth.backends.rehearsal.refusals import refusal
 from refinesynth.backends.rehearsal.scene import label_in
 from refinesynth.backends.rehearsal.strangers import judge_plainly
+from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
-
-SUCCESS = "Task Succeed"
-"""What the last observation says (paper, section 3.2)."""
 
 _AFTERTHOUGHTS = ("Nothing else changes.", "That is all.", "All else is as before.", "Nothing more happens.")
 

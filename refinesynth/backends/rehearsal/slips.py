@@ -34,7 +34,7 @@ class Slip(NamedTuple):
 def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
     """A mistake of the wanted kind, else of another; none if no mistake could be thought of.
 
-    It is none that was made since something was last accepted.
+    It is none that was made in this play before: nothing is called wrong twice.
     """
     others = [kind for kind in _KINDS if kind is not wanted]
     for kind in (wanted, *rng.sample(others, len(others))):
@@ -50,8 +50,9 @@ def wrong_value(rng: Random, past: Past) -> Slip | None:
 
 
 def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) -> Slip | None:
+    made = {exchange.action for exchange in past.exchanges if exchange.refused}
     for action, doing in proposals:
-        if action not in past.wrong and past.position.judged(action) is kind:
+        if action not in made and past.position.judged(action) is kind:
             return Slip(action, kind, doing or meaning(past.position, action))
     return None
 
