@@ -51,7 +51,8 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n": 0}, "n is 0; expected a whole number, 1 or more"),
+        ({"n": 0}, "n is 0; expected a whole number, from 1 to 1,000,000,000,000"),
+        ({"n": 10**400}, "expected a whole number, from 1 to"),
         ({"n": True}, "n is True"),
         ({"n": 2.5}, "n is 2.5"),
         ({"concurrency": 0}, "concurrency is 0; expected a whole number, from 1 to 100,000"),

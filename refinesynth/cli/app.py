@@ -16,6 +16,7 @@ from refinesynth._version import __version__
 from refinesynth.cli.backends import backends
 from refinesynth.cli.exits import ExitCode, describe
 from refinesynth.cli.export import export
+from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.rules import rules
 from refinesynth.cli.run import run
 from refinesynth.cli.serve import serve
@@ -64,6 +65,8 @@ class CommandLine(TyperGroup):
             if settings.debug:
                 raise
             sys.exit(_report(error))
+        if code in EXIT_CODES.values():
+            end_promptly(code)
         sys.exit(code or ExitCode.OK)
 
     def invoke(self, ctx: Any) -> Any:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from refinesynth.export import ExportReport, Tally
     from refinesynth.trajectory import Trajectory
 
+CARD = "README.md"
+
 FormatOption = Annotated[
     str,
     typer.Option(
@@ -59,7 +61,10 @@ def export(
     """
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
-    if card and not overwrite and (there := output.with_name("README.md")).exists():
+    _refuse_replacing_the_source(source, output)
+    if card and output.name == CARD:
+        raise InputError(f"--card writes {CARD} beside FILE, so FILE cannot be {str(output)!r} itself; give another -o")
+    if card and not overwrite and (there := output.with_name(CARD)).exists():
         raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
     from refinesynth.cli.terminal import output as standard_output
     from refinesynth.export import CardFacts, Tally, check_licence, write_card, write_export
@@ -77,6 +82,19 @@ def export(
     if card and licence is not None:
         facts = CardFacts(title or source.resolve().name, licence, tally, funnel=_funnel(source))
         console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
+
+
+def _refuse_replacing_the_source(source: Path, output: Path) -> None:
+    """Complain if the export would replace what it is made from, or any other file of a run.
+
+    Raises:
+        InputError: It would.
+    """
+    from refinesynth.run import RUN_FILES
+
+    of_a_run = output.name in RUN_FILES and (output.parent / "config.json").is_file()
+    if of_a_run or (output.exists() and source.is_file() and output.samefile(source)):
+        raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
 
 
 def _summary(report: "ExportReport") -> str:

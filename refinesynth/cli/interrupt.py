@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from refinesynth.cli.exits import ExitCode
@@ -19,6 +21,10 @@ EXIT_CODES = {
 
 ONE_PRESS = 0.2
 """Seconds within which a second signal is taken for the first: a wrapper that hands on what the terminal sent as well."""
+
+
+LET_GO = 1.0
+"""Seconds that an interrupted process waits for its threads."""
 
 
 class Interrupt:
@@ -56,6 +62,20 @@ class Interrupt:
         self.received, self._at = signal.Signals(number), now
         if self._stop is not None:
             self._stop()
+
+
+def end_promptly(code: int) -> None:
+    """End the process now if a thread would hold it up: one that waits for a pipe or a disk cannot be told to stop."""
+    until = time.monotonic() + LET_GO
+    for thread in threading.enumerate():
+        if thread is threading.main_thread() or thread.daemon:
+            continue
+        thread.join(max(0.0, until - time.monotonic()))
+        if thread.is_alive():
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code)
 
 
 @contextmanager

@@ -37,8 +37,11 @@ class DatasetInfo:
         """Prepare the entry for the export at `path`.
 
         Raises:
-            InputError: There is such a file and it is not a JSON object, or describes another data set by this name.
+            InputError: There is such a file and it is not a JSON object, or describes another data set by this name; or
+                the export itself is to be that file.
         """
+        if path.name == FILE_NAME:
+            raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
         self.path = path.with_name(FILE_NAME)
         name, entry = dataset_name(path), dataset_entry(path)
         self._entries = _read(self.path)

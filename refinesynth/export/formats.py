@@ -179,7 +179,7 @@ def find_format(name: str) -> Format:
     if found := FORMATS.get(name.strip().casefold()):
         return found
     near = difflib.get_close_matches(name.casefold(), FORMATS, n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
+    meant = f"; did you mean {near[0]!r}?" if near else "."
     raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}.")
 
 

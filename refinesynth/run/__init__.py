@@ -2,10 +2,11 @@
 
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Totals, fingerprint
-from refinesynth.run.folder import RunFolder, next_run_folder
+from refinesynth.run.folder import RUN_FILES, RunFolder, next_run_folder
 from refinesynth.run.writer import RunWriter
 
 __all__ = [
+    "RUN_FILES",
     "EpisodeLine",
     "RunConfig",
     "RunFolder",

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from os.path import commonprefix
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +16,9 @@ from refinesynth.trajectory import explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
+
+_LEAD = 20
+"""Characters shown before the first that differs, where what is before that is left out."""
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
@@ -63,6 +68,9 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
             fresh.write_bytes(text)
             fresh.replace(path)
         except OSError as error:
+            # A folder that a full disk left half-made is to be empty again.
+            with suppress(OSError):
+                fresh.unlink()
             raise RunFolderError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
     @classmethod
@@ -109,9 +117,14 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
             if old.get(key) != new.get(key):
                 yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
     else:
-        yield f"{name}: {_short(old)} -> {_short(new)}"
+        before, after = write_json(old).decode(), write_json(new).decode()
+        # Two long chains may differ far behind their beginning.
+        same = max(0, len(commonprefix([before, after])) - _LEAD)  # noqa: RUF071 - characters are meant
+        yield f"{name}: {_short(before, same)} -> {_short(after, same)}"
 
 
-def _short(value: JsonValue, most: int = 200) -> str:
-    text = write_json(value).decode()
-    return text if len(text) <= most else f"{text[:most]}..."
+def _short(text: str, same: int, most: int = 200) -> str:
+    """`text`, or if it is long, the part of it after the first `same` characters."""
+    if len(text) <= most:
+        return text
+    return f"{'...' if same else ''}{text[same : same + most]}{'...' if len(text) > same + most else ''}"

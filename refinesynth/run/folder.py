@@ -22,6 +22,11 @@ from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.lines import read_lines
 from refinesynth.trajectory import Trajectory, explain
 
+RUN_FILES = frozenset(
+    {"config.json", "trajectories.jsonl", "rejected.jsonl", "episodes.jsonl", "events.jsonl", "pending.jsonl"}
+)
+"""Everything that a run writes into its folder."""
+
 _Value = TypeVar("_Value", bound=BaseModel)
 
 
@@ -72,7 +77,7 @@ class RunFolder:
         """What was accepted, in the order of the personas.
 
         Raises:
-            RunFolderError: A line is not a trajectory.
+            RunFolderError: A line is not a trajectory, or lines of listed episodes are missing.
         """
         return _read(self.trajectories_file, Trajectory, end=self._end(lambda line: line.trajectories_end))
 
@@ -80,7 +85,7 @@ class RunFolder:
         """Scripts and drafts that were refused, in the order of the personas.
 
         Raises:
-            RunFolderError: A line is not one that a run wrote.
+            RunFolderError: A line is not one that a run wrote, or lines of listed episodes are missing.
         """
         return _read(self.rejected_file, Refused, end=self._end(lambda line: line.rejected_end))
 

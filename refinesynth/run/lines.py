@@ -61,18 +61,19 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
     """The complete lines of a file, without their newlines, lazily; none if the file is missing.
 
     A last line without a newline is half-written and left out. With `end`, only lines that lie before that byte.
+
+    Raises:
+        RunFolderError: The complete lines do not reach to `end`: something else has changed the file.
     """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
     at = 0
-    with file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
+            if not line.endswith(b"\n") or (end is not None and at + len(line) > end):
+                break
             at += len(line)
-            if not line.endswith(b"\n") or (end is not None and at > end):
-                return
             yield line[:-1]
+    if end is not None and at < end:
+        raise _changed(path, end)
 
 
 def cut_tail(path: Path, *, end: int | None = None) -> int:
@@ -85,13 +86,18 @@ def cut_tail(path: Path, *, end: int | None = None) -> int:
     if end is None:
         end = _last_line_end(path, size)
     elif size < end or not _ends_line(path, end):
-        raise RunFolderError(
-            f"{str(path)!r} has {size:,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
-            f"run wrote it. Put the original back, or start in a new folder"
-        )
+        raise _changed(path, end)
     if end < size:
         os.truncate(path, end)
     return size - end
+
+
+def _changed(path: Path, end: int) -> RunFolderError:
+    size = path.stat().st_size if path.exists() else 0
+    return RunFolderError(
+        f"{str(path)!r} has {size:,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
+        f"run wrote it. Put the original back, or start in a new folder"
+    )
 
 
 def _ends_line(path: Path, end: int) -> bool:

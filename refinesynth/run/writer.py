@@ -69,6 +69,11 @@ class RunWriter(RunFolder):
                 f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to resume it, "
                 f"or another folder for the new ones"
             )
+        if not before.episodes_file.exists() and (_size(before.trajectories_file) or _size(before.rejected_file)):
+            raise RunFolderError(
+                f"{str(path)!r} has lost {before.episodes_file.name}, which says what of the rest counts; put it back, or "
+                f"start in a new folder. What was accepted can still be exported"
+            )
         cut_tail(before.episodes_file)
         cut_tail(before.events_file)
         committed, trajectories_end, rejected_end = Totals(), 0, 0
@@ -132,6 +137,10 @@ class RunWriter(RunFolder):
         """Close all files."""
         for file in (self._trajectories, self._rejected, self._episodes, self._events):
             file.close()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _contents(path: Path) -> bool:

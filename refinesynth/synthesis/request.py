@@ -29,6 +29,10 @@ MAX_CONCURRENCY = 100_000
 """Most workers: each is a task with a few kilobytes of its own, before it does anything."""
 
 
+MAX_N = 10**12
+"""Most trajectories that can be asked for; far beyond what any disk holds, and exact as a float in every forecast."""
+
+
 @dataclass(frozen=True)
 class Begun:
     """A run with everything open."""
@@ -68,7 +72,7 @@ class Request:
     call: "Completion | None"
 
     def __post_init__(self) -> None:
-        _check_count("n", self.n, "how many accepted trajectories to make")
+        _check_count("n", self.n, "how many accepted trajectories to make", most=MAX_N)
         _check_count("concurrency", self.concurrency, "how many episodes to play at once", most=MAX_CONCURRENCY)
         if self.max_turns is not None:
             _check_count("max_turns", self.max_turns, "the longest draft, in turns")

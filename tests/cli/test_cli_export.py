@@ -95,6 +95,7 @@ def test_what_has_nothing_to_train_on_is_counted(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--format", "sharegtp"], "did you mean 'sharegpt'"),
+        (["--format", "foo"], "no export format 'foo'. Choose one of"),
         (["--format", "sharegpt", "--masking", "flag"], "cannot do masking='flag'"),
         (["--format", "openai", "--masking", "hide"], "no masking 'hide'"),
         (["--format", "openai", "--card"], "--card needs --license"),
@@ -107,6 +108,28 @@ def test_what_cannot_be_is_2_and_nothing_is_written(
     result = export(run, "-o", tmp_path / "out.jsonl", *arguments)
     assert result.exit_code == 2, result.output
     assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["trajectories.jsonl", "episodes.jsonl", "config.json"])
+def test_what_a_run_wrote_is_never_replaced(run: Path, name: str) -> None:
+    before = (run / name).read_bytes()
+    result = export(run, "--format", "openai", "-o", run / name, "--overwrite")
+    assert result.exit_code == 2
+    assert "an export would replace it" in result.stderr
+    assert (run / name).read_bytes() == before
+
+
+def test_a_file_is_not_exported_onto_itself(tmp_path: Path) -> None:
+    source = write_run(tmp_path / "run", [a_trajectory()]) / "trajectories.jsonl"
+    (link := tmp_path / "link.jsonl").symlink_to(source)
+    assert export(source, "--format", "openai", "-o", link, "--overwrite").exit_code == 2
+    assert source.read_bytes() == a_trajectory().to_json() + b"\n"
+
+
+def test_an_export_is_not_its_own_card(run: Path, tmp_path: Path) -> None:
+    result = export(run, "--format", "openai", "-o", tmp_path / "README.md", "--card", "--license", "mit")
+    assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,11 +2,12 @@
 
 import os
 import signal
+import threading
 
 import pytest
 
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.interrupt import interruptible
+from refinesynth.cli.interrupt import end_promptly, interruptible
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,21 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_only_a_thread_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch, *, stuck: bool) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
+    monkeypatch.setattr("refinesynth.cli.interrupt.LET_GO", 0.05 if stuck else 60.0)
+    free = threading.Event()
+    thread = threading.Thread(target=free.wait)
+    thread.start()
+    try:
+        if not stuck:
+            free.set()
+        end_promptly(ExitCode.INTERRUPTED)
+    finally:
+        free.set()
+        thread.join()
+    assert ended == ([ExitCode.INTERRUPTED] if stuck else [])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -183,6 +184,26 @@ def test_ctrl_c_leaves_whole_files_without_secrets_and_a_resume_completes_them(t
     for text in (stdout, stderr, resumed.stdout, resumed.stderr):
         assert CANARY not in text
     assert [path.name for path in folder.iterdir() if CANARY.encode() in path.read_bytes()] == []
+
+
+def test_ctrl_c_ends_it_while_a_source_gives_nothing(tmp_path: Path) -> None:
+    os.mkfifo(source := tmp_path / "silent.jsonl")
+    with subprocess.Popen(
+        [*COMMAND, "run", str(source), "-n", "1", "-o", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True
+    ) as process:
+        # Until it opens the pipe to read, opening it to write is refused.
+        deadline = time.monotonic() + PATIENCE
+        writer = -1
+        while writer < 0 and process.poll() is None and time.monotonic() < deadline:
+            with suppress(OSError):
+                writer = os.open(source, os.O_WRONLY | os.O_NONBLOCK)
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        # The pipe stays open, so that nothing but the signal can end it.
+        assert process.wait(PATIENCE) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().endswith("interrupted before anything was written\n")
+        os.close(writer)
 
 
 def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:

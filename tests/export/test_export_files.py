@@ -170,6 +170,12 @@ def test_a_dataset_info_that_cannot_take_the_entry_stops_the_export(content: str
     assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("dataset_info.json", content)]
 
 
+def test_an_export_is_not_replaced_by_its_own_entry(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="choose another name"):
+        write_export([trajectory()], tmp_path / "dataset_info.json", "sharegpt")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_compressed_sharegpt_file_gets_no_entry(tmp_path: Path) -> None:
     report = write_export([trajectory(*REFINED)], tmp_path / "refine.jsonl.gz", "sharegpt")
     assert report.dataset_info is None

@@ -190,6 +190,28 @@ def test_files_that_something_else_has_changed_are_not_cut(tmp_path: Path, name:
     assert (tmp_path / name).read_bytes() == content
 
 
+def test_records_that_are_missing_are_not_passed_over(tmp_path: Path) -> None:
+    folder = written(tmp_path, True, True)
+    for file, read in ((folder.trajectories_file, folder.trajectories), (folder.rejected_file, folder.refused)):
+        os.truncate(file, file.stat().st_size - 9)
+        with pytest.raises(RunFolderError, match="was changed after the run wrote it"):
+            list(read())
+        file.unlink()
+        with pytest.raises(RunFolderError, match="has 0 bytes, and a line was expected to end at"):
+            list(read())
+
+
+@pytest.mark.parametrize("kept", ["trajectories.jsonl", "rejected.jsonl"])
+def test_a_folder_that_lost_its_episodes_is_not_emptied(tmp_path: Path, kept: str) -> None:
+    written(tmp_path, True, True)
+    for name in set(DATA) - {kept}:
+        (tmp_path / name).unlink()
+    content = (tmp_path / kept).read_bytes()
+    with pytest.raises(RunFolderError, match=r"has lost episodes.jsonl"):
+        RunWriter.resume(tmp_path, CONFIG)
+    assert (tmp_path / kept).read_bytes() == content
+
+
 @pytest.mark.parametrize("line", [b"{", b'{"id": 1}', b"[]"])
 def test_a_line_that_no_run_wrote_is_named(tmp_path: Path, line: bytes) -> None:
     folder = written(tmp_path, True, True)
@@ -233,6 +255,12 @@ def test_changed_settings_are_refused_by_name(tmp_path: Path) -> None:
     assert "x" * 200 not in message
     assert contents(tmp_path) == before
     assert RunFolder.open(tmp_path).config == CONFIG
+
+
+def test_a_difference_at_the_end_of_a_long_chain_is_shown() -> None:
+    before, after = (CONFIG.model_copy(update={"rules": "strict() & " * 90 + last}) for last in ("One()", "Other()"))
+    (difference,) = differences(before, after)
+    assert difference == 'rules: ...ict() & strict() & One()" -> ...ict() & strict() & Other()"'
 
 
 def test_settings_that_leave_the_data_alone_may_change(tmp_path: Path) -> None:
@@ -305,6 +333,13 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         writer.write(b"{}")
     with pytest.raises(RunFolderError, match="cannot open"):
         LineWriter(tmp_path / "missing" / "file")
+
+
+def test_a_configuration_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(RunFolderError, match=r"cannot write .*config.json"):
+        CONFIG.save(tmp_path / "config.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_waiting_episodes_that_cannot_be_kept_are_said(tmp_path: Path) -> None:
