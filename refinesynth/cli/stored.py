@@ -76,11 +76,17 @@ def file_of(source: Path, *, refused: bool = False) -> Path:
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """The lines of a file that are not blank, lazily; a missing file has none."""
+    """The lines of a file that are not blank, lazily; a missing file has none.
+
+    In a run's own folder, an end without a newline is what a killed process was writing. It does not count: a resume cuts it.
+    """
     if not path.exists():
         return
+    of_a_run = path.name in {ACCEPTED, REFUSED} and path.with_name("episodes.jsonl").exists()
     with path.open("rb") as file:
         for number, data in enumerate(file, start=1):
+            if of_a_run and not data.endswith(b"\n"):
+                return
             if data.strip():
                 yield Line(path, number, data)
 

@@ -120,6 +120,18 @@ def test_bad_lines_are_named_and_counted(folder: Path) -> None:
     assert rows(result)["lines that cannot be read"] == ["1"]
 
 
+def test_what_a_killed_run_was_writing_does_not_count(folder: Path) -> None:
+    (folder / "episodes.jsonl").touch()
+    with (folder / "trajectories.jsonl").open("ab") as file:
+        file.write(a_trajectory("torn").to_json()[:100])
+    result = verify(folder)
+    assert result.exit_code == 0, result.output
+    assert rows(result)["trajectories kept"] == ["1", "1"]
+    copied = folder / "copied.jsonl"
+    copied.write_bytes((folder / "trajectories.jsonl").read_bytes())
+    assert verify(copied).exit_code == 1
+
+
 def test_the_rules_of_the_run_are_the_default(folder: Path) -> None:
     a_config("TurnLimit(most=3)").save(folder / "config.json")
     assert verify(folder).exit_code == 1
