@@ -21,6 +21,13 @@ class RunFolderError(InputError):
     """The output folder cannot be used as asked: it exists already, is not a run, or cannot be written."""
 
 
+class StorageError(RefinesynthError):
+    """What a run writes to fails: a full disk, a folder that may not be written, a damaged journal or one of a newer version.
+
+    Everything that was committed before stays. The command line exits with 3.
+    """
+
+
 class BackendError(RefinesynthError):
     """A request to a model failed for good, after the retries that its kind allows."""
 

@@ -12,6 +12,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.sorting import AnswerFault, Kind, Step
+from refinesynth.errors import StorageError
+from refinesynth.journal.paid import Paid
 from refinesynth.jsontext import MAX_CHARACTERS, read_json, scrub
 
 _MOST_TOKENS = 10**9
@@ -114,6 +116,27 @@ class Answer:
     model: str | None
     id: str | None
 
+    def to_json(self) -> bytes:
+        """The answer without its bill, for the journal."""
+        kept = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
+        named = {"refusal": self.refusal, "model": self.model, "id": self.id}
+        return orjson.dumps({name: value for name, value in (kept | named).items() if value})
+
+    @classmethod
+    def from_paid(cls, paid: Paid) -> "Answer":
+        """What `to_json` kept, with its bill.
+
+        Raises:
+            StorageError: This is not what was kept.
+        """
+        try:
+            return cls(**_Kept.model_validate_json(paid.answer).model_dump(), usage=usage_of(paid))
+        except ValidationError as error:
+            raise StorageError(
+                f"the journal's answer {paid.step} of {paid.role} in episode {paid.episode} is damaged; "
+                f"put the original journal back, or begin anew (--fresh keeps the old folder)"
+            ) from error
+
     def check(self, *, max_tokens: int | None) -> None:
         """Refuse what cannot be used although it was paid for.
 
@@ -158,6 +181,26 @@ class Answer:
         # Asked to call the one tool there is, weaker models write its arguments down as text instead.
         arguments = mended(self.text)
         return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
+
+
+class _Kept(BaseModel):
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[tuple[str, str, str | None], ...] = ()
+    finish_reason: str | None = None
+    refusal: str | None = None
+    model: str | None = None
+    id: str | None = None
+
+
+def usage_of(paid: Paid) -> RequestUsage:
+    """What a completion used."""
+    return RequestUsage(
+        input_tokens=paid.input_tokens,
+        cache_read_tokens=paid.cached_tokens,
+        cache_write_tokens=paid.cache_write_tokens,
+        output_tokens=paid.output_tokens,
+    )
 
 
 def read_answer(raw: object) -> Answer:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -54,13 +54,25 @@ class Backend(BaseModel):
     """Requests are spaced evenly at this rate; None sets no limit."""
     tokens_per_minute: float | None = Field(default=None, gt=0)
     """Prompt and completion tokens together; None sets no limit."""
+    max_in_flight: int | None = Field(default=None, ge=1)
+    """Most requests at once; how many there are below it follows from how the server copes. None sets no bound."""
     output_mode: OutputMode = OutputMode.AUTO
+    path: Literal["auto", "lean", "litellm"] = "auto"
+    """How requests travel: `lean` straight to an OpenAI-compatible server, `litellm` through its SDK; both give the same."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
     """Attempts after the first when an answer came but is empty or cut off; each is paid for."""
     longest_wait: float = Field(default=60, gt=0)
     """Most seconds between two attempts, a server's Retry-After included."""
+    outage: float = Field(default=600, ge=0)
+    """Seconds that a run waits for a backend that has gone down, before it stops."""
+    input_price: float | None = Field(default=None, ge=0)
+    """US dollars per million prompt tokens; None takes litellm's price map. So do the next two."""
+    cached_price: float | None = Field(default=None, ge=0)
+    """US dollars per million prompt tokens that the provider read from its cache."""
+    output_price: float | None = Field(default=None, ge=0)
+    """US dollars per million completion tokens."""
     extra: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`."""
 

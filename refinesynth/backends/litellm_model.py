@@ -1,8 +1,7 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` unless another is given."""
 
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -12,19 +11,16 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import wire
-from refinesynth.backends.answer import read_answer
+from refinesynth.backends.account import Account, Price, current_account
+from refinesynth.backends.answer import Answer, read_answer
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.completion import Completion
-from refinesynth.backends.metering import record
 from refinesynth.backends.pace import Pace
 from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.backends.retrying import GaveUp, Sleep, persist
 from refinesynth.backends.sorting import Fault, Kind, Step
 from refinesynth.errors import BackendError, EpisodeAbandoned, RunStopped
-
-Price: TypeAlias = Callable[[RequestUsage], float | None]
-"""What a completion costs in US dollars; None where the price is unknown."""
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -51,8 +47,8 @@ class LiteLLMModel(Model):
     """One backend, asked for text or structured output, with its retries and rate limits inside.
 
     Guarantees: what comes back is neither cut off nor empty; its text holds no lone surrogates; JSON that was asked for
-    is strict where it could be mended; every completion that was paid for is reported to `metering`, also those that
-    were then thrown away. Errors are sorted by `sorting` into `EpisodeAbandoned` and `RunStopped`, without keys.
+    is strict where it could be mended; every completion that was paid for is kept in the request's account, also those
+    that were then thrown away, and one that was paid for before is not asked for again. Errors are sorted by `sorting` into `EpisodeAbandoned` and `RunStopped`, without keys.
 
     Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
     """
@@ -147,16 +143,14 @@ class LiteLLMModel(Model):
         raise final
 
     async def _ask(self, request: dict[str, Any], parameters: ModelRequestParameters) -> ModelResponse:
-        charged = await self._pace.admit(_rough_tokens(request))
-        with anyio.fail_after(request["timeout"]):
-            raw = await self._call(**request)
-        answer = read_answer(raw)
-        usage, cost = answer.usage, self._price(answer.usage)
-        record(usage, cost)
-        self._answered += 1
-        self._doubtful = 0
-        self._pace.settle(charged, billed=usage.total_tokens, answer=usage.output_tokens)
+        account = current_account()
+        paid = account.recall()
+        if paid is not None:
+            answer, cost = Answer.from_paid(paid), paid.cost_usd
+        else:
+            answer, cost = await self._buy(request, account)
         answer.check(max_tokens=request.get("max_tokens"))
+        usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
         return ModelResponse(
@@ -167,6 +161,28 @@ class LiteLLMModel(Model):
             provider_response_id=answer.id,
             finish_reason="tool_call" if answer.calls else "stop",
         )
+
+    async def _buy(self, request: dict[str, Any], account: Account) -> tuple[Answer, float | None]:
+        """A completion that was not paid for before, and its price; it is kept before anyone uses it."""
+        prompt_tokens = _rough_tokens(request)
+        charged = await self._pace.admit(prompt_tokens)
+        hold = await account.reserve(
+            prompt_tokens=prompt_tokens, max_tokens=request.get("max_tokens"), price=self._price
+        )
+        try:
+            with anyio.fail_after(request["timeout"]):
+                raw = await self._call(**request)
+            answer = read_answer(raw)
+        except BaseException:
+            hold.release()
+            raise
+        cost = self._price(answer.usage)
+        hold.settle(answer.usage, cost)
+        self._answered += 1
+        self._doubtful = 0
+        self._pace.settle(charged, billed=answer.usage.total_tokens, answer=answer.usage.output_tokens)
+        await account.keep(answer, cost, model=self.model_name)
+        return answer, cost
 
     def _request(
         self, messages: list[ModelMessage], settings: ModelSettings, parameters: ModelRequestParameters

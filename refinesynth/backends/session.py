@@ -1,68 +1,25 @@
-"""One episode's view of its models: the same session id on every request, seeds of its own, and a ledger."""
+"""One episode's view of its models: the same session id on every request, seeds of its own, a ledger and a memory."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends.metering import metered_by
+from refinesynth.backends.account import Forgetful, Hold, Memory, Price, Purse, Unlimited, charged_to
+from refinesynth.backends.answer import Answer, usage_of
+from refinesynth.backends.digest import digest_of
+from refinesynth.backends.ledger import Ledger
 from refinesynth.backends.role import Role
-from refinesynth.trajectory import Usage
+from refinesynth.journal.paid import Paid
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What was used and paid."""
-
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = 0.0
-    """US dollars; None as soon as the price of one completion is unknown."""
-
-    def __add__(self, other: "Spent") -> "Spent":
-        known = self.cost_usd is not None and other.cost_usd is not None
-        return Spent(
-            usage=self.usage + other.usage,
-            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
-        )
-
-
-@dataclass
-class Ledger:
-    """Every completion of an episode, thrown-away answers included, per role."""
-
-    by_role: dict[Role, Spent] = field(default_factory=dict[Role, Spent])
-
-    @property
-    def usage(self) -> Usage:
-        """Of all roles together."""
-        return self._total.usage
-
-    @property
-    def cost_usd(self) -> float | None:
-        """US dollars for all roles together; None where the price of one completion is unknown."""
-        return self._total.cost_usd
-
-    def enter(self, role: Role, usage: RequestUsage, cost_usd: float | None) -> None:
-        """Add one completion."""
-        one = Usage(
-            requests=1,
-            input_tokens=usage.input_tokens,
-            cached_tokens=usage.cache_read_tokens,
-            output_tokens=usage.output_tokens,
-        )
-        self.by_role[role] = self.by_role.get(role, Spent()) + Spent(usage=one, cost_usd=cost_usd)
-
-    @property
-    def _total(self) -> Spent:
-        return sum((self.by_role[role] for role in Role if role in self.by_role), Spent())
 
 
 @dataclass
@@ -75,8 +32,15 @@ class Session:
 
     id: str
     seed: int
+    index: int = 0
+    """The persona's position; requests of smaller ones go first."""
+    memory: Memory = field(default_factory=Forgetful)
+    purse: Purse = field(default_factory=Unlimited)
     ledger: Ledger = field(default_factory=Ledger)
+    attempt: int = 0
+    """Scripts and drafts begun so far."""
     _requests: Counter[Role] = field(default_factory=Counter[Role])
+    _steps: Counter[Role] = field(default_factory=Counter[Role])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
         """`model` as this episode's `role`."""
@@ -87,6 +51,15 @@ class Session:
         text = f"{self.seed}/{role}/{self._requests[role]}"
         self._requests[role] += 1
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) >> 1
+
+    def step(self, role: Role) -> int:
+        """How many completions the role has had, recalled ones included."""
+        return self._steps[role]
+
+    def enter(self, role: Role, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Count one completion."""
+        self._steps[role] += 1
+        self.ledger.enter(role, usage, cost_usd)
 
 
 class SessionModel(WrapperModel):
@@ -103,20 +76,65 @@ class SessionModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """One answer, as the wrapped model gives it."""
+        """One answer, as the wrapped model gives it; from the session's memory if it was paid for before."""
         settings = ModelSettings(**(model_settings or {}))
         settings["seed"] = self.session.next_seed(self.role)
         settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
-        entered = 0
-
-        def enter(usage: RequestUsage, cost_usd: float | None) -> None:
-            nonlocal entered
-            entered += 1
-            self.session.ledger.enter(self.role, usage, cost_usd)
-
-        with metered_by(enter):
+        account = SessionAccount(self.session, self.role, digest_of(messages, model_request_parameters))
+        before = self.session.step(self.role)
+        with charged_to(account):
             response = await self.wrapped.request(messages, settings, model_request_parameters)
-        if not entered:
+        if self.session.step(self.role) == before:
             # Not a model of ours: what it says of itself is all there is.
-            enter(response.usage, None if response.usage.cost is None else float(response.usage.cost))
+            cost = None if response.usage.cost is None else float(response.usage.cost)
+            self.session.enter(self.role, response.usage, cost)
         return response
+
+
+@dataclass(frozen=True)
+class SessionAccount:
+    """One request of a session's role."""
+
+    session: Session
+    role: Role
+    digest: bytes
+    """What is asked, see `digest_of`."""
+
+    @property
+    def priority(self) -> float:
+        """The episode's position: what was begun first is to be finished first."""
+        return self.session.index
+
+    def recall(self) -> Paid | None:
+        """See `Account.recall`."""
+        session, role = self.session, self.role
+        paid = session.memory.recall(role, session.step(role), self.digest)
+        if paid is not None:
+            session.enter(role, usage_of(paid), paid.cost_usd)
+        return paid
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Hold:
+        """See `Purse.reserve`."""
+        return await self.session.purse.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
+
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+        """See `Account.keep`."""
+        session, role, usage = self.session, self.role, answer.usage
+        paid = Paid(
+            episode=session.id,
+            index=session.index,
+            attempt=session.attempt,
+            role=role.value,
+            step=session.step(role),
+            digest=self.digest,
+            model=model,
+            answer=answer.to_json(),
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=cost_usd,
+        )
+        session.enter(role, usage, cost_usd)
+        with anyio.CancelScope(shield=True):
+            await session.memory.keep(paid)

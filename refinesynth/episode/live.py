@@ -38,7 +38,7 @@ class Live:
         turns: _Turns = ()
         taken_back = _TakenBack()
         while self.record.drafts < self.settings.attempts.drafts:
-            self.record.drafts += 1
+            self.record.begin_draft()
             talk = await self._converse(turns, taken_back)
             if talk.verdict.accepted:
                 return talk.draft

@@ -20,7 +20,7 @@ async def play_narrated(
     verified: tuple[PlayerTurn | DungeonMasterTurn, ...] = ()
     violations: tuple[Violation, ...] = ()
     while record.drafts < settings.attempts.drafts:
-        record.drafts += 1
+        record.begin_draft()
         draft = await narrator.tell(script, verified, violations=violations)
         verdict = await verifier.verify(draft)
         if verdict.accepted:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
+from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.cast import Cast, assemble
@@ -22,21 +23,34 @@ from refinesynth.trajectory import Draft, Persona, Provenance, Script, Trajector
 
 
 async def play_episode(
-    persona: Persona, *, index: int, settings: EpisodeSettings, models: Mapping[Role, Model]
+    persona: Persona,
+    *,
+    index: int,
+    settings: EpisodeSettings,
+    models: Mapping[Role, Model],
+    memory: Memory | None = None,
+    purse: Purse | None = None,
 ) -> EpisodeOutcome:
     """Turn one persona into a trajectory, or say why there is none.
 
     With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
-    clocks and no random identifiers in it.
+    clocks and no random identifiers in it. What `memory` holds is not asked for again, so an episode that was interrupted
+    goes on where it was; what is asked for is paid from `purse`.
 
     Raises:
         RunStopped: No episode can go on.
         ConfigurationError: `models` lacks a role that `settings` ask for.
     """
     name = episode_id(persona, index=index, seed=settings.seed)
-    session = Session(id=name, seed=episode_seed(index=index, seed=settings.seed))
+    session = Session(
+        id=name,
+        seed=episode_seed(index=index, seed=settings.seed),
+        index=index,
+        memory=memory or Forgetful(),
+        purse=purse or Unlimited(),
+    )
     cast = assemble(settings, session=session, models=models)
-    record = Record(episode=name, persona=persona)
+    record = Record(session=session, persona=persona)
     draft: Draft | None = None
     reason: str | None = None
     try:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from refinesynth.backends.session import Session
 from refinesynth.outcome import Refused
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Draft, Persona, Script
@@ -12,13 +13,28 @@ from refinesynth.trajectory import Draft, Persona, Script
 class Record:
     """Filled while an episode is played."""
 
-    episode: str
+    session: Session
     persona: Persona
     refused: list[Refused] = field(default_factory=list[Refused])
     scripts: int = 0
     """Scripts tried so far."""
     drafts: int = 0
     """Drafts tried so far."""
+
+    @property
+    def episode(self) -> str:
+        """The episode's id."""
+        return self.session.id
+
+    def begin_script(self) -> None:
+        """Another script is tried."""
+        self.scripts += 1
+        self.session.attempt += 1
+
+    def begin_draft(self) -> None:
+        """Another draft is tried."""
+        self.drafts += 1
+        self.session.attempt += 1
 
     def refuse_script(
         self, script: Script | None, violations: Sequence[Violation] = (), *, text: str | None = None

@@ -15,7 +15,7 @@ async def write_script(writer: ScriptWriter, record: Record, settings: EpisodeSe
     previous: Script | None = None
     violations: tuple[Violation, ...] = ()
     while record.scripts < settings.attempts.scripts:
-        record.scripts += 1
+        record.begin_script()
         try:
             script = await writer.write(record.persona, violations=violations, previous=previous)
         except InvalidAnswer as error:

@@ -14,9 +14,10 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Backend, Role
-from refinesynth.backends.litellm_model import LiteLLMModel, Price, free
-from refinesynth.backends.metering import metered_by, record
-from refinesynth.backends.session import Ledger, Session, Spent
+from refinesynth.backends.account import Nobody, Price, charged_to, current_account
+from refinesynth.backends.ledger import Ledger, Spent
+from refinesynth.backends.litellm_model import LiteLLMModel, free
+from refinesynth.backends.session import Session
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage
 
@@ -121,14 +122,13 @@ def test_an_empty_ledger_cost_nothing() -> None:
     assert (Ledger().usage, Ledger().cost_usd) == (Usage(), 0.0)
 
 
-def test_meters_nest_and_end() -> None:
-    seen: list[tuple[str, int]] = []
-    with metered_by(lambda usage, _cost: seen.append(("outer", usage.input_tokens))):
-        with metered_by(lambda usage, _cost: seen.append(("inner", usage.input_tokens))):
-            record(RequestUsage(input_tokens=1), None)
-        record(RequestUsage(input_tokens=2), None)
-    record(RequestUsage(input_tokens=3), None)
-    assert seen == [("inner", 1), ("outer", 2)]
+def test_accounts_nest_and_end() -> None:
+    outer, inner = Nobody(), Nobody()
+    with charged_to(outer):
+        with charged_to(inner):
+            assert current_account() is inner
+        assert current_account() is outer
+    assert current_account() not in (outer, inner)
 
 
 async def test_a_session_model_is_the_model_it_wraps_in_all_else() -> None:
