@@ -1,0 +1,108 @@
+"""Writes batches through one connection, each in one transaction."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+
+from refinesynth.journal.batch import Batch
+from refinesynth.journal.connecting import WAL_KEPT
+from refinesynth.journal.rows import ENTRY_COLUMNS, HELD_COLUMNS, PAID_COLUMNS, Row, pack
+from refinesynth.journal.schema import PAGE_SIZE
+
+_MOST_ROWS = 128
+"""Rows in one statement: a power of two."""
+
+_CHECKPOINT_EVERY = 4 * 1024 * 1024
+"""What is committed before the log is copied back, in bytes."""
+
+_PATIENCE_MS = 500
+"""How long readers may keep a log that has grown too long from being emptied before the writer goes on, in milliseconds."""
+
+
+class Commits:
+    """Commits batches. For one thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._since_checkpoint = 0
+        self._too_long = WAL_KEPT
+        """Size of the log at which readers are made to wait, in bytes."""
+
+    def commit(self, batch: Batch) -> None:
+        """Commit all of a batch or nothing.
+
+        Raises:
+            sqlite3.Error: It could not be written.
+        """
+        held = [(*row[:-1], pack(row[-1])) for row in batch.held.values()]
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            if batch.forget_from is not None:
+                run("DELETE FROM entries WHERE idx >= ?", (batch.forget_from,))
+                run("DELETE FROM held WHERE idx >= ?", (batch.forget_from,))
+            # What is there already is left alone, and the trigger does not count it again.
+            self._insert("INTO paid", PAID_COLUMNS, batch.paid, "ON CONFLICT (episode, role, step, digest) DO NOTHING")
+            self._insert("INTO begun", "idx, episode", batch.begun, "ON CONFLICT (idx, episode) DO NOTHING")
+            if batch.committed:
+                self._insert("INTO entries", ENTRY_COLUMNS, batch.committed)
+                run("DELETE FROM held WHERE idx BETWEEN ? AND ?", (batch.committed[0][0], batch.committed[-1][0]))
+            self._insert("OR REPLACE INTO held", HELD_COLUMNS, held)
+            if batch.totals is not None:
+                run("INSERT OR REPLACE INTO notes VALUES ('totals', ?)", batch.totals)
+            run("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+            raise
+        self._since_checkpoint += batch.size
+
+    def tidy(self) -> None:
+        """Now and then copy the log back into the file. What fails here is still in the log and is tried again."""
+        if self._since_checkpoint < _CHECKPOINT_EVERY:
+            return
+        self._since_checkpoint = 0
+        with suppress(sqlite3.Error):
+            _, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if pages * PAGE_SIZE > self._too_long:
+                # Readers follow so closely on each other that the log is never free. If one of them stands still, waiting
+                # for it does not help, and soon again even less.
+                self._too_long = WAL_KEPT if self._empty_log() else 2 * pages * PAGE_SIZE
+
+    def _empty_log(self) -> bool:
+        """Copy the log back and cut it, making readers wait; False if one of them did not end soon enough."""
+        patience = self._connection.execute("PRAGMA busy_timeout").fetchone()[0]
+        self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        try:
+            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {patience}")
+        return not busy
+
+    def close(self) -> None:
+        """Leave one file behind that can be read and copied as it is, and let go of it.
+
+        Where a reader or a full disk is in the way, the log stays beside it, and both together are the journal.
+        """
+        with suppress(sqlite3.Error):
+            self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        self._connection.close()
+
+    def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
+        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a busy
+        # event loop gives away every few milliseconds only.
+        at = 0
+        while at < len(rows):
+            size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)
+            values = [value for row in rows[at : at + size] for value in row]
+            self._connection.execute(_insertion(into, columns, size, otherwise), values)
+            at += size
+
+
+@cache
+def _insertion(into: str, columns: str, rows: int, otherwise: str) -> str:
+    places = f"({', '.join('?' * (columns.count(',') + 1))})"
+    return f"INSERT {into} ({columns}) VALUES {', '.join([places] * rows)} {otherwise}"  # noqa: S608 - constants

@@ -1,0 +1,151 @@
+"""Writes a run's journal."""
+
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+
+from refinesynth.journal.batch import Batch
+from refinesynth.journal.connecting import connect_to_read, connect_to_write
+from refinesynth.journal.entry import Entry
+from refinesynth.journal.paid import Paid
+from refinesynth.journal.reader import JournalReader
+from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
+from refinesynth.journal.writer import Writer
+
+_ROW = 200
+"""What a row takes beside its longest values, in bytes, roughly."""
+
+
+class Journal(JournalReader):
+    """Every completion that was paid for and every episode that has ended, in one SQLite file.
+
+    What is committed outlives the process, however it ends. A power cut may take the last moments with it, unless the
+    journal is `lasting`, and never damages the file. One journal at a time may be open for writing (see `RunLock`); readers
+    may come and go. It belongs to the process that opened it: a forked or spawned one opens its own.
+
+    After the first failure to write, everything else that is asked of it fails alike, with a `StorageError`; nothing that
+    was committed is lost.
+    """
+
+    def __init__(self, path: Path, *, lasting: bool = False) -> None:
+        """See `open`."""
+        writing, self.created = connect_to_write(path, lasting=lasting)
+        self._writer = Writer(path, writing)
+        self._begun: dict[int, str] = {}
+        """Index to id of the episodes in flight that this journal has listed as begun."""
+        try:
+            super().__init__(path, connect_to_read(path))
+        except BaseException:
+            self._writer.close()
+            raise
+        try:
+            self._count = self.committed.count
+            """Episodes that are committed, or on their way."""
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, path: Path, *, lasting: bool = False) -> "Journal":
+        """Open the journal at `path` for writing, or make one; `created` says whether it was made.
+
+        With `lasting`, the disk is asked to have written before anything counts as committed: many times slower.
+
+        Raises:
+            StorageError: It cannot be made or written, is damaged, or a newer version wrote it.
+        """
+        return Journal(path, lasting=lasting)
+
+    async def keep(self, paid: Paid) -> None:
+        """Commit a completion; one with the same episode, role, step and digest is there for good and stays.
+
+        It is on its way before the first `await`, so it is committed also if the caller is cancelled.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+        row = paid_to_row(paid)
+
+        def fill(batch: Batch) -> None:
+            if self._begun.get(paid.index) != row[1]:
+                self._begun[paid.index] = row[1]
+                batch.begun.append((paid.index, row[1]))
+            batch.paid.append(row)
+            batch.size += len(paid.answer) + _ROW
+
+        await self._writer.put(fill)
+
+    def enter(self, entries: Sequence[Entry], *, totals: bytes | None = None) -> Awaitable[None]:
+        """Commit episodes that have ended, and the sums up to them; in the order of the calls.
+
+        Everything is on its way when this returns; the result may be awaited or not. Those whose records are in the files
+        must come in the order of their indices without a gap, and take the place of what was held. Held ones come in any
+        order.
+
+        Raises:
+            ValueError: An episode is out of its turn, or has ended already.
+            StorageError: Something before it could not be committed.
+        """
+        count = self._count
+        committed = [committed_to_row(entry) for entry in entries if not entry.is_held]
+        held = [held_to_row(entry) for entry in entries if entry.is_held]
+        for row in committed:
+            if row[0] != count:
+                raise ValueError(f"episode {row[0]} is committed, and {count} is in its turn")
+            count += 1
+        for row in held:
+            if row[0] < count:
+                raise ValueError(f"episode {row[0]} is held, and is committed already")
+
+        def fill(batch: Batch) -> None:
+            batch.committed.extend(committed)
+            for row in committed:
+                batch.held.pop(row[0], None)
+                self._begun.pop(row[0], None)
+            batch.held.update((row[0], row) for row in held)
+            if totals is not None:
+                batch.totals = (totals,)
+            batch.size += sum(len(entry.line) + len(entry.held or b"") + _ROW for entry in entries)
+
+        batch = self._writer.put(fill)
+        self._count = count
+        return batch
+
+    def forget_from(self, index: int, *, totals: bytes | None) -> None:
+        """Episodes from `index` on have not ended, held ones included; their paid completions stay. Returns when committed.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+        self._wait()
+
+        def fill(batch: Batch) -> None:
+            batch.forget_from = index
+            batch.totals = (totals,)
+
+        self._writer.put(fill).wait()
+        self._count = min(self._count, index)
+
+    async def flush(self) -> None:
+        """Returns when everything before it is committed.
+
+        Raises:
+            StorageError: Something could not be.
+        """
+        batch = self._writer.last()
+        if batch is not None:
+            await batch
+
+    def close(self) -> None:
+        """Commit everything, put it into one file, end the thread. More calls do nothing.
+
+        Raises:
+            StorageError: Something could not be committed, and nobody was told so far.
+        """
+        # The last to let go cleans up, and only the writer can.
+        super().close()
+        self._writer.close()
+
+    def _wait(self) -> None:
+        batch = self._writer.last()
+        if batch is not None:
+            batch.wait()

@@ -1,0 +1,168 @@
+"""Reads a journal, also while another process writes it and after that one died."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self, TypeVar
+
+from refinesynth.journal.connecting import connect_to_read
+from refinesynth.journal.entry import Entry
+from refinesynth.journal.faults import damaged, in_plain_words
+from refinesynth.journal.figures import Committed, Outstanding, SpentRow
+from refinesynth.journal.recorded import Recorded
+from refinesynth.journal.rows import (
+    ENTRY_COLUMNS,
+    HELD_COLUMNS,
+    PAID_COLUMNS,
+    SUMS_COLUMNS,
+    Row,
+    committed_from_row,
+    end_from_row,
+    held_from_row,
+    note_from_row,
+    outstanding_from_row,
+    paid_from_row,
+    spent_from_row,
+    whole_from_row,
+)
+from refinesynth.jsontext import scrub
+
+_PAGE = 500
+_PAGE_WITH_RECORDS = 16
+"""Entries that are read at a time. No read lasts longer: while one does, the writer's log cannot be emptied."""
+
+_Value = TypeVar("_Value")
+
+
+class JournalReader:
+    """What is committed. May be used by any thread, by one at a time.
+
+    Everything raises `StorageError` where the file is damaged or cannot be read. Not promised: that two calls see the same
+    state while somebody writes.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Read through `connection`, which becomes this reader's own. `read` is the way to make one."""
+        self.path = path
+        self._connection = connection
+        self._reading = Lock()
+
+    @classmethod
+    def read(cls, path: Path) -> "JournalReader":
+        """Open the journal at `path`, which is never changed.
+
+        Raises:
+            StorageError: There is none, it is damaged, or a newer version wrote it.
+        """
+        return JournalReader(path, connect_to_read(path))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Nothing can be read afterwards."""
+        with self._reading:
+            self._connection.close()
+
+    def recorded(self, episode: str) -> Recorded:
+        """Every paid completion of an episode."""
+        sql = f"SELECT {PAID_COLUMNS} FROM paid WHERE episode = ? ORDER BY rowid"  # noqa: S608 - a constant
+        return Recorded(self._values(paid_from_row, sql, scrub(episode)))
+
+    def entry(self, index: int) -> Entry | None:
+        """How an episode ended, with its records if they are held; None if it has not."""
+        committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx = ?"  # noqa: S608 - a constant
+        held = f"SELECT {HELD_COLUMNS} FROM held WHERE idx = ?"  # noqa: S608 - a constant
+        for found in self._values(committed_from_row, committed, index) or self._values(held_from_row, held, index):
+            return found
+        return None
+
+    def entries(self, start: int = 0, *, held_blobs: bool = False) -> Iterator[Entry]:
+        """Episodes that have ended, by index, from index `start` on; lazily, so memory does not grow with their number.
+
+        Records of those that are held are read with `held_blobs` only.
+        """
+        committed = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE}"  # noqa: S608 - constants
+        for entry in self._pages(committed_from_row, committed, start):
+            start = entry.index + 1
+            yield entry
+        # Whoever is held is later than everybody who is committed.
+        size = _PAGE_WITH_RECORDS if held_blobs else _PAGE
+        columns = HELD_COLUMNS if held_blobs else HELD_COLUMNS.replace("records", "NULL")
+        held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {size}"  # noqa: S608 - constants
+        yield from self._pages(held_from_row, held, start)
+
+    def held(self) -> list[int]:
+        """Indices of the episodes that are held."""
+        return self._values(whole_from_row, "SELECT idx FROM held ORDER BY idx")
+
+    @property
+    def committed(self) -> Committed:
+        """How far the run's files count."""
+        sql = "SELECT idx, trajectories_end, rejected_end FROM entries ORDER BY idx DESC LIMIT 1"
+        for found in self._values(end_from_row, sql):
+            return found
+        return Committed(0, 0, 0)
+
+    @property
+    def totals(self) -> bytes | None:
+        """The running sums that came with the last entries; None if none came."""
+        for value in self._values(note_from_row, "SELECT value FROM notes WHERE name = 'totals'"):
+            return value
+        return None
+
+    def started(self) -> int:
+        """One more than the highest index of which anything is known; 0 for an empty journal."""
+        highest = [
+            f"SELECT idx FROM {table} ORDER BY idx DESC LIMIT 1"  # noqa: S608 - constants
+            for table in ("begun", "entries", "held")
+        ]
+        return max((found + 1 for sql in highest for found in self._values(whole_from_row, sql)), default=0)
+
+    def spent(self) -> list[SpentRow]:
+        """What was used and paid, per role and model: everything, episodes that never ended included."""
+        return self._values(spent_from_row, f"SELECT {SUMS_COLUMNS} FROM sums ORDER BY role, model")  # noqa: S608 - a constant
+
+    def paid_count(self) -> int:
+        """Completions that were paid for."""
+        return self._values(whole_from_row, "SELECT coalesce(sum(requests), 0) FROM sums")[0]
+
+    def outstanding(self, *, start: int | None = None) -> list[Outstanding]:
+        """Episodes that were begun and have not ended, by index. Takes time with what is in flight, not with the run.
+
+        With `start`, those from that index on: for a journal of completions alone, where another says what has ended.
+        """
+        # SQLite takes the other columns from the row that has the maximum.
+        sql = """
+            SELECT idx, episode, requests, attempt, role, step FROM (
+                SELECT begun.idx, begun.episode, count(*) AS requests, attempt, role, step, max(paid.rowid)
+                FROM begun JOIN paid ON paid.episode = begun.episode
+                WHERE begun.idx >= ? AND begun.idx NOT IN (SELECT idx FROM held) GROUP BY begun.idx, begun.episode)"""
+        return self._values(outstanding_from_row, sql, self.committed.count if start is None else start)
+
+    def _values(self, value_of: Callable[[Row], _Value], sql: str, *parameters: object) -> list[_Value]:
+        """What a query gives, read at once: a read that stays open would keep the writer's log from being emptied."""
+        with in_plain_words(self.path), self._reading:
+            rows = self._connection.execute(sql, parameters).fetchall()
+        try:
+            return [value_of(row) for row in rows]
+        except ValueError as error:
+            raise damaged(self.path, str(error)) from error
+
+    def _pages(self, value_of: Callable[[Row], Entry], sql: str, start: int) -> Iterator[Entry]:
+        while page := self._values(value_of, sql, start):
+            for entry in page:
+                if entry.index < start:
+                    raise damaged(self.path, f"episode {entry.index} is listed twice")
+                start = entry.index + 1
+                yield entry

@@ -1,0 +1,132 @@
+"""The one thread that writes: it takes everything that has come meanwhile and commits it together."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from threading import Condition, Thread
+from time import monotonic
+
+from refinesynth.journal.batch import Batch, Failure
+from refinesynth.journal.commits import Commits
+from refinesynth.journal.faults import storage_error
+from refinesynth.journal.gathering import LONGEST_S, Gathering
+
+
+class Writer:
+    """Commits in the order of the calls, many calls at a time.
+
+    The thread starts with the first call. It is a daemon: a process that ends without `close` loses what nobody was told to
+    be committed, as if it had been killed.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Write through `connection`, which becomes this writer's own."""
+        self._path = path
+        self._commits = Commits(connection)
+        self._process = os.getpid()
+        self._gathering = Gathering()
+        self._changed = Condition()
+        # All below are guarded by the condition's lock.
+        self._filling = Batch()
+        self._last = self._filling
+        self._failure: Failure | None = None
+        self._closing = False
+        self._wanted = 0
+        """Calls for which the thread is to be woken; 0 while it is awake."""
+        self._thread: Thread | None = None
+
+    def put(self, fill: Callable[[Batch], None]) -> Batch:
+        """Add something to the next batch with `fill`, which must be quick; await the batch to know it committed.
+
+        Raises:
+            StorageError: Something before it could not be committed.
+            RuntimeError: The writer is closed, or belongs to the process that this one was forked from.
+        """
+        if self._process != os.getpid():
+            # Before the lock, which nobody in this process may be there to give back.
+            raise RuntimeError(
+                f"the journal at {str(self._path)!r} was opened by process {self._process}; a forked process opens its own"
+            )
+        with self._changed:
+            self._check()
+            batch = self._last = self._filling
+            fill(batch)
+            batch.calls += 1
+            if self._thread is None:
+                thread = Thread(target=self._run, name="refinesynth-journal", daemon=True)
+                thread.start()
+                self._thread = thread
+            elif 0 < self._wanted <= batch.calls:
+                self._changed.notify()
+            return batch
+
+    def last(self) -> Batch | None:
+        """The batch that everything before this call is committed with; None if nothing came yet.
+
+        Raises:
+            StorageError: Something could not be committed.
+        """
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure.error()
+            return None if self._thread is None else self._last
+
+    def close(self) -> None:
+        """Commit everything that came, end the thread, let go of the file. More calls do nothing, nor do those of a fork.
+
+        Raises:
+            StorageError: Something could not be committed, and nobody was told so far.
+        """
+        if self._process != os.getpid():
+            return
+        with self._changed:
+            first, self._closing = not self._closing, True
+            self._changed.notify()
+        if not first:
+            return
+        if self._thread is not None:
+            self._thread.join()
+        self._commits.close()
+        if self._failure is not None and not self._failure.told:
+            raise self._failure.error()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure.error()
+        if self._closing:
+            raise RuntimeError(f"the journal at {str(self._path)!r} is closed")
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            failure = self._commit(batch)
+            batch.end(failure)
+            if failure is None:
+                self._commits.tidy()
+
+    def _next(self) -> Batch | None:
+        """The next batch that has anything in it; None when there will be none."""
+        with self._changed:
+            self._wait_for(1)
+            wanted = self._gathering.begin(monotonic())
+            if self._filling.calls < wanted:
+                self._wait_for(wanted, LONGEST_S)
+            batch, self._filling = self._filling, Batch()
+            self._gathering.end(batch.calls, monotonic())
+            return batch if batch.calls else None
+
+    def _wait_for(self, calls: int, seconds: float | None = None) -> None:
+        """Sleep until so many calls have come, the journal closes, or the time is up; the lock is free meanwhile."""
+        self._wanted = calls
+        self._changed.wait_for(lambda: self._closing or self._filling.calls >= calls, seconds)
+        self._wanted = 0
+
+    def _commit(self, batch: Batch) -> Failure | None:
+        if self._failure is None:
+            try:
+                self._commits.commit(batch)
+            except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must be told
+                found = Failure(str(storage_error(self._path, error)), error)
+                with self._changed:
+                    self._failure = found
+        return self._failure

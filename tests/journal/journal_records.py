@@ -1,0 +1,83 @@
+"""Things to put into a journal, and one journal with some of everything in it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from refinesynth.journal import Entry, Journal, Paid
+
+
+def episode(index: int) -> str:
+    return f"{index:06d}-0123abcd"
+
+
+def digest(step: int) -> bytes:
+    return step.to_bytes(16, "big")
+
+
+def paid(
+    index: int,
+    step: int = 0,
+    *,
+    role: str = "player",
+    model: str = "a-model",
+    asked: int | None = None,
+    answer: bytes = b'{"text":"hello"}',
+    cost_usd: float | None = 0.25,
+) -> Paid:
+    return Paid(
+        episode=episode(index),
+        index=index,
+        attempt=1,
+        role=role,
+        step=step,
+        digest=digest(step if asked is None else asked),
+        model=model,
+        answer=answer,
+        input_tokens=100,
+        cached_tokens=10,
+        cache_write_tokens=1,
+        output_tokens=20,
+        cost_usd=cost_usd,
+    )
+
+
+def committed(index: int, *, line: bytes = b'{"counts":1}') -> Entry:
+    return Entry(
+        index=index,
+        id=episode(index),
+        persona="0123456789abcdef",
+        accepted=index % 2 == 0,
+        line=line,
+        trajectories_end=1_000 * (index + 1),
+        rejected_end=10 * (index + 1),
+    )
+
+
+def held(index: int, *, records: bytes | None = None) -> Entry:
+    return Entry(
+        index=index,
+        id=episode(index),
+        persona="0123456789abcdef",
+        accepted=index % 2 == 0,
+        line=b'{"counts":1}',
+        held=b"records of %d" % index if records is None else records,
+    )
+
+
+async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[Paid]:
+    """A closed journal: half of the episodes committed, every third of the others held, one in flight at least."""
+    kept: list[Paid] = []
+    with Journal.open(path) as journal:
+        for index in range(episodes):
+            for step in range(steps):
+                one = paid(index, step, answer=b"x" * (700 * step), cost_usd=None if step == 1 else 0.5)
+                await journal.keep(one)
+                kept.append(one)
+        half = episodes // 2
+        await journal.enter([committed(index) for index in range(half)], totals=b"totals")
+        await journal.enter([held(index, records=b"r" * 9_000) for index in range(half + 1, episodes, 3)])
+    return kept
+
+
+def requests(kept: Sequence[Paid]) -> int:
+    return len({(one.episode, one.role, one.step, one.digest) for one in kept})

@@ -1,0 +1,343 @@
+"""What is committed is read back, by whoever reads it."""
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+from journal_records import committed, digest, episode, fill, held, paid
+
+from refinesynth.journal import Committed, Entry, Journal, JournalReader, Outstanding, Recorded
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+class TestPaidCompletions:
+    async def test_what_was_kept_is_recorded_for_every_reader(self, path: Path) -> None:
+        kept = [paid(3, step, answer=bytes([step]) * 5_000, cost_usd=None if step else 0.5) for step in range(5)]
+        with Journal.open(path) as journal, JournalReader.read(path) as beside:
+            for one in kept:
+                await journal.keep(one)
+                assert list(beside.recorded(one.episode)) == list(journal.recorded(one.episode))
+            assert list(journal.recorded(episode(3))) == kept
+            assert list(journal.recorded(episode(4))) == []
+        with JournalReader.read(path) as afterwards:
+            assert list(afterwards.recorded(episode(3))) == kept
+
+    async def test_a_completion_kept_twice_is_kept_and_counted_once(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(journal.keep, paid(0))
+            await journal.keep(paid(0, answer=b"another"))
+            assert list(journal.recorded(episode(0))) == [paid(0)]
+            assert journal.paid_count() == 1
+            assert journal.spent()[0].input_tokens == 100
+
+    async def test_the_same_place_asked_otherwise_is_another_completion(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            await journal.keep(paid(0, 1, asked=7))
+            await journal.keep(paid(0, 1, asked=8))
+            recorded = journal.recorded(episode(0))
+        assert len(recorded) == 2
+        assert recorded.get("player", 1, digest(8)) == paid(0, 1, asked=8)
+        assert recorded.get("player", 1, digest(9)) is None
+        assert recorded.get("player", 2, digest(8)) is None
+        assert recorded.get("verifier", 1, digest(8)) is None
+
+    async def test_sums_are_per_role_and_model(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            for index, cost in enumerate((0.5, None, 0.25)):
+                await journal.keep(paid(index, role="player", cost_usd=cost))
+            await journal.keep(paid(0, role="player", model="other", asked=5))
+            await journal.keep(paid(0, role="writer"))
+            spent = {(row.role, row.model): row for row in journal.spent()}
+            assert set(spent) == {("player", "a-model"), ("player", "other"), ("writer", "a-model")}
+            row = spent["player", "a-model"]
+            assert (row.requests, row.input_tokens, row.cached_tokens, row.cache_write_tokens, row.output_tokens) == (
+                3,
+                300,
+                30,
+                3,
+                60,
+            )
+            assert (row.cost_usd, row.unpriced) == (0.75, 1)
+            assert journal.paid_count() == 5
+
+    async def test_what_a_server_says_of_itself_cannot_break_a_journal(self, path: Path) -> None:
+        strange = paid(0, model="a\ud800\0b\u202e", cost_usd=float("nan"), answer=b"\0\xff")
+        greedy = paid(1, cost_usd=float("inf"))
+        object.__setattr__(greedy, "input_tokens", 10**30)
+        object.__setattr__(greedy, "output_tokens", -5)
+        with Journal.open(path) as journal:
+            await journal.keep(strange)
+            await journal.keep(greedy)
+            (found,) = journal.recorded(episode(0))
+            assert (found.model, found.cost_usd, found.answer) == ("a\ufffd\0b\u202e", None, b"\0\xff")
+            (found,) = journal.recorded(episode(1))
+            assert (found.input_tokens, found.output_tokens, found.cost_usd) == (2**32, 0, None)
+            assert sum(row.unpriced for row in journal.spent()) == 2
+
+    @pytest.mark.parametrize("wrong", [{"digest": b"short"}, {"index": -1}, {"step": -1}, {"attempt": 2**80}])
+    async def test_a_completion_of_no_place_is_refused_alone(self, path: Path, wrong: dict[str, object]) -> None:
+        one = paid(0)
+        for name, value in wrong.items():
+            object.__setattr__(one, name, value)
+        with Journal.open(path) as journal:
+            with pytest.raises(ValueError):
+                await journal.keep(one)
+            await journal.keep(paid(1))
+            assert journal.paid_count() == 1
+
+    async def test_a_completion_is_committed_though_its_caller_was_cancelled(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await journal.keep(paid(0))
+            await journal.flush()
+            assert scope.cancelled_caught
+            assert list(journal.recorded(episode(0))) == [paid(0)]
+
+    async def test_many_callers_are_committed_together_and_all_released(self, path: Path) -> None:
+        released: list[int] = []
+
+        async def caller(index: int) -> None:
+            for step in range(4):
+                await journal.keep(paid(index, step))
+            released.append(index)
+
+        with Journal.open(path) as journal:
+            async with anyio.create_task_group() as group:
+                for index in range(300):
+                    group.start_soon(caller, index)
+            assert journal.paid_count() == 1_200
+            assert sorted(released) == list(range(300))
+            assert journal.started() == 300
+
+    async def test_callers_may_be_on_several_loops_and_threads(self, path: Path) -> None:
+        async def callers(first: int) -> None:
+            for index in range(first, first + 20):
+                await journal.keep(paid(index))
+
+        with Journal.open(path) as journal:
+            threads = [threading.Thread(target=asyncio.run, args=(callers(at),)) for at in (100, 200, 300)]
+            for thread in threads:
+                thread.start()
+            await callers(0)
+            for thread in threads:
+                await anyio.to_thread.run_sync(thread.join)
+            assert journal.paid_count() == 80
+
+    async def test_a_loop_that_is_gone_keeps_nobody_waiting(self, path: Path) -> None:
+        async def begin_and_leave() -> None:
+            task = asyncio.ensure_future(journal.keep(paid(0)))
+            await asyncio.sleep(0)
+            task.cancel()
+
+        with Journal.open(path) as journal:
+            await anyio.to_thread.run_sync(lambda: asyncio.run(begin_and_leave()))
+            await journal.keep(paid(1))
+            assert journal.paid_count() == 2
+
+
+class TestEntries:
+    async def test_an_entry_is_read_back_by_its_index(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            await journal.enter([committed(0), held(2), committed(1)], totals=b"sums")
+            assert [journal.entry(index) for index in range(4)] == [committed(0), committed(1), held(2), None]
+            assert journal.committed == Committed(2, 2_000, 20)
+            assert journal.held() == [2]
+            assert journal.totals == b"sums"
+
+    async def test_committing_takes_the_place_of_holding(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            await journal.enter([held(1), held(2, records=b"old")])
+            await journal.enter([held(2, records=b"new")])
+            found = journal.entry(2)
+            assert found is not None
+            assert found.held == b"new"
+            # In one batch as well as in two.
+            for index in range(4):
+                journal.enter([held(3)] if index == 3 else [], totals=b"%d" % index)
+                journal.enter([committed(index)])
+            await journal.flush()
+            assert journal.held() == []
+            assert list(journal.entries()) == [committed(index) for index in range(4)]
+            assert journal.totals == b"3"
+
+    async def test_entries_come_by_index_from_anywhere(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            await journal.enter([committed(index) for index in range(1_100)])
+            await journal.enter([held(index) for index in range(1_139, 1_100, -2)])
+            everything = [*range(1_100), *range(1_101, 1_140, 2)]
+            for start in (0, 1, 499, 500, 1_099, 1_100, 1_120, 5_000):
+                assert [entry.index for entry in journal.entries(start)] == [at for at in everything if at >= start]
+            assert [entry.held for entry in journal.entries(1_100)] == [None] * 20
+            assert list(journal.entries(1_100, held_blobs=True)) == [held(index) for index in range(1_101, 1_140, 2)]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            [committed(1)],
+            [committed(0), committed(0)],
+            [committed(0), committed(2)],
+            [committed(0), held(0)],
+            [Entry(index=0, id="0", persona="p", accepted=True, line=b"{}")],
+            [Entry(index=0, id="0", persona="p", accepted=True, line=b"{}", held=b"r", rejected_end=5)],
+            [Entry(index=0, id="0", persona="p", accepted=True, line=b"{}", trajectories_end=5)],
+        ],
+        ids=["too soon", "twice", "gap", "held again", "no records", "one end", "the other end"],
+    )
+    async def test_an_entry_out_of_its_turn_is_refused_alone(self, path: Path, wrong: list[Entry]) -> None:
+        with Journal.open(path) as journal:
+            with pytest.raises(ValueError, match="episode"):
+                journal.enter(wrong)
+            await journal.enter([committed(0)])
+            assert list(journal.entries()) == [committed(0)]
+
+    async def test_forgotten_entries_count_no_more_and_come_again(self, path: Path) -> None:
+        await fill(path, episodes=12)
+        with Journal.open(path) as journal:
+            before = journal.paid_count()
+            journal.forget_from(4, totals=b"fewer")
+            assert journal.committed == Committed(4, 4_000, 40)
+            assert journal.held() == []
+            assert journal.totals == b"fewer"
+            assert journal.paid_count() == before
+            await journal.enter([committed(4)])
+            journal.enter([committed(5)])
+            journal.forget_from(0, totals=None)
+            assert list(journal.entries()) == []
+            assert journal.totals is None
+            await journal.enter([committed(0)])
+
+    async def test_a_journal_that_is_opened_again_goes_on(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            assert journal.created
+            await journal.enter([committed(0), held(2)], totals=b"one")
+        with Journal.open(path) as journal:
+            assert not journal.created
+            await journal.keep(paid(0))
+            await journal.enter([committed(1), committed(2)])
+            assert journal.committed.count == 3
+            assert journal.held() == []
+            assert journal.totals == b"one"
+
+
+class TestTheWhole:
+    def test_an_empty_journal_says_so(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            assert (journal.started(), journal.paid_count(), journal.spent(), journal.held()) == (0, 0, [], [])
+            assert journal.committed == Committed(0, 0, 0)
+            assert journal.totals is None
+            assert journal.entry(0) is None
+            assert journal.outstanding() == []
+
+    async def test_outstanding_is_what_began_and_has_not_ended(self, path: Path) -> None:
+        await fill(path, episodes=6, steps=3)
+        with Journal.open(path) as journal:
+            # 0 to 2 are committed, 4 is held.
+            await journal.keep(paid(5, 0, role="verifier"))
+            assert journal.outstanding() == [
+                Outstanding(index=3, episode=episode(3), requests=3, attempt=1, role="player", step=2),
+                Outstanding(index=5, episode=episode(5), requests=4, attempt=1, role="verifier", step=0),
+            ]
+
+    async def test_started_is_beyond_everything_that_is_known(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            await journal.enter([committed(0)])
+            assert journal.started() == 1
+            await journal.keep(paid(6))
+            assert journal.started() == 7
+            await journal.enter([held(9)])
+            assert journal.started() == 10
+            journal.forget_from(0, totals=None)
+            assert journal.started() == 7
+
+    async def test_closing_commits_what_nobody_waited_for(self, path: Path) -> None:
+        journal = Journal.open(path)
+        journal.enter([committed(0)], totals=b"t")
+        journal.close()
+        journal.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await journal.keep(paid(0))
+        with JournalReader.read(path) as reader:
+            assert reader.committed.count == 1
+        assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
+
+    async def test_a_reader_of_a_closed_journal_sees_what_comes_when_it_is_opened_again(self, path: Path) -> None:
+        await fill(path, episodes=2, steps=1)
+        with JournalReader.read(path) as reader:
+            assert reader.paid_count() == 2
+            with Journal.open(path) as journal:
+                await journal.keep(paid(9))
+                assert reader.paid_count() == 3
+            assert reader.paid_count() == 3
+            with Journal.open(path) as journal:
+                await journal.keep(paid(10))
+            assert reader.paid_count() == 4
+
+    async def test_a_lasting_journal_holds_the_same(self, path: Path) -> None:
+        with Journal.open(path, lasting=True) as journal:
+            await journal.keep(paid(0))
+            assert list(journal.recorded(episode(0))) == [paid(0)]
+
+    async def test_a_reader_that_stops_halfway_does_not_let_the_log_grow(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
+        with Journal.open(path) as journal, JournalReader.read(path) as reader:
+            await journal.enter([committed(index) for index in range(1_200)])
+            halfway = reader.entries()
+            next(halfway)
+            for index in range(100):
+                await journal.keep(paid(index, answer=b"x" * 20_000))
+            assert path.with_name("journal.sqlite-wal").stat().st_size < 1_000_000
+            assert sum(1 for _ in halfway) == 1_199
+
+    async def test_a_reader_that_stands_still_lets_the_writer_go_on(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
+        monkeypatch.setattr("refinesynth.journal.commits._PATIENCE_MS", 1)
+        monkeypatch.setattr("refinesynth.journal.commits.WAL_KEPT", 200_000)
+        monkeypatch.setattr("refinesynth.journal.connecting.WAL_KEPT", 200_000)
+        with Journal.open(path) as journal:
+            stands_still = sqlite3.connect(path, isolation_level=None)
+            stands_still.execute("BEGIN")
+            stands_still.execute("SELECT count(*) FROM paid").fetchall()
+            for index in range(50):
+                await journal.keep(paid(index, answer=b"x" * 20_000))
+            assert path.with_name("journal.sqlite-wal").stat().st_size > 1_000_000
+            stands_still.close()
+            for index in range(50, 300):
+                await journal.keep(paid(index, answer=b"x" * 20_000))
+            assert path.with_name("journal.sqlite-wal").stat().st_size < 1_000_000
+            assert journal.paid_count() == 300
+
+    def test_a_folder_may_be_called_anything(self, tmp_path: Path) -> None:
+        for name in ("a b", "100%25?mode=memory#x", "ünïcode", "a\nb", "'\"; --", "\udcff"):
+            (tmp_path / name).mkdir()
+            path = tmp_path / name / "journal.sqlite"
+            with Journal.open(path) as journal:
+                journal.enter([committed(0)])
+            with JournalReader.read(path) as reader:
+                assert reader.committed.count == 1
+            assert repr(path) or repr(reader)
+
+
+def test_recorded_answers_under_other_rules_are_handed_out_once_each_in_order() -> None:
+    first, second, other = paid(0, 1, asked=7), paid(0, 4, asked=7), paid(0, 2)
+    recorded = Recorded([first, other, second])
+    assert recorded.find(digest(7)) == first
+    assert recorded.find(digest(7)) == second
+    assert recorded.find(digest(7)) is None
+    assert recorded.find(digest(2)) == other
+    assert recorded.find(digest(99)) is None
+    assert recorded.get("player", 1, digest(7)) == first
+    assert Recorded().find(digest(7)) is None

@@ -1,0 +1,318 @@
+"""A disk that is full, read-only or not ours: a clear error for everyone, and nothing lost that was committed."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from journal_records import committed, episode, fill, held, paid
+
+from refinesynth.errors import StorageError
+from refinesynth.journal import Journal, JournalReader
+from refinesynth.journal.commits import Commits
+from refinesynth.journal.schema import FORMAT
+
+PAGES_OF_A_FULL_DISK = 60
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+def fill_the_disk(patch: pytest.MonkeyPatch) -> None:
+    """From now on, files that are opened may not grow beyond a few pages."""
+    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+
+    def connect_to_little(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.execute(f"PRAGMA max_page_count = {PAGES_OF_A_FULL_DISK}")
+        return connection
+
+    patch.setattr(sqlite3, "connect", connect_to_little)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_the_disk(monkeypatch)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody can read, whoever runs the tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@contextmanager
+def unprivileged() -> Generator[None]:
+    """As somebody whom permissions bind."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+async def keep_until_it_fails(journal: Journal) -> tuple[int, StorageError]:
+    for index in range(10_000):
+        try:
+            await journal.keep(paid(index, answer=b"x" * 1_000))
+        except StorageError as error:
+            return index, error
+    raise AssertionError("the disk was never full")
+
+
+class TestFullDisk:
+    @pytest.mark.usefixtures("full_disk")
+    async def test_what_was_committed_stays_and_everyone_after_is_told(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            count, error = await keep_until_it_fails(journal)
+            assert count > 0
+            assert "disk is full" in str(error)
+            assert str(path) in str(error)
+            for late in (lambda: journal.enter([committed(0)]), lambda: journal.forget_from(0, totals=None)):
+                with pytest.raises(StorageError, match="disk is full"):
+                    late()
+            with pytest.raises(StorageError, match="disk is full"):
+                await journal.flush()
+            # Reading goes on.
+            assert journal.paid_count() == count
+            assert len(journal.recorded(episode(0))) == 1
+        with JournalReader.read(path) as reader:
+            assert reader.paid_count() == count
+            assert reader.committed.count == 0
+
+    @pytest.mark.usefixtures("full_disk")
+    async def test_everyone_in_a_batch_is_told_once(self, path: Path) -> None:
+        told: list[StorageError] = []
+
+        async def caller(index: int) -> None:
+            with pytest.raises(StorageError) as caught:
+                await journal.keep(paid(index, answer=b"x" * 100_000))
+            told.append(caught.value)
+
+        with Journal.open(path) as journal:
+            async with anyio.create_task_group() as group:
+                for index in range(50):
+                    group.start_soon(caller, index)
+            assert len({id(error) for error in told}) == 50
+            assert journal.paid_count() == 0
+
+    @pytest.mark.usefixtures("full_disk")
+    def test_a_failure_that_nobody_was_told_of_is_told_at_the_end(self, path: Path) -> None:
+        journal = Journal.open(path)
+        journal.enter([held(0, records=os.urandom(1_000_000))])
+        with pytest.raises(StorageError, match="disk is full"):
+            journal.close()
+        journal.close()
+
+    async def test_after_room_was_made_the_journal_goes_on(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as patch:
+            fill_the_disk(patch)
+            with Journal.open(path) as journal:
+                count, _ = await keep_until_it_fails(journal)
+        with Journal.open(path) as journal:
+            await journal.keep(paid(count, answer=b"x" * 1_000))
+            assert journal.paid_count() == count + 1
+
+
+async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(commits: Commits, batch: object) -> None:
+        raise MemoryError("no more")
+
+    with Journal.open(path) as journal:
+        await journal.keep(paid(0))
+        monkeypatch.setattr(Commits, "commit", fail)
+        with pytest.raises(StorageError, match="MemoryError") as caught:
+            await journal.keep(paid(1))
+        assert isinstance(caught.value.__cause__, MemoryError)
+        with pytest.raises(StorageError, match="MemoryError"):
+            await journal.keep(paid(2))
+        assert journal.paid_count() == 1
+
+
+LIMITED = """
+import asyncio, resource, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from journal_records import paid
+from refinesynth.errors import StorageError
+from refinesynth.journal import Journal
+
+async def main():
+    with Journal.open(Path({path!r})) as journal:
+        for index in range(10_000):
+            try:
+                await journal.keep(paid(index, answer=b"x" * 1_000))
+            except StorageError as error:
+                print(index, error)
+                return
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+asyncio.run(main())
+"""
+
+
+def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
+    code = LIMITED.format(tests=str(Path(__file__).parent), path=str(path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    count, message = done.stdout.strip().split(" ", 1)
+    assert int(count) > 0
+    assert message.startswith(repr(str(path)))
+    with JournalReader.read(path) as reader:
+        assert reader.paid_count() == int(count)
+
+
+class TestPermissions:
+    def test_a_journal_that_cannot_be_written_is_refused_when_it_is_opened(self, open_folder: Path) -> None:
+        path = open_folder / "journal.sqlite"
+        asyncio.run(fill(path))
+        path.chmod(0o444)
+        open_folder.chmod(0o555)
+        with unprivileged(), pytest.raises(StorageError, match="read-only"):
+            Journal.open(path)
+        open_folder.chmod(0o755)
+
+    def test_a_journal_that_cannot_be_made_is_refused(self, open_folder: Path) -> None:
+        open_folder.chmod(0o555)
+        with unprivileged(), pytest.raises(StorageError, match="Permission denied"):
+            Journal.open(open_folder / "journal.sqlite")
+        open_folder.chmod(0o755)
+
+    def test_a_closed_journal_is_read_where_nothing_can_be_written(self, open_folder: Path) -> None:
+        path = open_folder / "journal.sqlite"
+        kept = asyncio.run(fill(path))
+        open_folder.chmod(0o555)
+        with unprivileged(), JournalReader.read(path) as reader:
+            assert reader.paid_count() == len(kept)
+        # A copy of a folder, made while a reader was there, may say that there is a log where there is none.
+        mark = bytearray(path.read_bytes())
+        mark[18:20] = b"\2\2"
+        path.write_bytes(mark)
+        with unprivileged(), JournalReader.read(path) as reader:
+            assert reader.paid_count() == len(kept)
+        open_folder.chmod(0o755)
+
+    def test_a_journal_that_was_not_closed_says_so_where_nothing_can_be_written(self, open_folder: Path) -> None:
+        path = open_folder / "journal.sqlite"
+        with Journal.open(path) as journal:
+            asyncio.run(journal.keep(paid(0)))
+            copy = {name: (open_folder / name).read_bytes() for name in ("journal.sqlite", "journal.sqlite-wal")}
+        with tempfile.TemporaryDirectory(dir=open_folder) as folder:
+            Path(folder).chmod(0o755)
+            for name, content in copy.items():
+                (Path(folder) / name).write_bytes(content)
+            Path(folder).chmod(0o555)
+            with unprivileged(), pytest.raises(StorageError, match="was not closed"):
+                JournalReader.read(Path(folder) / path.name)
+            Path(folder).chmod(0o755)
+            with JournalReader.read(Path(folder) / path.name) as reader:
+                assert reader.paid_count() == 1
+
+    def test_there_is_nothing_to_read_where_nothing_is(self, path: Path) -> None:
+        with pytest.raises(StorageError, match="no journal"):
+            JournalReader.read(path)
+        assert not list(path.parent.iterdir())
+
+    def test_a_folder_is_no_journal(self, path: Path) -> None:
+        path.mkdir()
+        for use in (Journal.open, JournalReader.read):
+            with pytest.raises(StorageError, match="directory"):
+                use(path)
+
+
+class TestOtherFiles:
+    @pytest.mark.parametrize(
+        "content", [b"", b"\0" * 8_192, b"not a database", b"SQLite format 3\0", os.urandom(9_000)]
+    )
+    def test_what_is_no_journal_is_refused_and_left_alone(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        for use in (Journal.open, JournalReader.read):
+            with pytest.raises(StorageError, match="can still be read and exported"):
+                use(path)
+        assert path.read_bytes() == content
+
+    def test_another_programs_database_is_refused(self, path: Path) -> None:
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.close()
+        for use in (Journal.open, JournalReader.read):
+            with pytest.raises(StorageError, match="no journal"):
+                use(path)
+
+    async def test_a_newer_journal_is_refused_with_both_versions(self, path: Path) -> None:
+        await fill(path)
+        connection = sqlite3.connect(path)
+        connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
+        connection.close()
+        for use in (Journal.open, JournalReader.read):
+            with pytest.raises(StorageError, match=rf"newer refinesynth.*is {FORMAT + 1}.*format {FORMAT}\b"):
+                use(path)
+
+    async def test_a_journal_with_other_tables_is_refused(self, path: Path) -> None:
+        await fill(path)
+        connection = sqlite3.connect(path)
+        connection.execute("DROP TRIGGER paid_is_summed")
+        connection.commit()
+        connection.close()
+        for use in (Journal.open, JournalReader.read):
+            with pytest.raises(StorageError, match="its tables"):
+                use(path)
+
+    def test_a_log_without_its_journal_is_not_taken_for_a_new_one(self, path: Path) -> None:
+        with Journal.open(path) as journal:
+            asyncio.run(journal.keep(paid(0)))
+            log = path.with_name("journal.sqlite-wal").read_bytes()
+        path.unlink()
+        path.with_name("journal.sqlite-wal").write_bytes(log)
+        with pytest.raises(StorageError, match="is missing"):
+            Journal.open(path)
+        assert path.with_name("journal.sqlite-wal").read_bytes() == log
+
+    def test_a_journal_that_was_never_born_is_made_again(self, path: Path) -> None:
+        path.with_name("journal.sqlite.new").write_bytes(b"half a jour")
+        with Journal.open(path) as journal:
+            assert journal.created
+
+
+async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.journal.connecting._WRITER_WAITS_S", 0.01)
+    with Journal.open(path) as journal:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match="another process"):
+            await journal.keep(paid(0))
+        other.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_is_refused_and_harms_nothing(path: Path) -> None:
+    with Journal.open(path) as journal:
+        asyncio.run(journal.keep(paid(0)))
+        child = os.fork()
+        if child == 0:
+            try:
+                journal.enter([committed(0)])
+            except RuntimeError:
+                journal.close()
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        asyncio.run(journal.keep(paid(1)))
+    with JournalReader.read(path) as reader:
+        assert reader.paid_count() == 2
+        assert reader.committed.count == 0

@@ -1,0 +1,155 @@
+"""Values survive the way into a journal and back; values that no journal wrote are refused, though SQLite finds them sound."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from journal_records import episode, fill
+
+from refinesynth.errors import StorageError
+from refinesynth.journal import Entry, Journal, JournalReader, Paid
+from refinesynth.journal.rows import (
+    LARGEST,
+    committed_from_row,
+    committed_to_row,
+    held_from_row,
+    held_to_row,
+    pack,
+    paid_from_row,
+    paid_to_row,
+    unpack,
+)
+
+# Lone surrogates cannot be written to any file.
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
+positions = st.integers(0, 2**40)
+tokens = st.integers(0, 2**32)
+completions = st.builds(
+    Paid,
+    episode=texts,
+    index=positions,
+    attempt=positions,
+    role=texts,
+    step=positions,
+    digest=st.binary(min_size=16, max_size=16),
+    model=texts,
+    answer=st.binary(),
+    input_tokens=tokens,
+    cached_tokens=tokens,
+    cache_write_tokens=tokens,
+    output_tokens=tokens,
+    cost_usd=st.none() | st.floats(0, 1e9),
+)
+endings = {"index": positions, "id": texts, "persona": texts, "accepted": st.booleans(), "line": st.binary()}
+in_the_files = st.builds(Entry, **endings, trajectories_end=positions, rejected_end=positions)
+waiting = st.builds(Entry, **endings, held=st.binary())
+
+
+def through_sqlite(row: tuple[object, ...]) -> tuple[object, ...]:
+    connection = sqlite3.connect(":memory:")
+    try:
+        return connection.execute(f"SELECT {', '.join('?' * len(row))}", row).fetchone()
+    finally:
+        connection.close()
+
+
+@given(completions)
+def test_a_completion_comes_back_as_it_was(one: Paid) -> None:
+    assert paid_from_row(through_sqlite(paid_to_row(one))) == one
+
+
+@given(in_the_files)
+def test_a_committed_entry_comes_back_as_it_was(entry: Entry) -> None:
+    assert committed_from_row(through_sqlite(committed_to_row(entry))) == entry
+
+
+@given(waiting)
+def test_a_held_entry_comes_back_as_it_was(entry: Entry) -> None:
+    *values, records = held_to_row(entry)
+    assert held_from_row(through_sqlite((*values, pack(records)))) == entry
+
+
+@given(st.binary(), st.data())
+def test_damaged_records_do_not_unpack(records: bytes, data: st.DataObject) -> None:
+    packed = pack(records)
+    at, byte = data.draw(st.integers(0, len(packed) - 1)), data.draw(st.integers(0, 255))
+    changed = packed[:at] + bytes([byte]) + packed[at + 1 :]
+    try:
+        found = unpack(changed)
+    except ValueError:
+        return
+    # Not every bit of a frame means something; what comes back is right.
+    assert found == records
+
+
+def test_records_that_claim_to_be_huge_are_not_believed() -> None:
+    import zstandard
+
+    claim = bytearray(zstandard.ZstdCompressor().compress(b"x" * 100_000))
+    assert zstandard.frame_content_size(bytes(claim)) == 100_000
+    # The size is four bytes after the frame's mark and description.
+    claim[5:9] = b"\xff\xff\xff\xff"
+    assert zstandard.frame_content_size(bytes(claim)) > LARGEST
+    with pytest.raises(ValueError, match="claim"):
+        unpack(bytes(claim))
+
+
+WRONG: list[tuple[str, Callable[[JournalReader], object]]] = [
+    ("UPDATE paid SET digest = x'00'", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET answer = 'text'", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET step = 'text'", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET output_tokens = -1", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET cost_usd = 9e999", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET model = CAST(x'ff' AS TEXT)", lambda reader: reader.recorded(episode(0))),
+    ("UPDATE paid SET role = x'00'", lambda reader: reader.outstanding()),
+    ("UPDATE begun SET idx = 9223372036854775807 WHERE idx = 11", lambda reader: reader.started()),
+    ("UPDATE begun SET idx = 'text'", lambda reader: reader.started()),
+    ("UPDATE sums SET requests = 'text'", lambda reader: reader.paid_count() and reader.spent()),
+    ("UPDATE sums SET cost_usd = 9e999", lambda reader: reader.spent()),
+    ("UPDATE notes SET value = 'text'", lambda reader: reader.totals),
+    ("UPDATE entries SET idx = -idx - 1", lambda reader: reader.committed),
+    ("UPDATE entries SET idx = 9223372036854775807 WHERE idx = 5", lambda reader: reader.committed),
+    ("UPDATE entries SET idx = 9223372036854775807 WHERE idx = 5", lambda reader: list(reader.entries())),
+    ("UPDATE entries SET rejected_end = x'00'", lambda reader: reader.committed),
+    ("UPDATE entries SET line = 5", lambda reader: reader.entry(0)),
+    ("UPDATE held SET records = x'00'", lambda reader: list(reader.entries(held_blobs=True))),
+    ("UPDATE held SET accepted = 'text'", lambda reader: list(reader.entries())),
+    ("UPDATE held SET idx = -idx", lambda reader: reader.held()),
+]
+
+
+@pytest.mark.parametrize(("sql", "question"), WRONG, ids=[sql for sql, _ in WRONG])
+async def test_values_that_no_run_wrote_are_refused(
+    tmp_path: Path, sql: str, question: Callable[[JournalReader], object]
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    await fill(path)
+    connection = sqlite3.connect(path)
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
+    with JournalReader.read(path) as reader, pytest.raises(StorageError, match="damaged"):
+        question(reader)
+
+
+async def test_a_journal_of_wrong_values_is_not_opened_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    await fill(path)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE entries SET rejected_end = 'text'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StorageError, match="damaged"):
+        Journal.open(path)
+
+
+async def test_a_closed_reader_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    await fill(path)
+    with JournalReader.read(path) as reader:
+        assert "journal.sqlite" in repr(reader)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        reader.paid_count()
