@@ -1,10 +1,12 @@
 """What became of one episode: a trajectory or the reason why there is none, and everything that was refused on the way."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
 
-from refinesynth.rules.rule import Violation
+from refinesynth.rules.rule import Violation, rejects
+from refinesynth.spent import Spent
 from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
 
 
@@ -28,6 +30,16 @@ class Refused(Value):
     """What is wrong with an answer that could not be read at all, in words; None where a script or draft is there."""
     violations: tuple[Violation, ...] = ()
     """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
+    usage: Usage = Usage()
+    """What was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that nobody
+    went on from, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
+    cost_usd: float | None = 0.0
+    """The same in US dollars; None where a model's price is unknown."""
+
+    @property
+    def rejecting(self) -> tuple[str, ...]:
+        """The rules that refused it, each once, in the order of their violations; empty if it was broken off."""
+        return tuple(dict.fromkeys(found.rule for found in self.violations if rejects(found)))
 
     def evidence(self) -> Draft | None:
         """What to verify again: the draft, or the script without turns; None if nothing could be read."""
@@ -59,3 +71,14 @@ class EpisodeOutcome(Value):
     def accepted(self) -> bool:
         """Whether there is a trajectory."""
         return self.trajectory is not None
+
+
+def wasted(refused: Iterable[Refused]) -> dict[str, Spent]:
+    """Rule name to what was spent on what it refused. Where several rules refused one thing, they share its cost evenly."""
+    by_rule: dict[str, Spent] = {}
+    for item in refused:
+        rules = item.rejecting
+        shares = Spent(usage=item.usage, cost_usd=item.cost_usd).divided(len(rules))
+        for rule, share in zip(rules, shares, strict=True):
+            by_rule[rule] = by_rule.get(rule, Spent()) + share
+    return by_rule

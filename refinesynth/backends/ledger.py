@@ -5,30 +5,50 @@ from dataclasses import dataclass, field
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
+from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What was used and paid."""
+@dataclass(slots=True)
+class Count:
+    """Sums that are changed in place, because every completion is entered."""
 
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = 0.0
-    """US dollars; None as soon as the price of one completion is unknown."""
+    requests: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    cost_usd: float = 0.0
+    unpriced: int = 0
 
-    def __add__(self, other: "Spent") -> "Spent":
-        known = self.cost_usd is not None and other.cost_usd is not None
-        return Spent(
-            usage=self.usage + other.usage,
-            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+    def enter(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Add one completion."""
+        self.requests += 1
+        self.input += usage.input_tokens
+        self.cached += usage.cache_read_tokens
+        self.output += usage.output_tokens
+        if cost_usd is None:
+            self.unpriced += 1
+        else:
+            self.cost_usd += cost_usd
+
+    def spent(self) -> Spent:
+        """These sums, as a value."""
+        usage = Usage(
+            requests=self.requests, input_tokens=self.input, cached_tokens=self.cached, output_tokens=self.output
         )
+        return Spent(usage=usage, cost_usd=None if self.unpriced else self.cost_usd)
 
 
 @dataclass
 class Ledger:
-    """Every completion of an episode, thrown-away answers included, per role."""
+    """Every completion of an episode or of a whole run, thrown-away answers included, per role."""
 
-    by_role: dict[Role, Spent] = field(default_factory=dict[Role, Spent])
+    _counts: dict[Role, Count] = field(default_factory=dict[Role, Count])
+
+    @property
+    def by_role(self) -> dict[Role, Spent]:
+        """Of every role that has had a completion."""
+        return {role: self._counts[role].spent() for role in Role if role in self._counts}
 
     @property
     def usage(self) -> Usage:
@@ -43,14 +63,11 @@ class Ledger:
     @property
     def total(self) -> Spent:
         """All roles together."""
-        return sum((self.by_role[role] for role in Role if role in self.by_role), Spent())
+        return sum(self.by_role.values(), Spent())
 
     def enter(self, role: Role, usage: RequestUsage, cost_usd: float | None) -> None:
         """Add one completion."""
-        one = Usage(
-            requests=1,
-            input_tokens=usage.input_tokens,
-            cached_tokens=usage.cache_read_tokens,
-            output_tokens=usage.output_tokens,
-        )
-        self.by_role[role] = self.by_role.get(role, Spent()) + Spent(usage=one, cost_usd=cost_usd)
+        count = self._counts.get(role)
+        if count is None:
+            count = self._counts[role] = Count()
+        count.enter(usage, cost_usd)

@@ -1,4 +1,4 @@
-"""What an episode leaves behind besides its trajectory: everything that was refused, and how often it was tried."""
+"""What an episode leaves behind besides its trajectory: everything that was refused, what it took, and how often it was tried."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,41 +6,72 @@ from dataclasses import dataclass, field
 from refinesynth.backends.session import Session
 from refinesynth.outcome import Refused
 from refinesynth.rules.rule import Violation
+from refinesynth.spent import Spent
 from refinesynth.trajectory import Draft, Persona, Script
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Turns that one attempt made, from `start` up to `end`, and what that took."""
+
+    start: int
+    end: int
+    spent: Spent
 
 
 @dataclass
 class Record:
-    """Filled while an episode is played."""
+    """Filled while an episode is played.
+
+    What a refused draft has wasted is known when the next one begins, and from where: the cost of the turns that were taken
+    back. Turns that are kept may yet be taken back by a later refusal, which then has wasted them. A draft from which nobody
+    goes on has wasted all that was kept.
+    """
 
     session: Session
     persona: Persona
-    refused: list[Refused] = field(default_factory=list[Refused])
     scripts: int = 0
     """Scripts tried so far."""
     drafts: int = 0
     """Drafts tried so far."""
+    _refused: list[Refused] = field(default_factory=list[Refused])
+    _kept: list[_Stretch] = field(default_factory=list[_Stretch])
+    _before: Spent = field(default_factory=Spent)
+    """What was spent when the current attempt began."""
+    _after: int = 0
+    """How many turns of earlier drafts the current one began with."""
+    _open: bool = False
+    """Whether the last refused draft may still be gone on from."""
 
     @property
     def episode(self) -> str:
         """The episode's id."""
         return self.session.id
 
+    @property
+    def refused(self) -> list[Refused]:
+        """Everything that was refused, in the order in which it was made; to be asked for when nothing more is tried."""
+        self._take_back(to=0)
+        return self._refused
+
     def begin_script(self) -> None:
         """Another script is tried."""
         self.scripts += 1
-        self.session.attempt += 1
+        self._begin()
 
-    def begin_draft(self) -> None:
-        """Another draft is tried."""
+    def begin_draft(self, *, after: int = 0) -> None:
+        """Another draft is tried; it begins with so many turns of the last one."""
+        self._take_back(to=after)
         self.drafts += 1
-        self.session.attempt += 1
+        self._after = after
+        self._begin()
 
     def refuse_script(
         self, script: Script | None, violations: Sequence[Violation] = (), *, text: str | None = None
     ) -> None:
         """Keep a script, or what is wrong with an answer that was none."""
-        self.refused.append(
+        spent = self._since_it_began()
+        self._refused.append(
             Refused(
                 episode=self.episode,
                 persona=self.persona,
@@ -49,12 +80,16 @@ class Record:
                 script=script,
                 text=text,
                 violations=tuple(violations),
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
             )
         )
 
     def refuse_draft(self, draft: Draft, violations: Sequence[Violation] = (), *, text: str | None = None) -> None:
         """Keep a draft as far as it came."""
-        self.refused.append(
+        self._kept.append(_Stretch(self._after, len(draft.turns), self._since_it_began()))
+        self._open = True
+        self._refused.append(
             Refused(
                 episode=self.episode,
                 persona=self.persona,
@@ -65,3 +100,29 @@ class Record:
                 violations=tuple(violations),
             )
         )
+
+    def _begin(self) -> None:
+        self.session.attempt += 1
+        self._before = self.session.ledger.total
+
+    def _since_it_began(self) -> Spent:
+        return self.session.ledger.total - self._before
+
+    def _take_back(self, *, to: int) -> None:
+        """Charge the last refused draft with what is now thrown away: all turns but the first `to`."""
+        if not self._open:
+            return
+        self._open = False
+        kept, thrown = list[_Stretch](), Spent()
+        for stretch in self._kept:
+            if stretch.start >= to:
+                thrown += stretch.spent
+            elif stretch.end <= to:
+                kept.append(stretch)
+            else:
+                part = stretch.spent.share(to - stretch.start, stretch.end - stretch.start)
+                kept.append(_Stretch(stretch.start, to, part))
+                thrown += stretch.spent - part
+        self._kept = kept
+        charged = {"usage": thrown.usage, "cost_usd": thrown.cost_usd}
+        self._refused[-1] = self._refused[-1].model_copy(update=charged)

@@ -1,0 +1,265 @@
+"""Money is put aside before a request and settled after it: whatever is in flight, the budget holds."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends.budget import Budget
+from refinesynth.backends.purse import BudgetPurse
+from refinesynth.backends.till import Till
+from refinesynth.errors import BudgetSpent
+from refinesynth.spent import Spent
+from refinesynth.trajectory import Usage
+
+MOST = 500
+"""`max_tokens` of every request here."""
+
+
+def price(usage: RequestUsage) -> float:
+    return (usage.input_tokens + 4 * usage.output_tokens) / 1e6
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: its prompt, how long its answer becomes, how long that takes; None: it is never answered."""
+
+    prompt: int
+    answer: int | None
+    steps: int = 0
+
+    def usage(self) -> RequestUsage:
+        return RequestUsage(input_tokens=self.prompt, output_tokens=self.answer or 0)
+
+    def worst(self) -> RequestUsage:
+        # What a purse must fear before it knows how servers count: twice the prompt and what frames it.
+        return RequestUsage(input_tokens=2 * (self.prompt + 200) + 1, output_tokens=MOST)
+
+
+calls = st.builds(
+    Call,
+    prompt=st.integers(0, 2_000),
+    answer=st.none() | st.integers(0, MOST) | st.just(MOST),
+    steps=st.integers(0, 6),
+)
+episodes = st.lists(st.lists(calls, min_size=1, max_size=6), min_size=1, max_size=10)
+
+
+async def play(purse: BudgetPurse, episodes: Sequence[Sequence[Call]]) -> list[int]:
+    """All episodes at once; the indices of those that were paid to their end."""
+    done: list[int] = []
+
+    async def episode(index: int, script: Sequence[Call]) -> None:
+        with purse.episode(index) as its:
+            try:
+                for call in script:
+                    hold = await its.reserve(prompt_tokens=call.prompt, max_tokens=MOST, price=price)
+                    for _ in range(call.steps):
+                        await checkpoint()
+                    if call.answer is None:
+                        hold.release()
+                    else:
+                        hold.settle(call.usage(), price(call.usage()))
+            except BudgetSpent:
+                return
+            done.append(index)
+
+    async with anyio.create_task_group() as group:
+        for index, script in enumerate(episodes):
+            group.start_soon(episode, index, script)
+    return done
+
+
+def nothing_is_held(purse: BudgetPurse) -> bool:
+    return all((till.at_worst, till.expected) == (0.0, 0.0) for till in purse.tills)
+
+
+@given(episodes, st.integers(1, 30_000), st.floats(1e-6, 0.02))
+async def test_the_total_never_passes_the_budget_by_more_than_one_requests_worst_case(
+    scripts: list[list[Call]], tokens: int, usd: float
+) -> None:
+    purse = BudgetPurse(Budget(tokens=tokens, usd=usd))
+    await play(purse, scripts)
+    worst = [call.worst() for script in scripts for call in script]
+    spent = purse.spent
+    assert spent.tokens <= tokens + max(usage.total_tokens for usage in worst)
+    assert spent.cost_usd is not None
+    assert spent.cost_usd <= usd + max(price(usage) for usage in worst) + 1e-12
+    assert nothing_is_held(purse)
+
+
+@given(cheap=st.integers(1, 30), dear=st.integers(1, 60), tokens=st.integers(1_000, 30_000))
+async def test_averages_that_turn_out_wrong_all_at_once_do_not_break_it(cheap: int, dear: int, tokens: int) -> None:
+    first = [[Call(prompt=0, answer=0)]] * cheap
+    then = [[Call(prompt=0, answer=MOST, steps=5)]] * dear
+    purse = BudgetPurse(Budget(tokens=tokens))
+    await play(purse, first)
+    await play(purse, then)
+    assert purse.spent.tokens <= tokens + then[0][0].worst().total_tokens
+
+
+@given(episodes)
+async def test_nobody_is_refused_while_there_is_enough(scripts: list[list[Call]]) -> None:
+    purse = BudgetPurse(Budget(tokens=10**9, usd=10**6))
+    assert sorted(await play(purse, scripts)) == list(range(len(scripts)))
+    assert not purse.refused
+
+
+@given(episodes, st.integers(1, 20_000))
+async def test_a_raised_budget_pays_for_the_rest(scripts: list[list[Call]], tokens: int) -> None:
+    first = BudgetPurse(Budget(tokens=tokens))
+    done = await play(first, scripts)
+    rest = [script for index, script in enumerate(scripts) if index not in done]
+    again = BudgetPurse(Budget(tokens=tokens + 10**9), spent=first.spent)
+    assert len(await play(again, rest)) == len(rest)
+    assert again.spent.tokens >= first.spent.tokens
+
+
+@given(episodes, st.integers(1, 20_000))
+async def test_the_same_budget_allows_no_more_the_second_time(scripts: list[list[Call]], tokens: int) -> None:
+    spent = Spent(usage=Usage(input_tokens=tokens))
+    purse = BudgetPurse(Budget(tokens=tokens), spent=spent)
+    assert await play(purse, scripts) == []
+    assert purse.spent == spent
+
+
+@given(episodes, st.integers(1, 20_000), st.integers(0, 20))
+async def test_what_is_cancelled_gives_its_money_back(scripts: list[list[Call]], tokens: int, steps: int) -> None:
+    purse = BudgetPurse(Budget(tokens=tokens))
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(play_for_ever, purse, scripts)
+            for _ in range(steps):
+                await checkpoint()
+            scope.cancel()
+    assert nothing_is_held(purse)
+    with suppress(BudgetSpent):
+        (await purse.reserve(prompt_tokens=1, max_tokens=1, price=price)).release()
+
+
+async def play_for_ever(purse: BudgetPurse, scripts: Sequence[Sequence[Call]]) -> None:
+    async def ask(index: int, call: Call) -> None:
+        with purse.episode(index) as its:
+            try:
+                hold = await its.reserve(prompt_tokens=call.prompt, max_tokens=MOST, price=price)
+            except BudgetSpent:
+                return
+            try:
+                await anyio.sleep_forever()
+            finally:
+                hold.release()
+
+    async with anyio.create_task_group() as group:
+        for index, script in enumerate(scripts):
+            group.start_soon(ask, index, script[0])
+
+
+async def test_who_cannot_be_paid_yet_waits_and_the_oldest_episode_goes_first() -> None:
+    purse = BudgetPurse(Budget(tokens=3_600))
+    order: list[int] = []
+
+    async def ask(index: int) -> None:
+        with purse.episode(index) as its:
+            hold = await its.reserve(prompt_tokens=100, max_tokens=MOST, price=price)
+            order.append(index)
+            hold.settle(RequestUsage(input_tokens=100, output_tokens=10), None)
+
+    async with anyio.create_task_group() as group:
+        holds = [await purse.reserve(prompt_tokens=1_000, max_tokens=MOST, price=price) for _ in range(2)]
+        for index in (7, 3, 5):
+            group.start_soon(ask, index)
+        await anyio.wait_all_tasks_blocked()
+        assert order == []
+        for hold in holds:
+            hold.release()
+    assert order == [3, 5, 7]
+
+
+async def test_after_a_refusal_later_episodes_get_nothing_and_earlier_ones_still_do() -> None:
+    purse = BudgetPurse(Budget(tokens=2_000))
+    with purse.episode(1) as early, purse.episode(5) as late:
+        with pytest.raises(BudgetSpent, match=r"budget of 2,000 tokens is spent"):
+            await purse.episode(3).__enter__().reserve(prompt_tokens=9_000, max_tokens=MOST, price=price)
+        assert purse.refused
+        assert not purse.may_start(0)
+        with pytest.raises(BudgetSpent):
+            await late.reserve(prompt_tokens=10, max_tokens=MOST, price=price)
+        (await early.reserve(prompt_tokens=10, max_tokens=MOST, price=price)).release()
+
+
+async def test_without_a_budget_everything_is_granted_and_counted() -> None:
+    purse = BudgetPurse(spent=Spent(usage=Usage(requests=1, input_tokens=5), cost_usd=1.0))
+    hold = await purse.reserve(prompt_tokens=10**9, max_tokens=None, price=price)
+    hold.settle(RequestUsage(input_tokens=3, output_tokens=2, cache_read_tokens=1), 0.5)
+    (await purse.reserve(prompt_tokens=1, max_tokens=None, price=price)).release()
+    assert purse.spent == Spent(usage=Usage(requests=2, input_tokens=8, cached_tokens=1, output_tokens=2), cost_usd=1.5)
+    assert purse.may_start(10**6)
+
+
+async def test_an_unknown_price_is_taken_to_be_what_was_expected() -> None:
+    purse = BudgetPurse(Budget(usd=1.0))
+    hold = await purse.reserve(prompt_tokens=800, max_tokens=MOST, price=price)
+    hold.settle(RequestUsage(input_tokens=900, output_tokens=5), None)
+    assert purse.tills[0].spent > 0
+    assert purse.spent.cost_usd is None
+
+
+async def test_an_answer_without_a_bound_is_feared_to_be_twice_the_longest() -> None:
+    purse = BudgetPurse(Budget(tokens=10**6))
+
+    async def at_worst() -> float:
+        hold = await purse.reserve(prompt_tokens=0, max_tokens=None, price=price)
+        feared = purse.tills[0].at_worst
+        hold.settle(RequestUsage(input_tokens=200, output_tokens=20_000), None)
+        return feared
+
+    assert await at_worst() == pytest.approx(8_192 + 400)
+    assert await at_worst() == pytest.approx(40_000 + 250)
+
+
+def test_an_episode_is_begun_only_if_all_that_are_begun_can_be_ended() -> None:
+    till = Till(100, 10)
+    assert till.covers_another(9)
+    assert not till.covers_another(10)
+    till.episode.know(200, 10)
+    # Eleven episodes, the guessed one included: 19.1 each.
+    assert till.covers_another(4)
+    assert not till.covers_another(5)
+    till.spent = till.in_flight = 60
+    assert till.covers_another(4)
+    till.in_flight = 0
+    assert not till.covers_another(2)
+
+
+def test_where_nothing_is_known_one_episode_is_tried() -> None:
+    till = Till(1, 1_000)
+    assert till.covers_another(0)
+    assert not till.covers_another(1)
+    till.spent = 1
+    assert not till.covers_another(0)
+    assert not Till(1, 1_000, spent=0.5).covers_another(1)
+
+
+def test_episodes_that_differ_much_are_given_more_room() -> None:
+    alike, different = Till(1_000, 100), Till(1_000, 100)
+    for cost in (100, 100):
+        alike.episode.add(cost)
+    for cost in (10, 190):
+        different.episode.add(cost)
+    assert alike.covers_another(8)
+    assert not different.covers_another(8)
+
+
+async def test_of_what_episodes_took_it_follows_how_many_are_begun() -> None:
+    purse = BudgetPurse(Budget(tokens=1_000_000), prices=[price])
+    assert sum(purse.may_start(k) for k in range(100)) == 14
+    for _ in range(50):
+        purse.ended(Spent(usage=Usage(input_tokens=10_000)))
+    assert sum(purse.may_start(k) for k in range(100)) > 80
+    assert BudgetPurse(Budget(usd=1), prices=[price], episodes=10, ended=Spent(cost_usd=1.0)).may_start(5)

@@ -1,0 +1,136 @@
+"""What refused attempts have wasted: everything that an episode paid is charged once, and what is kept is not waste."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends import Role
+from refinesynth.backends.session import Session
+from refinesynth.episode.record import Record
+from refinesynth.outcome import Refused, wasted
+from refinesynth.rules import Severity, Violation
+from refinesynth.spent import Spent
+from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script, Usage
+
+PERSONA = Persona(text="Somebody")
+SCRIPT = Script(environment={}, goal="Rest.", completion_conditions=(), actions=())
+
+
+def violation(rule: str, severity: Severity = Severity.REJECT) -> Violation:
+    return Violation(rule=rule, turn=0, code="wrong", message="No.", severity=severity)
+
+
+@dataclass
+class Stage:
+    """An episode without models: what is paid is entered by hand."""
+
+    session: Session = field(default_factory=lambda: Session(id="1", seed=1))
+
+    def __post_init__(self) -> None:
+        self.record = Record(session=self.session, persona=PERSONA)
+
+    def pay(self, tokens: int) -> None:
+        usage = RequestUsage(input_tokens=tokens, output_tokens=0)
+        self.session.ledger.enter(Role.PLAYER, usage, tokens / 1_000)
+
+    def script(self, tokens: int, *rules: str) -> None:
+        self.record.begin_script()
+        self.pay(tokens)
+        if rules:
+            self.record.refuse_script(SCRIPT, [violation(rule) for rule in rules])
+
+    def draft(self, tokens: int, turns: int, *rules: str, after: int = 0) -> None:
+        self.record.begin_draft(after=after)
+        self.pay(tokens)
+        if rules:
+            draft = Draft(script=SCRIPT, turns=(PlayerTurn(thought="?", action="wait"),) * turns)
+            self.record.refuse_draft(draft, [violation(rule) for rule in rules])
+
+    def charged(self) -> list[int]:
+        return [item.usage.input_tokens for item in self.record.refused]
+
+
+def test_a_refused_script_has_wasted_its_attempt_and_no_more() -> None:
+    stage = Stage()
+    stage.script(100, "ActionCount")
+    stage.script(70, "ActionCount")
+    stage.script(50)
+    stage.draft(30, 4)
+    assert stage.charged() == [100, 70]
+    assert wasted(stage.record.refused)["ActionCount"].usage.input_tokens == 170
+
+
+def test_turns_that_are_kept_are_no_waste() -> None:
+    stage = Stage()
+    stage.script(50)
+    stage.draft(100, 10, "ValidActions")
+    stage.draft(40, 12, after=8)
+    assert stage.charged() == [20]
+
+
+def test_a_later_refusal_that_keeps_nothing_has_wasted_what_was_kept_before_it() -> None:
+    stage = Stage()
+    stage.script(50)
+    stage.draft(100, 10, "ValidActions")
+    stage.draft(40, 12, "EnoughMistakes", after=8)
+    stage.draft(90, 12, after=0)
+    assert stage.charged() == [20, 120]
+
+
+def test_of_what_nobody_goes_on_from_nothing_is_kept() -> None:
+    stage = Stage()
+    stage.script(50)
+    stage.draft(100, 10, "ValidActions")
+    stage.draft(40, 12, "ValidActions", after=8)
+    assert stage.charged() == [20, 120]
+
+
+def test_an_attempt_without_a_turn_is_wasted_as_a_whole() -> None:
+    stage = Stage()
+    stage.draft(100, 4, "ValidActions")
+    stage.draft(30, 2, "Answer", after=2)
+    stage.draft(60, 6, after=2)
+    assert stage.charged() == [50, 30]
+
+
+def test_rules_that_refuse_the_same_share_its_cost_and_warnings_pay_nothing() -> None:
+    refused = Refused(
+        episode="1",
+        persona=PERSONA,
+        stage="script",
+        attempt=1,
+        violations=(violation("A"), violation("B"), violation("A"), violation("C", Severity.WARN)),
+        usage=Usage(requests=3, input_tokens=101),
+        cost_usd=1.0,
+    )
+    found = wasted([refused, refused.model_copy(update={"violations": (), "text": "broken off"})])
+    assert {rule: spent.usage.input_tokens for rule, spent in found.items()} == {"A": 50, "B": 51}
+    assert sum(found.values(), Spent()) == Spent(usage=refused.usage, cost_usd=1.0)
+
+
+attempts = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 9), st.integers(0, 9)), max_size=6)
+
+
+@given(scripts=st.lists(st.integers(0, 1_000), max_size=3), drafts=attempts, accepted=st.none() | st.integers(0, 1_000))
+def test_nothing_is_charged_twice_and_nothing_that_was_refused_is_free(
+    scripts: list[int], drafts: list[tuple[int, int, int]], accepted: int | None
+) -> None:
+    stage = Stage()
+    for tokens in scripts:
+        stage.script(tokens, "S")
+    stage.script(7)
+    kept = 0
+    for tokens, new, keep in drafts:
+        stage.draft(tokens, kept + new, "D", after=kept)
+        kept = min(keep, kept + new)
+    if accepted is not None:
+        stage.draft(accepted, kept + 1, after=kept)
+    total, charged = stage.session.ledger.usage.input_tokens, sum(stage.charged())
+    assert charged <= total - 7 - (accepted or 0)
+    if accepted is None:
+        # Nobody went on: all but the script that passed was in vain.
+        assert charged == total - 7
+    assert all(tokens >= 0 for tokens in stage.charged())
+    assert sum(spent.usage.input_tokens for spent in wasted(stage.record.refused).values()) == charged
