@@ -1,66 +1,131 @@
-"""Requests and tokens per minute, smoothly: evenly spaced, no bursts."""
+"""Requests and tokens per minute, smoothly: evenly spaced, no bursts. Pure arithmetic: no clock, no waiting.
 
-import asyncio
+The buckets are ours because of who waits: a limiter with a queue of its own, such as aiolimiter's, lets small requests
+overtake large ones for ever, and knows nothing of the priorities that the governor's queue keeps.
+"""
 
-from aiolimiter import AsyncLimiter
+from refinesynth.backends.rates import Quota, Told
 
 _MINUTE = 60.0
 _WINDOW = 6.0
 """Seconds of tokens that may be spent at once."""
 _FIRST_GUESS = 500.0
 """Tokens that the first answer is taken to have."""
+_UNNOTICED = 1e-3
+"""Seconds between requests that are not worth a wait."""
+
+
+class Bucket:
+    """Fills at a steady rate up to its size; what is taken beyond that is owed, and has to fill up first."""
+
+    def __init__(self, *, rate: float, size: float) -> None:
+        """Full at first. `rate` is per second."""
+        self._rate = rate
+        self._size = size
+        self._full_at = float("-inf")
+
+    def ready_at(self, amount: float) -> float:
+        """When this much may be taken; an amount larger than the bucket, once it is full."""
+        return self._full_at - (self._size - min(amount, self._size)) / self._rate
+
+    def take(self, now: float, amount: float) -> None:
+        """Take it, there or not; a negative amount is given back."""
+        self._full_at = max(self._full_at, now) + amount / self._rate
+
+
+class Allowance:
+    """What a server says is left of a limit, spread evenly over the time until it is whole again."""
+
+    def __init__(self) -> None:
+        self._remaining = float("inf")
+        self._until = float("-inf")
+        self.ready_at = float("-inf")
+        """When the next request may go."""
+
+    def learn(self, now: float, quota: Quota, *, longest: float) -> None:
+        """The server's word on what is left; it is asked again after `longest` seconds, whatever it says."""
+        self._remaining = quota.remaining
+        self._until = now + quota.reset
+        limit = now + min(quota.reset, longest)
+        self.ready_at = limit if quota.remaining < 1 else min(self.ready_at, limit)
+
+    def take(self, now: float, amount: float) -> None:
+        """One request of this many."""
+        if now >= self._until:
+            self._remaining = float("inf")
+            return
+        gap = amount * (self._until - now) / max(self._remaining, 1.0)
+        self._remaining = max(self._remaining - amount, 0.0)
+        self.ready_at = now + gap if gap > _UNNOTICED else float("-inf")
 
 
 class Pace:
-    """The rate limits of one backend, shared by everyone who asks it.
+    """The rate limits of one model: those that the user set, and those that the server tells of.
 
-    Tokens are charged before a request by an estimate, and the difference to what was billed is charged to (or taken
-    off) the next one, so that the limit holds on average over a few requests.
+    Tokens are charged before a request by an estimate, and the difference to what was billed is charged to (or given back
+    with) the next one, so that the limit holds on average over a few requests. Whoever waits asks `ready_at`, waits until
+    then, and calls `charge`; whose turn it is, is decided elsewhere.
     """
 
-    def __init__(self, *, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
-        self._requests_per_minute = requests_per_minute
-        self._tokens_per_minute = tokens_per_minute
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._requests: AsyncLimiter | None = None
-        self._tokens: AsyncLimiter | None = None
+    def __init__(
+        self,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        longest_wait: float = _MINUTE,
+    ) -> None:
+        self._requests = None if requests_per_minute is None else Bucket(rate=requests_per_minute / _MINUTE, size=1.0)
+        self._tokens = None
+        if tokens_per_minute is not None:
+            rate = tokens_per_minute / _MINUTE
+            self._tokens = Bucket(rate=rate, size=rate * _WINDOW)
+        self._left_requests: Allowance | None = None
+        self._left_tokens: Allowance | None = None
+        self._longest_wait = longest_wait
         self._answer = _FIRST_GUESS
-        self._owed = 0.0
 
-    async def admit(self, prompt_tokens: float) -> float:
-        """Wait for a turn.
+    def ready_at(self, prompt_tokens: float) -> float:
+        """When a request with such a prompt may go; in the past if it may go now."""
+        ready = float("-inf")
+        if self._requests is not None:
+            ready = self._requests.ready_at(1.0)
+        if self._tokens is not None:
+            ready = max(ready, self._tokens.ready_at(prompt_tokens + self._answer))
+        if self._left_requests is not None:
+            ready = max(ready, self._left_requests.ready_at)
+        if self._left_tokens is not None:
+            ready = max(ready, self._left_tokens.ready_at)
+        return ready
+
+    def charge(self, now: float, prompt_tokens: float) -> float:
+        """A request goes.
 
         Returns:
-            What was charged for the request, in tokens; give it to `settle`.
+            What was charged for it, in tokens; give it to `settle`.
         """
-        if self._requests_per_minute is None and self._tokens_per_minute is None:
-            return 0.0
-        self._bind()
-        if self._requests is not None:
-            await self._requests.acquire()
-        if self._tokens is None:
-            return 0.0
         charged = prompt_tokens + self._answer
-        due, self._owed = max(charged + self._owed, 0.0), min(charged + self._owed, 0.0)
-        while due > 0:
-            # A request may be larger than the window; it then waits for several.
-            part = min(due, self._tokens.max_rate)
-            await self._tokens.acquire(part)
-            due -= part
+        if self._requests is not None:
+            self._requests.take(now, 1.0)
+        if self._tokens is not None:
+            self._tokens.take(now, charged)
+        if self._left_requests is not None:
+            self._left_requests.take(now, 1.0)
+        if self._left_tokens is not None:
+            self._left_tokens.take(now, charged)
         return charged
 
-    def settle(self, charged: float, *, billed: float, answer: float) -> None:
-        """Correct what `admit` charged once the answer's true size is known, in tokens."""
-        self._owed += billed - charged
-        self._answer += (answer - self._answer) / 8
+    def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
+        """Correct what `charge` charged once it is known, in tokens; `answer` is those of the answer, if there was one."""
+        if self._tokens is not None:
+            self._tokens.take(now, billed - charged)
+        if answer is not None:
+            self._answer += (answer - self._answer) / 8
 
-    def _bind(self) -> None:
-        # A limiter belongs to one event loop; a model may be used in several, one after the other.
-        loop = asyncio.get_running_loop()
-        if loop is self._loop:
-            return
-        self._loop = loop
-        if self._requests_per_minute is not None:
-            self._requests = AsyncLimiter(1, _MINUTE / self._requests_per_minute)
-        if self._tokens_per_minute is not None:
-            self._tokens = AsyncLimiter(self._tokens_per_minute * _WINDOW / _MINUTE, _WINDOW)
+    def learn(self, now: float, told: Told) -> None:
+        """What the server said of its limits along with an answer."""
+        if told.requests is not None:
+            self._left_requests = self._left_requests or Allowance()
+            self._left_requests.learn(now, told.requests, longest=self._longest_wait)
+        if told.tokens is not None:
+            self._left_tokens = self._left_tokens or Allowance()
+            self._left_tokens.learn(now, told.tokens, longest=self._longest_wait)

@@ -46,6 +46,7 @@ async def persist(
     backend: Backend,
     *,
     met: Callable[[], bool] = lambda: True,
+    excuses: Callable[[Fault], bool] = lambda _fault: False,
     sleep: Sleep = anyio.sleep,
 ) -> _Result:
     """`attempt(content_faults_so_far)` until it succeeds or its faults say that it will not.
@@ -53,7 +54,8 @@ async def persist(
     Between attempts: exponential backoff with full jitter, at least what the server asks for in Retry-After, at most
     `backend.longest_wait`. Faults of the backend and faults of the content have budgets of their own; defects have the
     smaller one. A server that cannot be reached and has not been `met`, that is has never answered anyone, is given up
-    on after 5 to 9 seconds. Each retry is a warning of the logger `refinesynth.backends`.
+    on after 5 to 9 seconds. Each retry is a warning of the logger `refinesynth.backends`. A fault that is excused, as part of
+    an outage that whoever gives turns waits for, is no retry: nothing is counted, said or waited for here.
 
     Raises:
         GaveUp: A fault that no retry mends, or a budget is used up. Carries no trace of the original exception, whose
@@ -63,14 +65,22 @@ async def persist(
     faults: Counter[Kind] = Counter()
     few = (Kind.CONTENT, Kind.DEFECT)
 
+    async def until_it_counts() -> _Result | Fault:
+        while True:
+            try:
+                return await attempt(faults[Kind.CONTENT])
+            except RefinesynthError:
+                # A completion function of ours that knows what its fault means, such as a replay.
+                raise
+            except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
+                fault = sort(error, backend)
+            if fault.step is not Step.RETRY or not excuses(fault):
+                return fault
+
     async def once() -> _Result:
-        try:
-            return await attempt(faults[Kind.CONTENT])
-        except RefinesynthError:
-            # A completion function of ours that knows what its fault means, such as a replay.
-            raise
-        except Exception as error:  # noqa: BLE001 - everything is sorted, nothing is swallowed
-            fault = sort(error, backend)
+        fault = await until_it_counts()
+        if not isinstance(fault, Fault):
+            return fault
         faults[fault.kind] += 1
         budget = backend.content_retries if fault.kind in few else backend.retries
         spent = faults[fault.kind] if fault.kind in few else sum(faults[kind] for kind in Kind if kind not in few)

@@ -1,58 +1,128 @@
-"""Rate limits: a turn each, in tokens and in requests."""
+"""Rate limits as arithmetic: even spacing, debts, and what a server says is left."""
 
-import anyio
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refinesynth.backends.pace import Pace
+from refinesynth.backends.rates import Quota, Told
 
 
-async def turns(pace: Pace, *, tokens: float = 0.0, most: int = 5) -> int:
-    """How many turns come without waiting."""
-    taken = 0
-    with anyio.move_on_after(0.05):
-        for _ in range(most):
-            await pace.admit(tokens)
-            taken += 1
-    return taken
+def starts(pace: Pace, *, tokens: float = 0.0, count: int = 100, until: float = float("inf")) -> list[float]:
+    """When requests go that are all there from the beginning, one after the other, each as early as it may."""
+    now, times = 0.0, list[float]()
+    while len(times) < count:
+        now = max(now, pace.ready_at(tokens))
+        if now > until:
+            break
+        pace.charge(now, tokens)
+        times.append(now)
+    return times
 
 
-async def test_without_limits_every_turn_comes_at_once() -> None:
-    assert await turns(Pace(requests_per_minute=None, tokens_per_minute=None)) == 5
+def test_without_limits_every_request_goes_at_once() -> None:
+    assert starts(Pace()) == [0.0] * 100
 
 
-async def test_requests_are_spaced_and_never_come_in_bursts() -> None:
-    assert await turns(Pace(requests_per_minute=1, tokens_per_minute=None)) == 1
+@given(st.floats(0.5, 100_000))
+def test_requests_are_spaced_evenly_and_never_come_in_bursts(per_minute: float) -> None:
+    times = starts(Pace(requests_per_minute=per_minute))
+    gaps = [after - before for before, after in pairwise(times)]
+    assert gaps == pytest.approx([60 / per_minute] * 99)
 
 
-async def test_tokens_run_out_and_requests_wait_for_them() -> None:
-    # 6 seconds' worth are 10,000 tokens; the first answers are taken to have 500.
-    assert await turns(Pace(requests_per_minute=None, tokens_per_minute=100_000), tokens=4_000) == 2
+def test_pauses_are_not_made_up_for() -> None:
+    pace = Pace(requests_per_minute=60)
+    starts(pace, count=1)
+    pace.charge(100.0, 0)
+    assert pace.ready_at(0) == 101.0
 
 
-async def test_a_request_larger_than_the_window_still_gets_its_turn_in_time() -> None:
-    pace = Pace(requests_per_minute=None, tokens_per_minute=60_000_000)
-    with anyio.fail_after(20):
-        assert await pace.admit(6_100_000) == 6_100_500
+@given(st.floats(1_000, 1e7), st.floats(1, 20_000))
+def test_tokens_never_pass_the_limit_by_more_than_their_window_and_one_request(
+    per_minute: float, prompt: float
+) -> None:
+    each = prompt + 500
+    times = starts(Pace(tokens_per_minute=per_minute), tokens=prompt)
+    for index, time in enumerate(times):
+        assert (index + 1) * each <= per_minute * (time + 6) / 60 + each + 1
 
 
-async def test_what_was_charged_too_much_is_given_back() -> None:
-    pace = Pace(requests_per_minute=None, tokens_per_minute=100_000)
-    charged = await pace.admit(9_000)
-    pace.settle(charged, billed=500, answer=100)
-    pace.settle(0, billed=-10_000, answer=100)
-    assert await turns(pace, tokens=4_000, most=4) == 4
+def test_tokens_come_at_their_rate() -> None:
+    times = starts(Pace(tokens_per_minute=60_000), tokens=500, count=101)
+    assert times[-1] == pytest.approx(100 - 5)
 
 
-async def test_what_was_charged_too_little_is_owed() -> None:
-    pace = Pace(requests_per_minute=None, tokens_per_minute=100_000)
-    pace.settle(await pace.admit(0), billed=50_000, answer=100)
-    assert await turns(pace, most=1) == 0
+def test_a_request_larger_than_the_window_still_gets_its_turn() -> None:
+    pace = Pace(tokens_per_minute=60_000)
+    assert starts(pace, tokens=100_000, count=2) == pytest.approx([0.0, 100.5])
 
 
-def test_a_pace_serves_one_event_loop_after_another() -> None:
-    pace = Pace(requests_per_minute=1, tokens_per_minute=60_000)
+def test_what_was_charged_too_much_is_given_back_and_too_little_is_owed() -> None:
+    pace = Pace(tokens_per_minute=60_000)
+    charged = pace.charge(0.0, 5_500)
+    assert charged == 6_000
+    assert pace.ready_at(5_500) == 6.0
+    pace.settle(0.0, charged, billed=3_000)
+    assert pace.ready_at(5_500) == 3.0
+    pace.settle(0.0, 0.0, billed=4_000)
+    assert pace.ready_at(5_500) == 7.0
 
-    async def first_turn() -> int:
-        return await turns(pace, most=1)
 
-    assert anyio.run(first_turn) == 1
-    assert anyio.run(first_turn) == 1
+def test_answers_are_expected_to_be_as_long_as_they_were() -> None:
+    pace = Pace(tokens_per_minute=60_000)
+    for _ in range(100):
+        pace.settle(0.0, 0.0, billed=0.0, answer=80)
+    assert pace.charge(0.0, 20) == pytest.approx(100, abs=0.1)
+
+
+def test_what_the_server_says_is_left_is_spread_over_the_time_until_the_reset() -> None:
+    pace = Pace()
+    pace.learn(0.0, Told(requests=Quota(remaining=10, reset=20)))
+    times = starts(pace, count=10)
+    assert times[:3] == pytest.approx([0, 2, 4])
+    assert max(times) <= 20
+
+
+def test_what_is_plentiful_slows_nothing_down() -> None:
+    pace = Pace()
+    pace.learn(0.0, Told(requests=Quota(9_999, 0.006), tokens=Quota(2_000_000, 1)))
+    assert starts(pace, tokens=100) == [0.0] * 100
+
+
+def test_what_is_used_up_waits_for_the_reset_but_not_for_ever() -> None:
+    pace = Pace(longest_wait=60)
+    pace.learn(0.0, Told(requests=Quota(0, 7)))
+    assert pace.ready_at(0) == 7.0
+    pace.learn(0.0, Told(tokens=Quota(0, 86_400)))
+    assert pace.ready_at(0) == 60.0
+
+
+def test_the_last_word_of_the_server_counts() -> None:
+    pace = Pace()
+    pace.learn(0.0, Told(requests=Quota(0, 50)))
+    pace.learn(1.0, Told(requests=Quota(1_000, 1)))
+    assert pace.ready_at(0) <= 2.0
+
+
+def test_after_the_reset_nothing_is_known_any_more() -> None:
+    pace = Pace()
+    pace.learn(0.0, Told(requests=Quota(1, 10)))
+    pace.charge(11.0, 0)
+    assert pace.ready_at(0) <= 11.0
+
+
+def test_a_bucket_that_refills_is_used_at_its_rate() -> None:
+    # 500 a minute, refilled steadily, as OpenAI's are: what is spent in the long run is what comes in.
+    pace, level, now, count = Pace(), 500.0, 0.0, 0
+    while now < 600:
+        now = max(now + 0.001, pace.ready_at(0))
+        level = min(500.0, 500 * now / 60 + 500 - count)
+        assert level >= 1, "it ran dry"
+        count += 1
+        pace.charge(now, 0)
+        left = level - 1
+        pace.learn(now, Told(requests=Quota(int(left), (500 - left) * 60 / 500)))
+    assert 0.95 * 5_000 <= count <= 5_500

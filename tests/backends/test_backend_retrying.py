@@ -11,7 +11,7 @@ from backend_doubles import Waits
 
 from refinesynth.backends import Backend
 from refinesynth.backends.retrying import GaveUp, persist
-from refinesynth.backends.sorting import AnswerFault, Kind, Step
+from refinesynth.backends.sorting import AnswerFault, Fault, Kind, Step
 from refinesynth.errors import RunStopped
 
 
@@ -131,6 +131,25 @@ async def test_content_faults_are_counted_and_not_waited_for(waits: Waits) -> No
     await persist(attempt, Backend(model="m"), sleep=waits)
     assert told == [0, 1, 1, 2]
     assert waits[0] == waits[2] == 0
+
+
+async def test_what_is_excused_uses_up_no_retry_and_is_not_waited_for(waits: Waits) -> None:
+    down = ConnectionRefusedError()
+    attempt, told = raising(*[down] * 50, TimeoutError(), EMPTY, *[down] * 50)
+    backend = Backend(model="m", retries=1, content_retries=1)
+
+    def excuses(fault: Fault) -> bool:
+        return fault.kind is Kind.UNREACHED
+
+    assert await persist(attempt, backend, excuses=excuses, sleep=waits) == "answer"
+    assert (len(told), len(waits)) == (103, 2)
+
+
+async def test_nothing_excuses_what_no_retry_mends(waits: Waits) -> None:
+    attempt, told = raising(REFUSED)
+    with pytest.raises(GaveUp):
+        await persist(attempt, Backend(model="m"), excuses=lambda _fault: True, sleep=waits)
+    assert told == [0]
 
 
 async def test_what_no_retry_mends_is_not_retried(waits: Waits) -> None:
