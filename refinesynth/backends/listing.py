@@ -1,9 +1,16 @@
-"""What `refinesynth backends` shows: names, models, which keys are set, never their values."""
+"""What `refinesynth backends` shows: names, models, paths, which keys are set, never their values."""
+
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel
 
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.lean.choosing import why_not_lean
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables
+
+Path: TypeAlias = Literal["lean", "litellm", "built in"]
+"""How requests travel: straight to the server, through litellm's SDK, or not at all."""
 
 
 class BackendRow(BaseModel, frozen=True, extra="forbid"):
@@ -12,6 +19,7 @@ class BackendRow(BaseModel, frozen=True, extra="forbid"):
     name: str
     model: str
     """litellm model string."""
+    path: Path
     key_variable: str | None
     """Environment variable that must hold the key; None if none is needed."""
     key_set: bool
@@ -25,9 +33,17 @@ def describe() -> list[BackendRow]:
         BackendRow(
             name=name,
             model=preset.backend.model,
+            path=path_of(preset.backend),
             key_variable=next(iter(key_variables(preset.backend)), None),
             key_set=not key_variables(preset.backend) or key_of(preset.backend) is not None,
             note=preset.note,
         )
         for name, preset in PRESETS.items()
     ]
+
+
+def path_of(backend: Backend) -> Path:
+    """The path that a backend takes in the present environment."""
+    if backend.rehearses:
+        return "built in"
+    return "lean" if why_not_lean(backend) is None else "litellm"

@@ -25,6 +25,8 @@ def litellm() -> ModuleType:
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "CRITICAL",
+        # It searches every error for secrets, and takes minutes for one of megabytes; ours are cleaned when they are sorted.
+        "LITELLM_DISABLE_REDACT_SECRETS": "true",
         "AIOHTTP_CONNECTOR_LIMIT": _CONNECTIONS,
         "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": _CONNECTIONS,
     }

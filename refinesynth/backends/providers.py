@@ -109,21 +109,22 @@ def server_of(backend: Backend) -> str | None:
 @cache
 def known_models() -> frozenset[str]:
     """Chat models that litellm's price map lists, read from its file: the import would take seconds."""
-    prices: dict[str, Any] = _read("model_prices_and_context_window_backup.json")
+    prices: dict[str, Any] = read_table("model_prices_and_context_window_backup.json")
     return frozenset(name for name, entry in prices.items() if entry.get("mode") in {"chat", "responses"})
 
 
 @cache
 def known_providers() -> frozenset[str]:
     """Everything that litellm may find before the first slash of a model string, as far as its files tell."""
-    prices: dict[str, Any] = _read("model_prices_and_context_window_backup.json")
-    listed: dict[str, Any] = _read("provider_endpoints_support_backup.json").get("providers", {})
+    prices: dict[str, Any] = read_table("model_prices_and_context_window_backup.json")
+    listed: dict[str, Any] = read_table("provider_endpoints_support_backup.json").get("providers", {})
     # `vertex_ai-language-models` and the like are families of one provider.
     priced = {str(prices[name].get("litellm_provider", "")).partition("-")[0] for name in known_models()}
     return frozenset({*listed, *priced, *PROVIDERS} - {"", "rehearsal"})
 
 
-def _read(name: str) -> dict[str, Any]:
+def read_table(name: str) -> dict[str, Any]:
+    """One of the JSON files that litellm ships, without importing it; empty if it cannot be read."""
     found = find_spec("litellm")
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     try:

@@ -69,6 +69,8 @@ class Fault:
     """Seconds that the server asks to wait."""
     certain: bool = True
     """False for a STOP that only the text of an answer suggests, which may repeat what the prompt says."""
+    status: int | None = None
+    """The HTTP status, as far as there is one; litellm makes one up where there is none."""
 
 
 class AnswerFault(Exception):
@@ -145,7 +147,7 @@ def sort(error: Exception, backend: Backend) -> Fault:
     )
     after = _retry_after(error) if row.step is Step.RETRY else None
     certain = row.step is not Step.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
-    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain)
+    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain, status)
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,13 @@ _BUSY = _Row(Kind.RATE_LIMIT, Step.RETRY, "says that there are too many requests
 _BY_STATUS = (
     _Row(Kind.QUOTA, Step.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
     _BUSY,
-    _Row(Kind.SERVER, Step.RETRY, "failed with HTTP {status} ({text})", frozenset({408, 409, 425, *range(500, 600)})),
+    _Row(
+        Kind.TIMEOUT,
+        Step.RETRY,
+        "gave no answer in time and says so with HTTP {status} ({text})",
+        frozenset({408, 504}),
+    ),
+    _Row(Kind.SERVER, Step.RETRY, "failed with HTTP {status} ({text})", frozenset({409, 425, *range(500, 600)})),
     _Row(Kind.AUTHENTICATION, Step.STOP, _WRONG_KEY, frozenset({401}), _KEY),
     # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
     _Row(Kind.POLICY, Step.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY),
@@ -277,9 +285,10 @@ def _status(error: Exception) -> int | None:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """Seconds in a Retry-After header, wherever litellm or another client keeps the headers."""
+    """Seconds in a Retry-After header, wherever litellm, the lean path or another client keeps the headers."""
     response = getattr(error, "response", None)
-    for headers in (getattr(error, "litellm_response_headers", None), getattr(response, "headers", None)):
+    kept = (getattr(error, name, None) for name in ("litellm_response_headers", "headers"))
+    for headers in (*kept, getattr(response, "headers", None)):
         if not isinstance(headers, Mapping):
             continue
         for name, value in cast("Mapping[object, object]", headers).items():
@@ -298,7 +307,7 @@ def _seconds(value: str) -> float | None:
 
 
 def _words(error: Exception, key: str | None) -> str:
-    text = " ".join(redact(str(error), key=key).split())
+    text = " ".join(redact(str(error)[: 2 * _READ], key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps whoever has to mend this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
     return _REPR.sub("", text[:_READ]) or type(error).__name__

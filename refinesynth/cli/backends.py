@@ -2,7 +2,7 @@
 
 
 def backends() -> None:
-    """List the backends by name, with their models and whether their keys are set (never the keys)."""
+    """List the backends by name, with their models, how requests travel and whether the keys are set (never the keys)."""
     from rich.table import Table
 
     from refinesynth.backends import describe
@@ -17,11 +17,16 @@ def backends() -> None:
             key = styled(
                 f"{row.key_variable} {'✓ set' if row.key_set else '✗ not set'}", "green" if row.key_set else "dim"
             )
-        table.add_row(styled(row.name, "bold"), styled(row.model), key)
+        table.add_row(styled(row.name, "bold"), styled(row.model), styled(row.path, "dim"), key)
     console.print(table)
     console.print()
     for row in describe():
         console.print(styled(f"{row.name}: {row.note}", "dim"))
+    console.print(
+        "\nlean: straight to an OpenAI-compatible server, at a fraction of the CPU; litellm: through its SDK, with the same "
+        "results. --set path=litellm or path=lean forces one.",
+        style="dim",
+    )
     console.print(
         "\nAny model string of litellm works as well, such as openrouter/qwen/qwen3-32b or hosted_vllm/MODEL.",
         style="dim",

@@ -29,6 +29,14 @@ def test_what_looks_like_a_key_is_hidden_though_no_variable_holds_it(text: str) 
     assert "0123456789" not in redact(text)
 
 
+@pytest.mark.parametrize(
+    "spelling", [r"a+b\/c d'e\"f", "a%2Bb%2Fc%20d%27e%22f", "a%2Bb/c%20d%27e%22f", r"a+b/c d'e\"f"]
+)
+def test_a_key_is_hidden_as_others_spell_it(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "a+b/c d'e\"f")
+    assert redact(f"before {spelling} after") == "before *** after"
+
+
 def test_short_values_and_other_variables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHORT_KEY", "error")
     monkeypatch.setenv("CITY", CANARY)
