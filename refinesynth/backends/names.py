@@ -7,6 +7,7 @@ from typing import TypeAlias
 from refinesynth.backends.backend import REHEARSAL, Backend
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import known_models, known_providers
+from refinesynth.backends.replayed import REPLAY, resolve_replay
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
@@ -18,7 +19,7 @@ DEFAULT = "default"
 
 
 def resolve(spec: str | Backend) -> Backend:
-    """The backend that a name stands for: a preset, `rehearsal:FAULT=RATE,...`, or a litellm model string.
+    """The backend that a name stands for: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model string.
 
     Raises:
         ConfigurationError: Nothing has this name; the message lists what comes near.
@@ -30,6 +31,8 @@ def resolve(spec: str | Backend) -> Backend:
         return preset.backend
     if name.partition(":")[0].casefold() == REHEARSAL:
         return _rehearsal(name)
+    if name.partition(":")[0].casefold() == REPLAY:
+        return resolve_replay(name)
     if not name or name.split() != [name]:
         raise ConfigurationError(f"{spec!r} is no backend; give one of {_listed(PRESETS)} or a litellm model string")
     prefix, slash, rest = name.partition("/")

@@ -1,0 +1,101 @@
+"""`replay:FOLDER`: a run whose journal answers instead of a model. What is asked must have the form that the run was asked in."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.role import Role
+from refinesynth.errors import ConfigurationError
+from refinesynth.trajectory import explain
+
+REPLAY = "replay"
+
+_LINKS = 16
+"""How many replays of replays are followed to the models behind them."""
+
+
+class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
+    """What is needed of a run's config.json."""
+
+    seed: int
+    models: Mapping[str, Mapping[str, JsonValue]]
+    """Role name to the backend's settings that change what it answers."""
+    connections: Mapping[str, Mapping[str, JsonValue]]
+    """Role name to the others."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "ReplayedRun":
+        """The configuration of the run in `folder`, which has a journal.
+
+        Raises:
+            ConfigurationError: There is no such run.
+        """
+        try:
+            run = cls.model_validate_json((folder / "config.json").read_bytes())
+        except OSError as error:
+            raise ConfigurationError(
+                f"{REPLAY}:{folder}: there is no run to replay: config.json cannot be read ({error.strerror or error})"
+            ) from error
+        except ValidationError as error:
+            raise ConfigurationError(f"{REPLAY}:{folder}: config.json is not a run's: {explain(error)}") from error
+        if not journals(folder):
+            raise ConfigurationError(f"{REPLAY}:{folder}: that run has no journal, so there are no answers to replay")
+        return run
+
+    def backend(self, role: Role) -> Backend:
+        """The backend that `role` was played by, as far as it decides the form of requests.
+
+        Raises:
+            ConfigurationError: The role was not played, or the run is one of another version.
+        """
+        if role.value not in self.models:
+            raise ConfigurationError(
+                f"the replayed run has no answers of the {role.value}, only of {', '.join(self.models)}; replay with the "
+                f"same play and roles, or name another backend for that role"
+            )
+        base_url = self.connections.get(role.value, {}).get("base_url")
+        try:
+            return Backend.model_validate({**self.models[role.value], "base_url": base_url})
+        except ValidationError as error:
+            raise ConfigurationError(f"the replayed run's backend cannot be read: {explain(error)}") from error
+
+
+def replayed_folder(backend: Backend) -> Path | None:
+    """The folder of the run that a backend replays; None if it asks a model."""
+    prefix, colon, folder = backend.model.partition(":")
+    return Path(folder) if colon and prefix == REPLAY else None
+
+
+def resolve_replay(name: str) -> Backend:
+    """The backend that `replay:FOLDER` stands for.
+
+    Raises:
+        ConfigurationError: There is no such run.
+    """
+    folder = name.partition(":")[2].strip()
+    if not folder:
+        raise ConfigurationError(f"{name!r}: name the folder of the run to replay, as in {REPLAY}:runs/first")
+    ReplayedRun.read(Path(folder))
+    return Backend(model=f"{REPLAY}:{folder}")
+
+
+def recorded_backend(folder: Path, role: Role) -> Backend:
+    """The backend behind a replayed run's role; where that was a replay itself, the one behind that.
+
+    Raises:
+        ConfigurationError: There is no such run, or it did not play the role.
+    """
+    for _ in range(_LINKS):
+        backend = ReplayedRun.read(folder).backend(role)
+        further = replayed_folder(backend)
+        if further is None:
+            return backend
+        folder = further
+    raise ConfigurationError(f"{REPLAY}:{folder}: replays of replays go round in circles")
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals of a run; several where it was played by several processes."""
+    return sorted(folder.glob("journal*.sqlite"))
