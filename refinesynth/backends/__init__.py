@@ -7,7 +7,7 @@ from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.completion import Completion
 from refinesynth.backends.listing import BackendRow, describe
 from refinesynth.backends.names import BackendSpec, resolve, resolve_roles
-from refinesynth.backends.opening import open_model, open_models
+from refinesynth.backends.opening import close_models, open_model, open_models
 from refinesynth.backends.presets import PRESETS, Preset
 from refinesynth.backends.role import Role
 
@@ -20,6 +20,7 @@ __all__ = [
     "OutputMode",
     "Preset",
     "Role",
+    "close_models",
     "describe",
     "open_model",
     "open_models",

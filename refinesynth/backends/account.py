@@ -61,6 +61,16 @@ class Account(Protocol):
         """Smaller goes first where requests wait for each other."""
         ...
 
+    @property
+    def episode(self) -> str:
+        """Whose request it is, to be shown."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """Which of its roles asks."""
+        ...
+
     def recall(self) -> Paid | None:
         """The next completion of this request, if it was paid for before; it is entered as if it came now."""
         ...
@@ -103,6 +113,8 @@ class Nobody(Unlimited):
     """The account of requests that belong to no episode."""
 
     priority = 0.0
+    episode = ""
+    role = ""
 
     def recall(self) -> Paid | None:
         """Nothing is known."""

@@ -11,6 +11,7 @@ from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, Tool
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
+from refinesynth.backends.redaction import redact
 from refinesynth.backends.sorting import AnswerFault, Kind, Step
 from refinesynth.errors import StorageError
 from refinesynth.journal.paid import Paid
@@ -18,6 +19,8 @@ from refinesynth.jsontext import MAX_CHARACTERS, read_json, scrub
 
 _MOST_TOKENS = 10**9
 """A larger count in a server's bill is taken for garbage."""
+_LONGEST = MAX_CHARACTERS + 1
+_LONGEST_NAME = 200
 
 
 def _count(value: object) -> int:
@@ -26,16 +29,23 @@ def _count(value: object) -> int:
 
 
 def _words(value: object) -> str | None:
-    """Text, also where a server sends a list of text parts; None for anything else."""
+    """Text that any file can hold, also where a server sends a list of text parts; None for anything else."""
     if isinstance(value, str):
-        return value
+        # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
+        return scrub(value[:_LONGEST])
     if isinstance(value, list | tuple):
         texts = [_words(_get(part, "text")) for part in cast("Sequence[object]", value)]
-        return "".join(filter(None, texts)) or None
+        return "".join(filter(None, texts))[:_LONGEST] or None
     if isinstance(value, dict):
         # Some servers parse the JSON that they were asked for.
-        return json.dumps(value)
+        return json.dumps(value)[:_LONGEST]
     return None
+
+
+def _name(value: object) -> str | None:
+    """A word or two that a server says of itself."""
+    words = _words(value)
+    return None if words is None else words[:_LONGEST_NAME]
 
 
 def _get(value: object, name: str) -> object:
@@ -44,6 +54,7 @@ def _get(value: object, name: str) -> object:
 
 _Count = Annotated[int, BeforeValidator(_count)]
 _Words = Annotated[str | None, BeforeValidator(_words)]
+_Name = Annotated[str | None, BeforeValidator(_name)]
 
 
 class _Wire(BaseModel):
@@ -57,7 +68,7 @@ class _Function(_Wire):
 
 
 class _Call(_Wire):
-    id: _Words = None
+    id: _Name = None
     function: _Function
 
 
@@ -76,7 +87,7 @@ class _Message(_Wire):
 
 class _Choice(_Wire):
     message: _Message
-    finish_reason: _Words = None
+    finish_reason: _Name = None
 
 
 class _PromptDetails(_Wire):
@@ -96,8 +107,8 @@ class _Usage(_Wire):
 
 
 class _Completion(_Wire):
-    id: _Words = None
-    model: _Words = None
+    id: _Name = None
+    model: _Name = None
     choices: tuple[_Choice, ...] = Field(max_length=64)
     usage: _Usage | None = None
 
@@ -221,12 +232,14 @@ def read_answer(raw: object) -> Answer:
     choice = completion.choices[0]
     calls = choice.message.tool_calls or ()
     specific = choice.message.provider_specific_fields
+    refusal = choice.message.refusal or (specific.refusal if specific else None)
     return Answer(
-        text=scrub(choice.message.content or ""),
-        thinking=scrub(choice.message.reasoning_content or ""),
-        calls=tuple((scrub(call.function.name), scrub(call.function.arguments or "{}"), call.id) for call in calls),
+        text=choice.message.content or "",
+        thinking=choice.message.reasoning_content or "",
+        calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),
         finish_reason=choice.finish_reason,
-        refusal=choice.message.refusal or (specific.refusal if specific else None),
+        # Some servers refuse with what they were sent, and this is kept.
+        refusal=redact(refusal) if refusal else None,
         usage=_billed(completion.usage or _Usage()),
         model=completion.model,
         id=completion.id,

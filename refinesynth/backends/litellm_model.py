@@ -8,19 +8,24 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import wire
 from refinesynth.backends.account import Account, Price, current_account
 from refinesynth.backends.answer import Answer, read_answer
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.completion import Completion
+from refinesynth.backends.governing import governor_of
+from refinesynth.backends.governor import Governor
 from refinesynth.backends.pace import Pace
+from refinesynth.backends.prices import unknown
 from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.rates import headers_of
 from refinesynth.backends.retrying import GaveUp, Sleep, persist
-from refinesynth.backends.sorting import Fault, Kind, Step
-from refinesynth.errors import BackendError, EpisodeAbandoned, RunStopped
+from refinesynth.backends.slot import Slot
+from refinesynth.backends.sorting import Fault, Kind, Step, sort
+from refinesynth.backends.watch import Call, Calls, Stage
+from refinesynth.errors import BackendError, EpisodeAbandoned, RefinesynthError, RunStopped
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -31,16 +36,6 @@ _DOUBTFUL = 5
 _SEED_STEP = 0x9E3779B1
 """Added to the seed when an answer is asked for again, lest the same empty answer come back."""
 _SEEDS = 2**31
-
-
-def free(_usage: RequestUsage) -> float | None:
-    """The price of completions that cost nothing."""
-    return 0.0
-
-
-def unknown(_usage: RequestUsage) -> float | None:
-    """The price where there is no telling."""
-    return None
 
 
 class LiteLLMModel(Model):
@@ -62,6 +57,8 @@ class LiteLLMModel(Model):
         call: Completion,
         price: Price = unknown,
         accepts_seed: bool = True,
+        governor: Governor | None = None,
+        calls: Calls | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         """Nothing is sent yet.
@@ -71,6 +68,8 @@ class LiteLLMModel(Model):
             call: The completion function.
             price: What a completion costs.
             accepts_seed: Whether requests may carry a seed; litellm refuses it for providers that have none.
+            governor: Says when a request may go; shared by all models on one server and key. One of its own if None.
+            calls: Where the requests in flight are listed.
             sleep: Waits between attempts.
         """
         self.backend = backend
@@ -78,7 +77,13 @@ class LiteLLMModel(Model):
         self._price = price
         self._accepts_seed = accepts_seed
         self._sleep = sleep
-        self._pace = Pace(requests_per_minute=backend.requests_per_minute, tokens_per_minute=backend.tokens_per_minute)
+        self.governor = governor or governor_of(backend)
+        self.calls = Calls() if calls is None else calls
+        self._pace = Pace(
+            requests_per_minute=backend.requests_per_minute,
+            tokens_per_minute=backend.tokens_per_minute,
+            longest_wait=backend.longest_wait,
+        )
         self._answered = 0
         self._rejected = 0
         self._doubtful = 0
@@ -115,6 +120,11 @@ class LiteLLMModel(Model):
             parameters = parameters.with_default_output_mode(cast("Any", mode.value))
         return super().prepare_request(model_settings, parameters)
 
+    async def aclose(self) -> None:
+        """Close the connections; they open again when they are needed."""
+        if (close := getattr(self._call, "aclose", None)) is not None:
+            await close()
+
     async def request(
         self,
         messages: list[ModelMessage],
@@ -130,25 +140,40 @@ class LiteLLMModel(Model):
         """
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         request = self._request(messages, settings or {}, parameters)
+        account = current_account()
         answered_before = self._answered
+        with self.calls.begun(
+            model=self.backend.label,
+            role=account.role,
+            episode=account.episode,
+            index=account.priority,
+            timeout=request["timeout"],
+        ) as call:
 
-        async def attempt(content_faults: int) -> ModelResponse:
-            return await self._ask(_reseeded(request, content_faults), parameters)
+            async def attempt(content_faults: int) -> ModelResponse:
+                return await self._ask(_reseeded(request, content_faults), parameters, account, call)
 
-        try:
-            return await persist(attempt, self.backend, met=lambda: self._answered > 0, sleep=self._sleep)
-        except GaveUp as gave_up:
-            final = self._verdict(gave_up, others_answered=self._answered > answered_before)
+            async def back_off(seconds: float) -> None:
+                call.enter(Stage.BACKOFF)
+                await self._sleep(seconds)
+
+            try:
+                return await persist(
+                    attempt, self.backend, met=lambda: self.governor.met, excuses=self.governor.excuses, sleep=back_off
+                )
+            except GaveUp as gave_up:
+                final = self._verdict(gave_up, others_answered=self._answered > answered_before)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise final
 
-    async def _ask(self, request: dict[str, Any], parameters: ModelRequestParameters) -> ModelResponse:
-        account = current_account()
+    async def _ask(
+        self, request: dict[str, Any], parameters: ModelRequestParameters, account: Account, call: Call
+    ) -> ModelResponse:
         paid = account.recall()
         if paid is not None:
             answer, cost = Answer.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._buy(request, account)
+            answer, cost = await self._buy(request, account, call)
         answer.check(max_tokens=request.get("max_tokens"))
         usage = answer.usage
         if cost is not None:
@@ -162,27 +187,48 @@ class LiteLLMModel(Model):
             finish_reason="tool_call" if answer.calls else "stop",
         )
 
-    async def _buy(self, request: dict[str, Any], account: Account) -> tuple[Answer, float | None]:
+    async def _buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
         """A completion that was not paid for before, and its price; it is kept before anyone uses it."""
-        prompt_tokens = _rough_tokens(request)
-        charged = await self._pace.admit(prompt_tokens)
-        hold = await account.reserve(
-            prompt_tokens=prompt_tokens, max_tokens=request.get("max_tokens"), price=self._price
-        )
-        try:
-            with anyio.fail_after(request["timeout"]):
-                raw = await self._call(**request)
-            answer = read_answer(raw)
-        except BaseException:
-            hold.release()
-            raise
+        prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
+        kind = (self.model_name, account.role)
+        call.enter(Stage.TURN)
+        async with self.governor.slot(
+            priority=account.priority, pace=self._pace, tokens=prompt_tokens, kind=kind
+        ) as slot:
+            hold = await account.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price)
+            call.attempt += 1
+            call.enter(Stage.ANSWER)
+            try:
+                answer = await self._complete(request, slot)
+            except BaseException:
+                hold.release()
+                raise
         cost = self._price(answer.usage)
         hold.settle(answer.usage, cost)
         self._answered += 1
         self._doubtful = 0
-        self._pace.settle(charged, billed=answer.usage.total_tokens, answer=answer.usage.output_tokens)
         await account.keep(answer, cost, model=self.model_name)
         return answer, cost
+
+    async def _complete(self, request: dict[str, Any], slot: Slot) -> Answer:
+        """One completion; the governor is told how it went."""
+        began = anyio.current_time()
+        try:
+            with anyio.fail_after(request["timeout"]):
+                raw = await self._call(**request, **self._key())
+            answer = read_answer(raw)
+        except RefinesynthError:
+            raise
+        except Exception as error:
+            slot.failed(sort(error, self.backend), headers=headers_of(error))
+            raise
+        slot.answered(
+            seconds=anyio.current_time() - began,
+            output_tokens=answer.usage.output_tokens,
+            billed=answer.usage.total_tokens,
+            headers=headers_of(raw),
+        )
+        return answer
 
     def _request(
         self, messages: list[ModelMessage], settings: ModelSettings, parameters: ModelRequestParameters
@@ -211,12 +257,14 @@ class LiteLLMModel(Model):
             request["response_format"] = form
         if (server := server_of(self.backend)) is not None:
             request["api_base"] = server
-        if (key := key_of(self.backend)) is not None:
-            request["api_key"] = key
-        elif server is not None:
-            # The OpenAI client insists on a key, even for servers that look at none.
-            request["api_key"] = "none"
         return request
+
+    def _key(self) -> dict[str, str]:
+        """The key as an argument, made for each call: no frame of a traceback holds it then."""
+        if (key := key_of(self.backend)) is not None:
+            return {"api_key": key}
+        # The OpenAI client insists on a key, even for servers that look at none.
+        return {} if server_of(self.backend) is None else {"api_key": "none"}
 
     def _timeout(self, settings: ModelSettings) -> float:
         asked = settings.get("timeout")
@@ -251,7 +299,7 @@ class LiteLLMModel(Model):
     def _outlook(self, fault: Fault) -> str:
         if fault.kind is Kind.DEFECT:
             return ""
-        if fault.kind is Kind.UNREACHED and not self._answered:
+        if fault.kind is Kind.UNREACHED and not self.governor.met:
             return "; check that the server is running and its address right"
         return "; it stays down, try again later"
 

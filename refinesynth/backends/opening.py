@@ -1,63 +1,151 @@
 """From a backend to the model that asks it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.completion import Completion
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.backends.providers import key_of, key_variables
+from refinesynth.backends.replayed import recorded_backend, replayed_folder
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from refinesynth.backends.governor import Governor
     from refinesynth.backends.litellm_model import LiteLLMModel
+    from refinesynth.backends.watch import Calls
 
 
-def open_model(backend: Backend, *, call: Completion | None = None) -> "LiteLLMModel":
-    """The pydantic-ai model for a backend.
+def open_model(
+    backend: Backend,
+    *,
+    call: Completion | None = None,
+    governor: "Governor | None" = None,
+    calls: "Calls | None" = None,
+) -> "LiteLLMModel":
+    """The pydantic-ai model for a backend; `governor` and `calls` are those that it shares with others.
 
-    With `call`, requests go to that function and litellm is not imported; so for the rehearsal. Otherwise litellm is
-    imported here, which takes seconds once.
+    With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone that
+    need it: neither for the rehearsal nor for those that go the lean way.
 
     Raises:
-        ConfigurationError: The backend needs a key, and no variable holds one.
+        ConfigurationError: The backend needs a key, and no variable holds one; or `path` is one that it cannot go.
     """
-    from refinesynth.backends.litellm_model import LiteLLMModel, free
+    from refinesynth.backends.lean.opening import lean_completion
+    from refinesynth.backends.litellm_model import LiteLLMModel
+    from refinesynth.backends.prices import price_of
 
     if call is not None:
-        return LiteLLMModel(backend, call=call)
+        return LiteLLMModel(backend, call=call, price=price_of(backend, listings=False), governor=governor, calls=calls)
     if backend.rehearses:
         from refinesynth.backends.rehearsal import Faults, Rehearsal
 
         faults = Faults.model_validate(rehearsal_faults(backend.model))
-        return LiteLLMModel(backend, call=Rehearsal(faults=faults), price=free)
+        return LiteLLMModel(
+            backend, call=Rehearsal(faults=faults), price=price_of(backend), governor=governor, calls=calls
+        )
     _require_key(backend)
+    if (lean := lean_completion(backend)) is not None:
+        return LiteLLMModel(
+            backend,
+            call=lean,
+            price=price_of(backend),
+            accepts_seed=lean.accepts("seed"),
+            governor=governor,
+            calls=calls,
+        )
     from refinesynth.backends import litellm_sdk
 
     return LiteLLMModel(
         backend,
         call=litellm_sdk.completion,
-        price=litellm_sdk.pricer(backend.model),
+        price=price_of(backend),
         accepts_seed=litellm_sdk.accepts(backend.model, "seed"),
+        governor=governor,
+        calls=calls,
     )
 
 
-def open_models(backends: Mapping[Role, Backend], *, call: Completion | None = None) -> dict[Role, "LiteLLMModel"]:
-    """A model for every role; roles with equal backends share one, and with it the rate limit.
+def open_models(
+    backends: Mapping[Role, Backend],
+    *,
+    call: Completion | None = None,
+    fallback: Backend | None = None,
+    calls: "Calls | None" = None,
+) -> "dict[Role, Model]":
+    """A model for every role.
+
+    Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
+    governor. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
+    in `calls`.
 
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
-    opened: list[tuple[Backend, LiteLLMModel]] = []
-    models: dict[Role, LiteLLMModel] = {}
+    from refinesynth.backends.fallback import FallbackModel
+    from refinesynth.backends.governing import endpoint, governors_of
+    from refinesynth.backends.watch import Calls
+
+    calls = Calls() if calls is None else calls
+    second = () if fallback is None else (fallback,)
+    governors = governors_of((*backends.values(), *second), fallback=fallback)
+
+    def opened(backend: Backend) -> "LiteLLMModel":
+        return open_model(backend, call=call, governor=governors[endpoint(backend)], calls=calls)
+
+    found: list[tuple[Backend, Model]] = []
+    reserve = None if fallback is None else opened(fallback)
+    if fallback is not None and reserve is not None:
+        found.append((fallback, reserve))
+    models: dict[Role, Model] = {}
     for role, backend in backends.items():
-        model = next((model for known, model in opened if known == backend), None)
+        if call is None and (folder := replayed_folder(backend)) is not None:
+            models[role] = open_replay(folder, role)
+            continue
+        model = next((model for known, model in found if known == backend), None)
         if model is None:
-            model = open_model(backend, call=call)
-            opened.append((backend, model))
+            model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
+            found.append((backend, model))
         models[role] = model
     return models
+
+
+def open_replay(folder: Path, role: Role) -> "LiteLLMModel":
+    """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
+
+    Raises:
+        ConfigurationError: There is no such run, or it did not play the role.
+        StorageError: Its journal cannot be read.
+    """
+    from refinesynth.backends.breaker import Breaker
+    from refinesynth.backends.governor import Governor
+    from refinesynth.backends.limit import Limit
+    from refinesynth.backends.litellm_model import LiteLLMModel
+    from refinesynth.backends.prices import free
+    from refinesynth.backends.replay import Replay
+
+    backend = recorded_backend(folder, role)
+    # Nobody is asked, so there is nobody to be polite to.
+    unhindered = Governor(
+        backend.label,
+        limit=Limit(start=None),
+        breaker=Breaker(longest_wait=backend.longest_wait, outage=0.0),
+        longest_wait=backend.longest_wait,
+    )
+    return LiteLLMModel(backend, call=Replay(folder), price=free, governor=unhindered)
+
+
+async def close_models(models: "Iterable[Model]") -> None:
+    """Close the connections of models; what was being asked is broken off."""
+    from refinesynth.backends.governing import leaves_of
+
+    for model in leaves_of(models):
+        if (close := getattr(model, "aclose", None)) is not None:
+            await close()
 
 
 def _require_key(backend: Backend) -> None:

@@ -17,6 +17,7 @@ from refinesynth.backends.digest import digest_of
 from refinesynth.backends.ledger import Ledger
 from refinesynth.backends.role import Role
 from refinesynth.journal.paid import Paid
+from refinesynth.tracing import instrumented
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""
@@ -39,12 +40,14 @@ class Session:
     ledger: Ledger = field(default_factory=Ledger)
     attempt: int = 0
     """Scripts and drafts begun so far."""
+    answered_by: dict[str, str] = field(default_factory=dict[str, str])
+    """Role to the models that answered it, in the order of their first answer; several where one stood in for another."""
     _requests: Counter[Role] = field(default_factory=Counter[Role])
     _steps: Counter[Role] = field(default_factory=Counter[Role])
 
     def model(self, role: Role, model: Model) -> "SessionModel":
         """`model` as this episode's `role`."""
-        return SessionModel(model, session=self, role=role)
+        return SessionModel(instrumented(model), session=self, role=role)
 
     def next_seed(self, role: Role) -> int:
         """The seed of the role's next request, from 0 to 2**31 - 1."""
@@ -60,6 +63,14 @@ class Session:
         """Count one completion."""
         self._steps[role] += 1
         self.ledger.enter(role, usage, cost_usd)
+
+    def credit(self, role: Role, model: str) -> None:
+        """Note which model gave the role a completion."""
+        before = self.answered_by.get(role.value)
+        if before is None:
+            self.answered_by[role.value] = model
+        elif model not in before.split(", "):
+            self.answered_by[role.value] = f"{before}, {model}"
 
 
 class SessionModel(WrapperModel):
@@ -105,12 +116,18 @@ class SessionAccount:
         """The episode's position: what was begun first is to be finished first."""
         return self.session.index
 
+    @property
+    def episode(self) -> str:
+        """The session's id."""
+        return self.session.id
+
     def recall(self) -> Paid | None:
         """See `Account.recall`."""
         session, role = self.session, self.role
         paid = session.memory.recall(role, session.step(role), self.digest)
         if paid is not None:
             session.enter(role, usage_of(paid), paid.cost_usd)
+            session.credit(role, paid.model)
         return paid
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Hold:
@@ -136,5 +153,6 @@ class SessionAccount:
             cost_usd=cost_usd,
         )
         session.enter(role, usage, cost_usd)
+        session.credit(role, model)
         with anyio.CancelScope(shield=True):
             await session.memory.keep(paid)

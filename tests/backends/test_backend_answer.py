@@ -101,6 +101,17 @@ def test_lone_surrogates_do_not_come_in() -> None:
     assert read_answer(completion("a\ud800b")).text == "a\ufffdb"
 
 
+@pytest.mark.parametrize("where", ["model", "id", "finish_reason", "content", "refusal", "reasoning_content"])
+@pytest.mark.parametrize("said", ["\ud800", "x" * 3_000_000, ["a", {"text": "\udc00"}], {"a": "\ud800"}])
+def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, said: object) -> None:
+    raw = completion("text")
+    place: dict[str, Any] = raw if where in raw else raw["choices"][0]
+    (place if where in place else place["message"])[where] = said
+    kept = read_answer(raw).to_json()
+    assert len(kept) < 1_100_000
+    assert isinstance(json.loads(kept), dict)
+
+
 def test_usage_counts_cached_and_thought_tokens_once() -> None:
     usage = read_answer(
         completion(

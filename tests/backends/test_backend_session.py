@@ -15,10 +15,12 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Backend, Role
 from refinesynth.backends.account import Nobody, Price, charged_to, current_account
-from refinesynth.backends.ledger import Ledger, Spent
-from refinesynth.backends.litellm_model import LiteLLMModel, free
+from refinesynth.backends.ledger import Ledger
+from refinesynth.backends.litellm_model import LiteLLMModel
+from refinesynth.backends.prices import free
 from refinesynth.backends.session import Session
 from refinesynth.errors import EpisodeAbandoned
+from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}

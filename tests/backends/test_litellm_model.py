@@ -12,9 +12,11 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ImageUrl, ModelRequest, TextPart, UserPromptPart
 from pydantic_ai.settings import ModelSettings
+from virtual_time import in_virtual_time
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role, open_model, open_models, resolve, resolve_roles
-from refinesynth.backends.litellm_model import LiteLLMModel, free
+from refinesynth.backends.litellm_model import LiteLLMModel
+from refinesynth.backends.prices import free
 from refinesynth.backends.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 
@@ -209,17 +211,25 @@ async def test_a_server_that_never_was_there_stops_the_run_in_a_few_attempts() -
     assert 5 <= sum(waits) <= 9
 
 
-async def test_a_server_that_goes_away_later_is_waited_for() -> None:
-    answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 8))
-    await ask(answering)
-    assert await ask(answering) == "hello"
-
-
-async def test_a_server_that_stays_away_stops_the_run() -> None:
-    answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 9))
-    await ask(answering)
-    with pytest.raises(RunStopped, match=r"after 9 attempts\); it stays down, try again later\.$"):
+def test_a_server_that_goes_away_later_is_waited_for() -> None:
+    async def away_for_a_while() -> str:
+        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 20))
         await ask(answering)
+        return await ask(answering)
+
+    assert in_virtual_time(away_for_a_while) == "hello"
+
+
+def test_a_server_that_stays_away_stops_the_run() -> None:
+    async def away_for_good() -> float:
+        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 999))
+        await ask(answering)
+        began = anyio.current_time()
+        with pytest.raises(RunStopped, match=r"cannot be reached \(x\); it stays down, try again later\.$"):
+            await ask(answering)
+        return anyio.current_time() - began
+
+    assert in_virtual_time(away_for_good) == BACKEND.outage
 
 
 @pytest.mark.parametrize(
