@@ -6,14 +6,16 @@ stay readable: they open nothing that could be closed.
 """
 
 import re
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, JsonValue
 
 from refinesynth.jsontext import write_json
 
-_OPENING = re.compile(r"(?<!\(\?P)<|<(?!\w+>)")
-_ESCAPED = r"\\u003c"
+_ESCAPED = r"\u003c"
+_GROUP = "(?P"
+_GROUP_NAME = re.compile(r"\w+>")
 _BLOCK = re.compile(r"<([a-z_]+)>\n(.*?)\n</\1>", re.DOTALL)
 
 
@@ -25,8 +27,36 @@ def block(value: object, name: str) -> str:
     Raises:
         TypeError: There is something in `value` that JSON does not have.
     """
+    return f"<{name}>\n{value.encoded if isinstance(value, Shown) else encode(value)}\n</{name}>"
+
+
+def encode(value: object) -> str:
+    """`value` as it stands between tags.
+
+    Raises:
+        TypeError: There is something in `value` that JSON does not have.
+    """
     encoded = write_json(value, default=_dump, option=orjson.OPT_NON_STR_KEYS).decode()
-    return f"<{name}>\n{_OPENING.sub(_ESCAPED, encoded)}\n</{name}>"
+    # Taken apart rather than substituted: in long text without brackets that is a hundred times as fast.
+    before, *rest = encoded.split("<")
+    pieces = [before]
+    for after in rest:
+        pieces += "<" if before.endswith(_GROUP) and _GROUP_NAME.match(after) else _ESCAPED, after
+        before = after
+    return "".join(pieces)
+
+
+class Shown:
+    """A value that many prompts show, encoded once. A template can ask it for what the value has."""
+
+    __slots__ = ("encoded", "value")
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self.encoded = encode(value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value, name)
 
 
 def read_blocks(text: str) -> dict[str, JsonValue]:
@@ -43,4 +73,6 @@ def read_blocks(text: str) -> dict[str, JsonValue]:
 def _dump(value: object) -> JsonValue:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if isinstance(value, Shown):  # within another value
+        return _dump(value.value)
     raise TypeError(f"cannot put {type(value).__name__} into a prompt")

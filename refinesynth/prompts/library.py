@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 """Template name to its sections to the data that each is filled with."""
 
-_GAP = re.compile(r"\n{3,}")
+_GAP = re.compile(r"\n\n\n+")
 _TAG = re.compile(r"[a-z_]+")
 
 
@@ -67,6 +67,10 @@ class Prompts:
 
     def __repr__(self) -> str:
         return f"Prompts({'' if self.folder is None else repr(str(self.folder))})"
+
+    def __reduce__(self) -> tuple[type["Prompts"], tuple[Path | None], dict[str, Examples]]:
+        # Compiled templates cannot go to another process; it reads the folder again.
+        return Prompts, (self.folder,), {"examples": self.examples}
 
     @cached_property
     def digest(self) -> str:

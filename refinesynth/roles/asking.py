@@ -1,29 +1,21 @@
-"""What the roles have in common: an agent with a typed output, asked once, with bounded retries and calls."""
+"""What the roles have in common: one question to a model, with bounded retries and calls.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+No role needs tools, so models are asked directly: an Agent of pydantic-ai costs a hundred times the CPU for the same request.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import orjson
-import pydantic_ai
-from pydantic import ValidationError
-from pydantic_ai import Agent, ModelRetry, StructuredDict
-from pydantic_ai.exceptions import ContentFilterError, ToolRetryError, UnexpectedModelBehavior, UsageLimitExceeded
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
 from pydantic_ai.models import Model
-from pydantic_ai.usage import RunUsage, UsageLimits
 
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.jsontext import scrub
-from refinesynth.roles.feedback import in_words
-from refinesynth.trajectory import explain
+from refinesynth.roles.feedback import feedback, in_words, shortened
+from refinesynth.roles.forms import AnswerForm, called, said
 
-# It would draw on the terminal at the first agent's run; only the command line prints.
-pydantic_ai.BANNER_ENABLED = False
-
-_Output = TypeVar("_Output")
-
-_MOST_CHARACTERS = 500
+_Answer = TypeVar("_Answer")
 
 
 class InvalidAnswer(EpisodeAbandoned):
@@ -41,47 +33,28 @@ class CallsSpent(EpisodeAbandoned):
 
 @dataclass
 class Calls:
-    """How many completions have been asked for, and how many may be; shared by the roles of one episode."""
+    """How many completions were asked for and answered, and how many may be; shared by the roles of one episode."""
 
     most: int | None = None
     """None sets no bound."""
-    usage: RunUsage = field(default_factory=RunUsage)
+    made: int = 0
 
     @property
     def spent(self) -> bool:
         """Whether no further completion may be asked for."""
-        return self.most is not None and self.usage.requests >= self.most
-
-
-def structured(
-    *, schema: dict[str, Any], name: str, instructions: str, answers: int, check: Callable[[object], object]
-) -> Agent[object, dict[str, Any]]:
-    """An agent that answers with an object of `schema`, in whichever way its model does structured output.
-
-    What `check` refuses with a `ValidationError` or `ValueError` goes back to the model in words, `answers` times at most.
-    """
-    agent = Agent(
-        output_type=StructuredDict(schema, name=name), instructions=instructions, retries={"output": answers}, name=name
-    )
-
-    @agent.output_validator
-    def _checked(answer: dict[str, Any]) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
-        try:
-            orjson.dumps(answer)  # what cannot be written could not be kept: too deep, an integer beyond 64 bits
-            check(answer)
-        except ValidationError as error:
-            raise ModelRetry(explain(error)) from error
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ModelRetry(str(error)) from error
-        return answer
-
-    return agent
+        return self.most is not None and self.made >= self.most
 
 
 async def ask(
-    agent: Agent[object, _Output], request: str, *, model: Model, calls: Calls, history: Sequence[ModelMessage] = ()
-) -> _Output:
-    """One answer of `agent` to `request`.
+    form: AnswerForm[_Answer],
+    request: str,
+    *,
+    model: Model,
+    calls: Calls,
+    answers: int,
+    history: Sequence[ModelMessage] = (),
+) -> _Answer:
+    """One answer to `request`; what cannot be used goes back to the model in words, `answers` times at most.
 
     Raises:
         InvalidAnswer: Every answer was invalid; the message says what was wrong with the last.
@@ -89,24 +62,38 @@ async def ask(
         EpisodeAbandoned: The model refuses to answer this, or cannot.
         RunStopped: The model cannot be used at all.
     """
+    messages = [*history, form.request([UserPromptPart(request)])]
+    while True:
+        response = await _respond(form, messages, model, calls)
+        try:
+            return form.read(response)
+        except (ValueError, TypeError, RecursionError) as error:
+            problem = in_words(error)
+            if not answers:
+                raise InvalidAnswer(shortened(problem)) from error
+        answers -= 1
+        messages += (response, form.request(feedback(response, problem)))
+
+
+async def _respond(
+    form: AnswerForm[Any], messages: Sequence[ModelMessage], model: Model, calls: Calls
+) -> ModelResponse:
+    if calls.spent:
+        raise CallsSpent(f"the {calls.most} completions that an episode may ask for are used up")
+    sent = [*messages] if form.verbatim else model.prepare_messages([*messages], form.parameters)
     try:
-        result = await agent.run(
-            request,
-            model=model,
-            message_history=list(history),
-            usage=calls.usage,
-            usage_limits=UsageLimits(request_limit=calls.most),
-        )
-    except UsageLimitExceeded:
-        raise CallsSpent(f"the {calls.most} completions that an episode may ask for are used up") from None
+        response = await model.request(sent, model.settings, form.parameters)
     except ContentFilterError as error:
-        raise EpisodeAbandoned(f"{model.model_name} refused to answer: {_shortened(error)}") from error
+        raise _refused(model, str(error)) from error
     except UnexpectedModelBehavior as error:
-        raise InvalidAnswer(_shortened(error.__cause__ or error)) from error
-    return result.output
+        raise InvalidAnswer(shortened(str(error))) from error
+    calls.made += 1
+    if response.finish_reason == "content_filter" and not (called(response) or said(response)):
+        raise _refused(model, "its answer was filtered")
+    if response.finish_reason == "length":  # it may look whole, and asked again it would be cut off again
+        raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
+    return response
 
 
-def _shortened(error: BaseException) -> str:
-    problem = in_words(error.tool_retry.content) if isinstance(error, ToolRetryError) else str(error)
-    text = scrub(" ".join(problem.split()))
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+def _refused(model: Model, why: str) -> EpisodeAbandoned:
+    return EpisodeAbandoned(f"{model.model_name} refused to answer: {shortened(why)}")

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 from pydantic import JsonValue
-from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
 from refinesynth.prompts import Prompts
+from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import RULING
-from refinesynth.roles.asking import Calls, ask, structured
-from refinesynth.roles.feedback import PlainFeedback
+from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.matching import explain_mismatch, match_action
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
@@ -30,13 +31,7 @@ class DungeonMaster:
     answers: int = 2
     """How often an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls)
-    _agent: Agent[object, dict[str, Any]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        instructions = self.prompts.fill("dungeon_master", "instructions")
-        self._agent = structured(
-            schema=RULING, name="ruling", instructions=instructions, answers=self.answers, check=_ruling
-        )
+    _shown: Shown | None = field(default=None, init=False, repr=False)
 
     async def narrate(
         self,
@@ -55,13 +50,19 @@ class DungeonMaster:
         request = self.prompts.fill(
             "dungeon_master",
             "request",
-            script=script,
+            script=self._show(script),
             history=history(turns),
             action=action,
             form=form(script, action),
             violations=[violation.message for violation in violations],
         )
-        return _ruling(await ask(self._agent, request, model=PlainFeedback(self.model), calls=self.calls))
+        return await ask(_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+
+    def _show(self, script: Script) -> Shown:
+        # The longest part of every request, and the same in all requests of an episode.
+        if self._shown is None or self._shown.value is not script:
+            self._shown = Shown(script)
+        return self._shown
 
 
 def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
@@ -88,9 +89,14 @@ def form(script: Script, action: str) -> dict[str, JsonValue]:
     return {"available": False, "problem": explain_mismatch(script.actions, action).message}
 
 
-def _ruling(answer: object) -> DungeonMasterTurn:
-    given = cast("Mapping[str, Any]", answer)
-    turn = DungeonMasterTurn.model_validate({**given, "role": "DM"}, extra="ignore")
+@lru_cache(maxsize=4)
+def _form(prompts: Prompts) -> AnswerForm[DungeonMasterTurn]:
+    instructions = prompts.fill("dungeon_master", "instructions")
+    return object_form(RULING, name="ruling", instructions=instructions, read=_ruling)
+
+
+def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
+    turn = DungeonMasterTurn.model_validate({**answer, "role": "DM"}, extra="ignore")
     if not turn.observation.strip():
         # A blank message teaches nothing, and some servers refuse it.
         raise ValueError("observation: it is blank; say what the player perceives")

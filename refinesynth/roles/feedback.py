@@ -4,74 +4,32 @@ pydantic-ai would wrap it in a frame, explain the frame in a system message, and
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import cast
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    RetryFeedbackPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelRequestPart, ModelResponse, ToolReturnPart, UserPromptPart
 
-_MOST_PROBLEMS = 5
+from refinesynth.jsontext import scrub
+from refinesynth.roles.forms import called
+from refinesynth.trajectory import explain
+
+_MOST_CHARACTERS = 500
 
 
-class PlainFeedback(WrapperModel):
-    """Tells a model in plain words what was wrong with its answer."""
-
-    def prepare_messages(
-        self, messages: list[ModelMessage], model_request_parameters: ModelRequestParameters | None = None
-    ) -> list[ModelMessage]:
-        return super().prepare_messages(plain(messages), model_request_parameters)
+def in_words(problem: Exception) -> str:
+    """What is wrong with an answer, fit to be sent back to the model that gave it."""
+    return explain(problem) if isinstance(problem, ValidationError) else str(problem)
 
 
-class Verbatim(WrapperModel):
-    """Sends the chat as it is, but for such feedback: a player must see what training sees.
-
-    pydantic-ai would put notes of its own beside text that looks like one of its frames, and alter text that looks like a
-    chat template's token.
-    """
-
-    def prepare_messages(
-        self,
-        messages: list[ModelMessage],
-        model_request_parameters: ModelRequestParameters | None = None,  # noqa: ARG002 - the signature is the library's
-    ) -> list[ModelMessage]:
-        return plain(messages)
+def shortened(problem: str) -> str:
+    """The same as one line of a message, fit for any file."""
+    text = scrub(" ".join(problem.split()))
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
-def plain(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages with feedback in plain words."""
-    return [
-        replace(message, parts=[_plain(part) for part in message.parts])
-        if isinstance(message, ModelRequest)
-        else message
-        for message in messages
-    ]
-
-
-def in_words(problem: object) -> str:
-    """What pydantic-ai found wrong with an answer, as one line: a sentence of ours, or validation errors."""
-    if not isinstance(problem, list):
-        return str(problem)
-    found = cast("list[ErrorDetails]", problem)
-    told = [f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in found[:_MOST_PROBLEMS]]
-    return "; ".join(told)
-
-
-def _plain(part: ModelRequestPart) -> ModelRequestPart:
-    if isinstance(part, RetryFeedbackPart):
-        return UserPromptPart(_told(part.content), timestamp=part.timestamp)
-    if isinstance(part, ToolReturnPart) and part.outcome == "retried":
-        return replace(part, content=_told(part.content))
-    return part
-
-
-def _told(problem: object) -> str:
-    return f"This answer cannot be used: {in_words(problem)}"
+def feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPart]:
+    """What goes back: the result of each tool call there is, else a user's message."""
+    told = f"This answer cannot be used: {problem}"
+    calls = called(response)
+    if not calls:
+        return [UserPromptPart(told)]
+    return [ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome="retried") for call in calls]

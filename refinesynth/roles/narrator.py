@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import lru_cache
 
-import orjson
-from pydantic import JsonValue
-from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
 from refinesynth.prompts import Prompts
 from refinesynth.roles.answers import TURNS
-from refinesynth.roles.asking import Calls, InvalidAnswer, ask, structured
-from refinesynth.roles.feedback import PlainFeedback
+from refinesynth.roles.asking import Calls, InvalidAnswer, ask
+from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, read_turns
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, read_turns
 
 
 @dataclass
@@ -28,19 +25,6 @@ class Narrator:
     answers: int = 2
     """How often an answer that holds no list of turns goes back to the model."""
     calls: Calls = field(default_factory=Calls)
-    _agent: Agent[object, dict[str, Any]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        example = self.prompts.examples.trajectory
-        instructions = self.prompts.fill(
-            "narrator",
-            "instructions",
-            minimum=self.minimum,
-            example={"script": example.script, "turns": example.turns},
-        )
-        self._agent = structured(
-            schema=TURNS, name="turns", instructions=instructions, answers=self.answers, check=_readable
-        )
 
     async def tell(
         self,
@@ -63,11 +47,17 @@ class Narrator:
             violations=[violation.message for violation in violations],
         )
         try:
-            answer = await ask(self._agent, request, model=PlainFeedback(self.model), calls=self.calls)
+            form = _form(self.prompts, self.minimum)
+            turns = await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
         except InvalidAnswer as error:
             return Draft(script=script, turns=tuple(verified), text_error=error.problem)
-        return Draft.from_text(script, orjson.dumps(answer).decode(), prefix=verified)
+        return Draft.continued(script, turns, prefix=verified)
 
 
-def _readable(answer: object) -> None:
-    read_turns(cast("JsonValue", answer))
+@lru_cache(maxsize=4)
+def _form(prompts: Prompts, minimum: int) -> AnswerForm[Sequence[DraftTurn]]:
+    example = prompts.examples.trajectory
+    instructions = prompts.fill(
+        "narrator", "instructions", minimum=minimum, example={"script": example.script, "turns": example.turns}
+    )
+    return object_form(TURNS, name="turns", instructions=instructions, read=read_turns)

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pydantic_ai import Agent, ModelRetry, TextOutput
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import Model
 
 from refinesynth.chat import Message, parse_player
 from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Calls, ask
-from refinesynth.roles.feedback import Verbatim
+from refinesynth.roles.forms import text_form
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
@@ -27,10 +26,8 @@ class Player:
     answers: int = 2
     """How often an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls)
-    _agent: Agent[object, PlayerTurn] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._agent = Agent(output_type=TextOutput(_turn), retries={"output": self.answers}, name="player")
+    _heard: dict[Message, ModelMessage] = field(default_factory=dict[Message, ModelMessage], init=False, repr=False)
+    """The same chat comes again with each turn, a little longer."""
 
     async def act(
         self,
@@ -54,23 +51,30 @@ class Player:
         if mistake is not None:
             notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake))
         return await ask(
-            self._agent,
+            _FORM,
             "\n\n".join(notes),
-            model=Verbatim(self.model),
+            model=self.model,
             calls=self.calls,
-            history=[_as_message(message) for message in view[:-1]],
+            answers=self.answers,
+            history=[self._as_heard(message) for message in view[:-1]],
         )
+
+    def _as_heard(self, message: Message) -> ModelMessage:
+        heard = self._heard.get(message)
+        if heard is None:
+            heard = self._heard[message] = _as_message(message)
+        return heard
 
 
 def _turn(text: str) -> PlayerTurn:
-    try:
-        turn = parse_player(text)
-    except ValueError as error:
-        raise ModelRetry(str(error)) from error
+    turn = parse_player(text)
     if not turn.thought:
         # Whoever trains on it would learn to act without thinking.
-        raise ModelRetry('there is no thought; write "Thought: ..." and then "Action: ..."')
+        raise ValueError('there is no thought; write "Thought: ..." and then "Action: ..."')
     return turn
+
+
+_FORM = text_form(_turn)
 
 
 def _as_message(message: Message) -> ModelMessage:

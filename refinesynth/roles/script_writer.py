@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
 
-from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
 from refinesynth.prompts import Prompts
 from refinesynth.roles.answers import SCRIPT
-from refinesynth.roles.asking import Calls, ask, structured
-from refinesynth.roles.feedback import PlainFeedback
+from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Persona, Script
 
@@ -24,13 +23,6 @@ class ScriptWriter:
     answers: int = 2
     """How often an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls)
-    _agent: Agent[object, dict[str, Any]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        instructions = self.prompts.fill("script_writer", "instructions", examples=self.prompts.examples.scripts)
-        self._agent = structured(
-            schema=SCRIPT, name="script", instructions=instructions, answers=self.answers, check=Script.from_llm
-        )
 
     async def write(
         self, persona: Persona, *, violations: Sequence[Violation] = (), previous: Script | None = None
@@ -49,4 +41,10 @@ class ScriptWriter:
             previous=previous,
             violations=[violation.message for violation in violations],
         )
-        return Script.from_llm(await ask(self._agent, request, model=PlainFeedback(self.model), calls=self.calls))
+        return await ask(_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+
+
+@lru_cache(maxsize=4)
+def _form(prompts: Prompts) -> AnswerForm[Script]:
+    instructions = prompts.fill("script_writer", "instructions", examples=prompts.examples.scripts)
+    return object_form(SCRIPT, name="script", instructions=instructions, read=Script.from_llm)

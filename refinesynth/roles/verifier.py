@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
 
 from pydantic import BaseModel
-from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
 from refinesynth.prompts import Prompts
 from refinesynth.roles.answers import JUDGEMENT
-from refinesynth.roles.asking import Calls, InvalidAnswer, ask, structured
-from refinesynth.roles.feedback import PlainFeedback
+from refinesynth.roles.asking import Calls, InvalidAnswer, ask
+from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.rules.growth import still_passes
 from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
 from refinesynth.trajectory import Draft, MalformedTurn
 
@@ -30,26 +30,23 @@ class Judge:
     answers: int = 2
     """How often an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls)
-    _agent: Agent[object, dict[str, Any]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._agent = structured(
-            schema=JUDGEMENT,
-            name="judgement",
-            instructions=self.prompts.fill("judge", "instructions"),
-            answers=self.answers,
-            check=_Judgement.model_validate,
-        )
 
     async def opine(self, draft: Draft) -> Violation | None:
         """What speaks against a draft, or None; a judge that gives no judgement does not agree."""
         request = self.prompts.fill("judge", "request", script=draft.script, trajectory=draft.turns)
         try:
-            answer = await ask(self._agent, request, model=PlainFeedback(self.model), calls=self.calls)
+            judgement = await ask(
+                _form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers
+            )
         except InvalidAnswer as error:
             return _objection("no_judgement", str(error))
-        judgement = _Judgement.model_validate(answer)
         return None if judgement.accepted else _objection("unsound", judgement.reason)
+
+
+@lru_cache(maxsize=4)
+def _form(prompts: Prompts) -> AnswerForm[_Judgement]:
+    instructions = prompts.fill("judge", "instructions")
+    return object_form(JUDGEMENT, name="judgement", instructions=instructions, read=_Judgement.model_validate)
 
 
 def _objection(code: str, reason: str) -> Violation:
@@ -62,6 +59,10 @@ class Verifier:
 
     rules: Rule
     judge: Judge | None = None
+
+    def still_passes(self, draft: Draft, *, verified: int) -> bool:
+        """Whether an unfinished draft is surely accepted, of which the first `verified` turns were; if not, ask `verify`."""
+        return not draft.finished and still_passes(draft, self.rules, verified=verified)
 
     async def verify(self, draft: Draft) -> Verdict:
         """The verdict of the rules; of a finished draft that they accept, the judge's too.

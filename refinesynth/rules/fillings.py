@@ -1,6 +1,6 @@
 """An action's template filled with its allowed values, often enough that every value was tried."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 
@@ -26,22 +26,20 @@ def fillings(action: ActionSpec, *, most: int) -> Iterator[dict[str, str]]:
     """
     names = action.placeholders
     lists = [action.parameters.get(name, ()) for name in names]
-    listed = [values for values in lists if values]
-    rows = _rows(listed, most)
+    rows = _rows([values for values in lists if values], most)
+    if all(lists):
+        yield from (dict(zip(names, row, strict=True)) for row in rows)
+        return
     for number, row in enumerate(rows):
         given = iter(row)
         sample = SAMPLES[number % len(SAMPLES)]
         yield {name: next(given) if values else sample for name, values in zip(names, lists, strict=True)}
 
 
-def with_samples(action: ActionSpec, values: dict[str, str]) -> Iterator[dict[str, str]]:
+def with_samples(action: ActionSpec, values: dict[str, str]) -> Sequence[dict[str, str]]:
     """`values` again, once for each of `SAMPLES` in the parameters that take any value; once, if there are none."""
     free = [name for name in values if not action.parameters.get(name)]
-    if not free:
-        yield values
-        return
-    for sample in SAMPLES:
-        yield {**values, **dict.fromkeys(free, sample)}
+    return [{**values, **dict.fromkeys(free, sample)} for sample in SAMPLES] if free else (values,)
 
 
 def _rows(lists: list[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:

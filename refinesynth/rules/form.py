@@ -9,7 +9,7 @@ from itertools import pairwise
 from pydantic.dataclasses import dataclass
 
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn
+from refinesynth.trajectory import Draft, MalformedTurn
 
 KEYS = (
     'A player turn has "role": "Player", "Thought" and "Action"; a DM turn has "role": "DM", "Thought", "Observation", '
@@ -57,12 +57,12 @@ class NothingBlank(BaseRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
-            if isinstance(turn, PlayerTurn):
-                said = {"Thought": turn.thought, "Action": turn.action}
-            elif isinstance(turn, DungeonMasterTurn):
-                said = {"Observation": turn.observation}
+            if turn.role == "Player":
+                said = (("Thought", turn.thought), ("Action", turn.action))
+            elif turn.role == "DM":
+                said = (("Observation", turn.observation),)
             else:
                 continue
-            if blank := [name for name, text in said.items() if not text.strip()]:
+            if blank := [name for name, text in said if not text or text.isspace()]:
                 message = f"Turn {at + 1} has no {' and no '.join(blank)}. Write it in a sentence or more."
                 yield self.violation(at, "blank", message)

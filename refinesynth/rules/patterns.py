@@ -5,7 +5,7 @@ in words. Everything is matched as UTF-8 bytes, which spares RE2's wrapper from 
 UTF-8 has no bytes for, count as U+FFFD.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, cast
 
@@ -18,6 +18,9 @@ MAX_PATTERN_CHARACTERS = 2_000
 
 MAX_MEMORY = 512 * 1024
 """What one compiled pattern may use, in bytes, its caches included."""
+
+_SET_MEMORY = 8 * 1024 * 1024
+"""The same for all patterns of a script together, while they are compared."""
 
 CACHED_PATTERNS = 2_048
 """How many compiled patterns are kept, so that memory stays bounded however many scripts a run sees."""
@@ -65,10 +68,36 @@ class Pattern:
             captured.append(None if start < 0 else text[start:end].decode(errors="replace"))
         return tuple(captured)
 
+    def matches(self, text: bytes) -> bool:
+        """Whether the whole of `text` matches."""
+        return self._regexp.fullmatch(text) is not None
+
     def search(self, text: bytes) -> str | None:
         """The first piece of `text` that matches, or None."""
         found = self._regexp.search(text)
         return None if found is None else cast("bytes", found.group()).decode(errors="replace")
+
+
+class PatternSet:
+    """Several patterns as one automaton, which reads a text once for all of them."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = patterns
+        self._set = _re2.Set.FullMatchSet(_options(ignore_case=False, max_memory=_SET_MEMORY))
+        try:
+            for pattern in patterns:
+                self._set.Add(pattern.source.encode())
+            self._set.Compile()
+        except _re2.error:  # together they are too large
+            self._set = None
+
+    def at_once(self, text: bytes) -> Sequence[int]:
+        """Numbers of the patterns that match the whole of `text`; none if the automaton runs out of memory."""
+        return cast("list[int]", self._set.Match(text) or []) if self._set is not None else ()
+
+    def one_by_one(self, text: bytes) -> Sequence[int]:
+        """Numbers of the patterns that match the whole of `text`."""
+        return [number for number, pattern in enumerate(self._patterns) if pattern.matches(text)]
 
 
 @cache

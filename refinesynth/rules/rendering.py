@@ -35,10 +35,13 @@ class ReadsBack(BaseRule):
 
 def _problem(turn: PlayerTurn) -> str | None:
     """What a reader of the rendered turn gets wrong."""
+    action = turn.action.strip()
+    if action[:1].isalnum() and "\n" not in action and ":" not in action and ":" not in turn.thought:
+        return None  # no label, no quotes, one line: reading it would find just that
     try:
         read = parse_player(render_player(turn))
     except ValueError as error:
         return f"cannot be read: {error}"
-    if (read.thought, read.action) == (turn.thought.strip(), turn.action.strip()):
+    if (read.thought, read.action) == (turn.thought.strip(), action):
         return None
     return f"reads as the thought {quoted(read.thought)} and the action {quoted(read.action)}"

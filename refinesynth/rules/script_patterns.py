@@ -4,15 +4,17 @@ Actions whose pattern does not compile, or whose groups do not fit, are reported
 others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
 from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from refinesynth.rules.fillings import fillings, with_samples
-from refinesynth.rules.matching import MAX_ACTION_CHARACTERS, action_form, match_action
-from refinesynth.rules.patterns import encode
+from refinesynth.rules.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern
+from refinesynth.rules.patterns import Pattern, PatternSet, encode
 from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.rules.wording import folded, quoted
@@ -60,7 +62,7 @@ class PatternsMatchTheirTemplates(ScriptRule):
             if not action_form(action).fits:
                 continue
             for values in fillings(action, most=self.fillings):
-                if not any(_reads_back(action, tried) for tried in with_samples(action, values)):
+                if not any(map(partial(_reads_back, action), with_samples(action, values))):
                     message = (
                         f"The pattern {quoted(action.pattern)} does not match its own action {quoted(action.fill(values))}, "
                         "or captures other values than those filled in. Mend the pattern of "
@@ -81,20 +83,17 @@ class PatternsAreUnambiguous(ScriptRule):
     """Most combinations of values tried for one action; with 40 actions, 1,560 times as many matches."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        usable = [action for action in self.actions(draft) if action_form(action).fits]
-        texts = [(action, _texts(action, self.fillings)) for action in usable]
-        for other in usable:
-            pattern = action_form(other).pattern
-            for action, filled in texts:
-                if action is other or pattern is None:
-                    continue
-                found = next((text for text in filled if pattern.fullmatch(text) is not None), None)
-                if found is not None:
-                    message = (
-                        f"The pattern of {quoted(other.name)} also matches {quoted(found.decode(errors='replace'))}, which is "
-                        f"{quoted(action.name)}. Make the patterns tell the two apart."
-                    )
-                    yield self.fault("ambiguous", message)
+        forms = [(action, action_form(action)) for action in self.actions(draft)]
+        usable = [(action, form.pattern) for action, form in forms if form.pattern is not None and form.fits]
+        matched = _also_matched(usable, most=self.fillings)
+        for other, one in product(range(len(usable)), range(len(usable))):
+            text = matched.get((other, one))
+            if other != one and text is not None:
+                message = (
+                    f"The pattern of {quoted(usable[other][0].name)} also matches {quoted(text.decode(errors='replace'))}, "
+                    f"which is {quoted(usable[one][0].name)}. Make the patterns tell the two apart."
+                )
+                yield self.fault("ambiguous", message)
 
 
 @dataclass(frozen=True, config=FIELDS)
@@ -110,17 +109,33 @@ class PatternsNeedText(ScriptRule):
 
 
 def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:
-    found = match_action((action,), action.fill(values))
+    text = action.fill(values)
+    if match_pattern(action, text) == values and text.strip():
+        return True
+    found = match_action((action,), text)
     return found is not None and all(folded(found.values[name]) == folded(value) for name, value in values.items())
 
 
+def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) -> dict[tuple[int, int], bytes]:
+    """By the numbers of two actions, the first filled template of the second that the pattern of the first matches, too.
+
+    Of an action's fillings, those count that its own pattern matches, or all, if it matches none; `most` at most.
+    """
+    together = PatternSet([pattern for _, pattern in usable])
+    found: dict[tuple[int, int], bytes] = {}
+    for number, (action, pattern) in enumerate(usable):
+        read = [(text, together.at_once(text)) for text in _texts(action, most)]
+        own = [(text, numbers) for text, numbers in read if number in numbers or pattern.matches(text)]
+        for text, numbers in (own or read)[:most]:
+            for other in numbers if number in numbers else together.one_by_one(text):
+                found.setdefault((other, number), text)
+    return found
+
+
 def _texts(action: ActionSpec, most: int) -> list[bytes]:
-    """At most `most` fillings of the template: those that its own pattern matches, or all, if it matches none."""
-    filled = [
+    """Fillings of the template, `most` or as many for each of some samples."""
+    return [
         encode(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
         for values in fillings(action, most=most)
         for tried in with_samples(action, values)
     ]
-    pattern = action_form(action).pattern
-    own = [text for text in filled if pattern is not None and pattern.fullmatch(text) is not None]
-    return (own or filled)[:most]

@@ -24,16 +24,24 @@ class Draft(Value):
 
     @classmethod
     def from_text(cls, script: Script, text: str, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()) -> Self:
-        """Read a model's answer that continues `prefix`; never raises, an unreadable answer sets `text_error`.
-
-        An answer that starts over with the turns of `prefix` is recognised and not doubled, even if it tells them in
-        other words: a few different actions that are judged alike are enough.
-        """
+        """Read a model's answer that continues `prefix`; never raises, an unreadable answer sets `text_error`."""
         before = tuple(prefix)
         try:
             turns = read_turns(read_json(text))
         except ValueError as error:
             return cls(script=script, turns=before, text_error=scrub(str(error)))
+        return cls.continued(script, turns, prefix=before)
+
+    @classmethod
+    def continued(
+        cls, script: Script, turns: Sequence[DraftTurn], *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()
+    ) -> Self:
+        """`prefix` and what a model wrote after it.
+
+        Turns that start over with those of `prefix` are recognised and not doubled, even if they are told in other words: a
+        few different actions that are judged alike are enough.
+        """
+        before = tuple(prefix)
         if _repeats(turns[: len(before)], before):
             turns = turns[len(before) :]
         return cls(script=script, turns=(*before, *turns))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Self, cast
 
 from pydantic import Field, JsonValue, field_validator
@@ -49,11 +50,20 @@ class ActionSpec(Value):
     @property
     def placeholders(self) -> tuple[str, ...]:
         """Names in braces, in the order of the template."""
-        return tuple(re.findall(r"\{([^{}]*)\}", self.name))
+        return _pieces(self.name)[1::2]
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The action text with each placeholder replaced; a name without a value stays in braces."""
-        return re.sub(r"\{([^{}]*)\}", lambda found: values.get(found[1], found[0]), self.name)
+        pieces = [*_pieces(self.name)]
+        for at in range(1, len(pieces), 2):
+            pieces[at] = values.get(pieces[at], f"{{{pieces[at]}}}")
+        return "".join(pieces)
+
+
+@lru_cache(maxsize=4_096)
+def _pieces(template: str) -> tuple[str, ...]:
+    """What a template is made of: text, placeholder, text, ..., text."""
+    return tuple(re.split(r"\{([^{}]*)\}", template))
 
 
 def _as_texts(allowed: object) -> object:

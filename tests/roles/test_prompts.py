@@ -14,7 +14,7 @@ from scripted import SCRIPT, act, tell
 from refinesynth import rules
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.blocks import block, read_blocks
+from refinesynth.prompts.blocks import Shown, block, read_blocks
 from refinesynth.prompts.library import SECTIONS
 from refinesynth.trajectory import Draft, PlayerTurn
 
@@ -97,6 +97,16 @@ def test_a_block_takes_what_json_readers_choke_on() -> None:
     assert read_blocks("<environment>\n{not JSON\n</environment>") == {}
     with pytest.raises(TypeError, match="cannot put object into a prompt"):
         block(object(), "environment")
+
+
+def test_a_value_encoded_once_is_shown_as_the_value(tmp_path: Path) -> None:
+    (tmp_path / "judge.md.j2").write_text(
+        "{% block instructions %}.{% endblock %}"
+        "{% block request %}{{ script | block('script') }}{{ script.goal | block('goal') }}{{ [script] | block('all') }}"
+        "{% endblock %}"
+    )
+    own = Prompts(tmp_path)
+    assert own.fill("judge", "request", script=Shown(SCRIPT)) == own.fill("judge", "request", script=SCRIPT)
 
 
 def test_requests_begin_alike_as_the_history_grows(prompts: Prompts) -> None:

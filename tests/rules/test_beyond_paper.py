@@ -1,8 +1,11 @@
 """What strict() adds to Algorithm 1, rule by rule."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rule_drafts import END, GARBAGE, HOUSE, dm, draft, player, right, wrong
 
+from refinesynth.chat import parse_player, render_player
 from refinesynth.rules import (
     Alternation,
     FreshObservations,
@@ -19,6 +22,30 @@ from refinesynth.rules import (
     verify,
 )
 from refinesynth.trajectory import Draft, MistakeKind, PlayerTurn
+
+TEXT = st.lists(
+    st.sampled_from(
+        [
+            "look",
+            "Action",
+            "action:",
+            "Thought",
+            ":",
+            "\n",
+            "\n\n",
+            " ",
+            "**",
+            "`",
+            '"',
+            "> ",
+            "- ",
+            "é",
+            "#",
+            "Observation:",
+        ]
+    ),
+    max_size=6,
+).map("".join)
 
 
 def found(rule: Rule, subject: Draft) -> list[tuple[str, int]]:
@@ -98,6 +125,17 @@ class TestReadsBack:
         assert 'more than one "Action:"' in two.message
         [cut] = ReadsBack()(draft(player("look\n\nFine."), dm("Done.")))
         assert 'the action "look"' in cut.message
+
+    @given(TEXT, TEXT)
+    def test_a_turn_passes_exactly_if_it_reads_as_it_was(self, thought: str, action: str) -> None:
+        turn = player(action, thought)
+        try:
+            read = parse_player(render_player(turn))
+        except ValueError:
+            as_it_was = False
+        else:
+            as_it_was = (read.thought, read.action) == (thought.strip(), action.strip())
+        assert (found(ReadsBack(), draft(turn, dm("Done."))) == []) == as_it_was
 
 
 class TestSucceedsOnce:

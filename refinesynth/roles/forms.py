@@ -1,0 +1,144 @@
+"""In which form a role answers: what goes out with each request to ask for it, and how the answer is read.
+
+A form is made once for a run and shared by all its episodes. What it asks for is what an Agent of pydantic-ai with the same
+output type would ask for, in whichever way a model does structured output.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai import StructuredDict
+from pydantic_ai.messages import (
+    InstructionPart,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from refinesynth.jsontext import read_json
+
+_Answer = TypeVar("_Answer")
+
+_TOOL = "final_result"
+"""Name of the tool that a model is to call where it answers so."""
+
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm(Generic[_Answer]):
+    """What a role asks for, and how it is read."""
+
+    parameters: ModelRequestParameters
+    """One object for all requests, so that a model may keep what it derives from it."""
+    text: Callable[[str], _Answer]
+    """Reads an answer that came as text; raises ValueError, TypeError or RecursionError if it cannot be used."""
+    tool: Callable[[str | dict[str, Any] | None], _Answer] | None = None
+    """Reads an answer that came as a tool's arguments, in the same way; None where no tool is offered."""
+    instructions: str | None = None
+
+    @property
+    def verbatim(self) -> bool:
+        """Whether a request goes out as it is: a player must see what training sees.
+
+        pydantic-ai would put notes of its own beside text that looks like one of its frames, and alter text that looks like a
+        chat template's token.
+        """
+        return self.parameters.output_mode == "text"
+
+    def request(self, parts: Sequence[ModelRequestPart]) -> ModelRequest:
+        """A message to the model."""
+        return ModelRequest(parts=parts, instructions=self.instructions)
+
+    def read(self, response: ModelResponse) -> _Answer:
+        """The answer in `response`; of several calls of the tool, the first that can be used.
+
+        Raises:
+            ValueError, TypeError, RecursionError: It cannot be used. What is wrong goes back to the model.
+        """
+        if calls := called(response):
+            return self._from_calls(calls)
+        if text := said(response):
+            return self.text(text)
+        raise ValueError(
+            f"Please return text{'' if self.tool is None else ' or include your response in a tool call'}."
+        )
+
+    def _from_calls(self, calls: Sequence[ToolCallPart]) -> _Answer:
+        problems: list[Exception] = []
+        for call in calls:
+            try:
+                return self._from_call(call)
+            except (ValueError, TypeError, RecursionError) as error:
+                problems.append(error)
+        raise problems[0]
+
+    def _from_call(self, call: ToolCallPart) -> _Answer:
+        if self.tool is not None and call.tool_name == _TOOL:
+            return self.tool(call.args)
+        offered = "No tools available." if self.tool is None else f"Available tools: {_TOOL!r}"
+        raise ValueError(f"Unknown tool name: {call.tool_name!r}. {offered}")
+
+
+def called(response: ModelResponse) -> Sequence[ToolCallPart]:
+    """The tool calls in a response."""
+    return [part for part in response.parts if isinstance(part, ToolCallPart)]
+
+
+def said(response: ModelResponse) -> str:
+    """The text of a response, without thoughts and tool calls."""
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def text_form(read: Callable[[str], _Answer]) -> AnswerForm[_Answer]:
+    """An answer in plain text, without instructions: `read` makes the answer of it."""
+    return AnswerForm(parameters=ModelRequestParameters(), text=read)
+
+
+def object_form(
+    schema: dict[str, Any], *, name: str, instructions: str, read: Callable[[dict[str, Any]], _Answer]
+) -> AnswerForm[_Answer]:
+    """An answer that is an object of `schema`, which describes it and does not validate: `read` does."""
+    described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
+    description = described.pop("description", None)
+
+    def object_read(answer: dict[str, Any]) -> _Answer:
+        orjson.dumps(answer)  # what cannot be written could not be kept: too deep, an integer beyond 64 bits
+        return read(answer)
+
+    tool = ToolDefinition(name=_TOOL, description=description, parameters_json_schema=described, kind="output")
+    parameters = ModelRequestParameters(
+        output_mode="auto",
+        output_object=OutputObjectDefinition(name=name, description=description, json_schema=described),
+        output_tools=[tool],
+        instruction_parts=[InstructionPart(content=instructions)],
+    )
+    return AnswerForm(
+        parameters=parameters,
+        text=lambda text: object_read(_in_text(text)),
+        tool=lambda given: object_read(_in_arguments(given)),
+        instructions=instructions,
+    )
+
+
+def _in_arguments(given: str | dict[str, Any] | None) -> dict[str, Any]:
+    return _in_text(given or "{}") if isinstance(given, str) else _OBJECT.validate_python(given or {})
+
+
+def _in_text(text: str) -> dict[str, Any]:
+    try:
+        return _OBJECT.validate_json(text)
+    except ValidationError:
+        try:
+            return _OBJECT.validate_python(read_json(text))
+        except ValueError:
+            pass
+        raise
