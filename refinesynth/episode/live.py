@@ -15,6 +15,7 @@ from refinesynth.roles import DungeonMaster, InvalidAnswer, Player, Verifier
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation, rejects
+from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 _Turns = tuple[PlayerTurn | DungeonMasterTurn, ...]
@@ -38,8 +39,10 @@ class Live:
         turns: _Turns = ()
         taken_back = _TakenBack()
         while self.record.drafts < self.settings.attempts.drafts:
-            self.record.begin_draft()
-            talk = await self._converse(turns, taken_back)
+            self.record.begin_draft(after=len(turns))
+            with span("attempt", stage="draft", number=self.record.drafts) as attempt:
+                talk = await self._converse(turns, taken_back)
+                attempt.set_attribute(ACCEPTED, talk.verdict.accepted)
             if talk.verdict.accepted:
                 return talk.draft
             self.record.refuse_draft(talk.draft, talk.verdict.violations)
@@ -53,7 +56,8 @@ class Live:
         """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
         start = len(turns)
         while True:
-            told = taken_back if len(turns) == start else _TakenBack()
+            before = len(turns)
+            told = taken_back if before == start else _TakenBack()
             try:
                 turns += await self._exchange(turns, told)
             except InvalidAnswer as error:
@@ -63,9 +67,10 @@ class Live:
                     self.record.refuse_draft(self._draft(turns), text=str(error))
                 raise
             draft = self._draft(turns)
-            verdict = await self.verifier.verify(draft)
-            if draft.finished or not verdict.accepted:
-                return _Talk(draft, verdict)
+            if not self.verifier.still_passes(draft, verified=before):
+                verdict = await self.verifier.verify(draft)
+                if draft.finished or not verdict.accepted:
+                    return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 

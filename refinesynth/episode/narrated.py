@@ -10,6 +10,7 @@ from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.roles import Narrator, Verifier
 from refinesynth.rules.rule import Violation, rejects
+from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Script
 
 
@@ -20,9 +21,11 @@ async def play_narrated(
     verified: tuple[PlayerTurn | DungeonMasterTurn, ...] = ()
     violations: tuple[Violation, ...] = ()
     while record.drafts < settings.attempts.drafts:
-        record.begin_draft()
-        draft = await narrator.tell(script, verified, violations=violations)
-        verdict = await verifier.verify(draft)
+        record.begin_draft(after=len(verified))
+        with span("attempt", stage="draft", number=record.drafts) as attempt:
+            draft = await narrator.tell(script, verified, violations=violations)
+            verdict = await verifier.verify(draft)
+            attempt.set_attribute(ACCEPTED, verdict.accepted)
         if verdict.accepted:
             return draft
         record.refuse_draft(draft, verdict.violations)

@@ -6,6 +6,7 @@ from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
 from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
+from refinesynth.backends.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.cast import Cast, assemble
@@ -19,6 +20,7 @@ from refinesynth.errors import EpisodeAbandoned
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import rejects
+from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, Persona, Provenance, Script, Trajectory
 
 
@@ -34,39 +36,55 @@ async def play_episode(
     """Turn one persona into a trajectory, or say why there is none.
 
     With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
-    clocks and no random identifiers in it. What `memory` holds is not asked for again, so an episode that was interrupted
-    goes on where it was; what is asked for is paid from `purse`.
+    clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for again, so
+    an episode that was interrupted goes on where it was; what is asked for is paid from `purse`.
 
     Raises:
         RunStopped: No episode can go on.
         ConfigurationError: `models` lacks a role that `settings` ask for.
     """
     name = episode_id(persona, index=index, seed=settings.seed)
-    session = Session(
-        id=name,
-        seed=episode_seed(index=index, seed=settings.seed),
-        index=index,
-        memory=memory or Forgetful(),
-        purse=purse or Unlimited(),
-    )
+    with span("episode", root=True, episode=name, index=index) as current:
+        outcome = await _played(
+            Session(
+                id=name,
+                seed=episode_seed(index=index, seed=settings.seed),
+                index=index,
+                memory=memory or Forgetful(),
+                purse=purse or Unlimited(),
+            ),
+            persona,
+            settings,
+            models,
+        )
+        current.set_attribute(ACCEPTED, outcome.accepted)
+    return outcome
+
+
+async def _played(
+    session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
+) -> EpisodeOutcome:
     cast = assemble(settings, session=session, models=models)
     record = Record(session=session, persona=persona)
     draft: Draft | None = None
     reason: str | None = None
-    try:
-        script = await write_script(cast.script_writer, record, settings)
-        if script is not None:
-            draft = await _play(cast, script, index, record, settings)
-        if draft is None:
-            reason = _reason(record)
-    except EpisodeAbandoned as error:
-        reason = str(error)
+    with deadline(settings.deadline) as limit:
+        try:
+            script = await write_script(cast.script_writer, record, settings)
+            if script is not None:
+                draft = await _play(cast, script, record, settings)
+            if draft is None:
+                reason = _reason(record)
+        except EpisodeAbandoned as error:
+            reason = str(error)
+    if limit.passed:
+        reason = f"not done within its deadline of {settings.deadline:,.0f} s"
     trajectory = None
     if draft is not None:
         trajectory = _trajectory(draft, record=record, session=session, cast=cast, settings=settings)
     return EpisodeOutcome(
-        index=index,
-        id=name,
+        index=session.index,
+        id=session.id,
         persona=persona,
         trajectory=trajectory,
         refused=tuple(record.refused),
@@ -76,7 +94,7 @@ async def play_episode(
     )
 
 
-async def _play(cast: Cast, script: Script, index: int, record: Record, settings: EpisodeSettings) -> Draft | None:
+async def _play(cast: Cast, script: Script, record: Record, settings: EpisodeSettings) -> Draft | None:
     if isinstance(cast.scene, Narrator):
         return await play_narrated(cast.scene, cast.verifier, script, record, settings)
     dungeon_master, player = cast.scene
@@ -85,7 +103,7 @@ async def _play(cast: Cast, script: Script, index: int, record: Record, settings
         player=player,
         verifier=cast.verifier,
         script=script,
-        index=index,
+        index=record.session.index,
         record=record,
         settings=settings,
     )
@@ -102,7 +120,7 @@ def _reason(record: Record) -> str:
 
 def _trajectory(draft: Draft, *, record: Record, session: Session, cast: Cast, settings: EpisodeSettings) -> Trajectory:
     provenance = Provenance(
-        models=cast.models,
+        models={**cast.models, **session.answered_by},
         play=settings.play,
         seed=session.seed,
         rules=repr(settings.rules),

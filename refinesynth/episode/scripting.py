@@ -4,6 +4,7 @@ from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.roles import InvalidAnswer, ScriptWriter
 from refinesynth.rules.rule import Violation, rejects, verify
+from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, Script
 
 
@@ -17,12 +18,15 @@ async def write_script(writer: ScriptWriter, record: Record, settings: EpisodeSe
     while record.scripts < settings.attempts.scripts:
         record.begin_script()
         try:
-            script = await writer.write(record.persona, violations=violations, previous=previous)
+            with span("attempt", stage="script", number=record.scripts):
+                script = await writer.write(record.persona, violations=violations, previous=previous)
         except InvalidAnswer as error:
             previous, violations = None, (invalid_answer(0, error),)
             record.refuse_script(None, violations, text=str(error))
             continue
-        verdict = verify(Draft(script=script, finished=False), settings.script_rules)
+        with span("verify", stage="script") as verifying:
+            verdict = verify(Draft(script=script, finished=False), settings.script_rules)
+            verifying.set_attribute(ACCEPTED, verdict.accepted)
         if verdict.accepted:
             return script
         record.refuse_script(script, verdict.violations)

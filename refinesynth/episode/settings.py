@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from refinesynth.attempts import Attempts
+from refinesynth.attempts import DEADLINE, Attempts
 from refinesynth.backends.role import Role
 from refinesynth.mistakes import Mistakes
 from refinesynth.prompts import Prompts
@@ -29,6 +29,9 @@ class EpisodeSettings:
     """The run's seed."""
     max_turns: int = MAX_TURNS
     """Turns of both voices at which a live play is broken off and given up: the world may have no way to its goal."""
+    deadline: float | None = DEADLINE
+    """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which its
+    backend is down does not count. None: as long as it takes."""
     judge: bool = False
     """Whether an LLM judge must agree to a draft that the rules accept."""
 
