@@ -38,3 +38,7 @@ class EpisodeAbandoned(BackendError):
 
 class RunStopped(BackendError):
     """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""
+
+
+class BudgetSpent(RunStopped):
+    """What is left of the budget does not pay for this request; cheaper ones, and those of other episodes, may still be paid."""

@@ -24,6 +24,7 @@ _LOOP_CHARACTERS = 2_000
 """Shorter text is mended quickly, looping or not."""
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
+_LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -119,12 +120,16 @@ def _worth_mending(text: str) -> bool:
 def write_json(value: object, *, default: Callable[[object], object] | None = None, option: int | None = None) -> bytes:
     """`value` as JSON on one line, whatever text it holds; `default` and `option` are orjson's.
 
+    One line for every reader: what some take for the end of a line (U+0085, U+2028, U+2029) is escaped, as control characters are.
     Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits, which orjson refuses, are written in full.
 
     Raises:
         TypeError: `value` holds something that is not JSON and `default` does not turn into it.
     """
     try:
-        return orjson.dumps(value, default=default, option=option)
+        written = orjson.dumps(value, default=default, option=option)
     except orjson.JSONEncodeError:
-        return scrub(json.dumps(value, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
+        written = scrub(json.dumps(value, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
+    for character, escape in _LINE_ENDS:
+        written = written.replace(character, escape)
+    return written

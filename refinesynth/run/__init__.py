@@ -1,19 +1,27 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
+from refinesynth.run.claiming import next_aside, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Totals, fingerprint
-from refinesynth.run.folder import RUN_FILES, RunFolder, next_run_folder
+from refinesynth.run.finished import Finished
+from refinesynth.run.folder import RunFolder, is_run_file, shard_journal, shard_journals
+from refinesynth.run.memory import EpisodeMemory
 from refinesynth.run.writer import RunWriter
 
 __all__ = [
-    "RUN_FILES",
     "EpisodeLine",
+    "EpisodeMemory",
+    "Finished",
     "RunConfig",
     "RunFolder",
     "RunWriter",
     "Totals",
     "differences",
     "fingerprint",
+    "is_run_file",
+    "next_aside",
     "next_run_folder",
+    "shard_journal",
+    "shard_journals",
     "stable_repr",
 ]

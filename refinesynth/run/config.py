@@ -12,9 +12,10 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from refinesynth.errors import RunFolderError
 from refinesynth.jsontext import write_json
+from refinesynth.run.lines import cannot
 from refinesynth.trajectory import explain
 
-_MAY_CHANGE = frozenset({"n", "concurrency", "connections", "personas", "versions"})
+_MAY_CHANGE = frozenset({"n", "concurrency", "budget", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
 
 _LEAD = 20
@@ -31,6 +32,8 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """Accepted trajectories asked for."""
     concurrency: int = Field(ge=1)
     """Most episodes in flight."""
+    budget: str | None = None
+    """What may be spent in all; None sets no limit."""
     play: Literal["live", "narrated"]
     seed: int
     rules: str
@@ -60,7 +63,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
         """Write this configuration, replacing what is there in one step.
 
         Raises:
-            RunFolderError: The file cannot be written.
+            StorageError: The file cannot be written.
         """
         text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
         fresh = path.with_name(path.name + ".new")
@@ -71,7 +74,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
             # A folder that a full disk left half-made is to be empty again.
             with suppress(OSError):
                 fresh.unlink()
-            raise RunFolderError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+            raise cannot("write", path, error) from error
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":

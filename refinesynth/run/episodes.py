@@ -1,16 +1,22 @@
-"""episodes.jsonl: one small line per finished episode, written last, so that it decides what is finished."""
+"""What a run's counts need to know of a finished episode, and the sums over all of them; both are kept in the journal."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from typing import Self
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
+from refinesynth.errors import StorageError
 from refinesynth.jsontext import write_json
-from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.rules.rule import rejects
-from refinesynth.trajectory import Persona, Usage
+from refinesynth.outcome import EpisodeOutcome, Refused, wasted
+from refinesynth.spent import Spent
+from refinesynth.trajectory import Persona, Usage, explain
+
+_Kept = TypeVar("_Kept", bound=BaseModel)
+
+_REASON = 300
+"""Characters of a reason that the sums keep."""
 
 
 def fingerprint(persona: Persona) -> str:
@@ -19,10 +25,13 @@ def fingerprint(persona: Persona) -> str:
 
 
 class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
-    """What a resume and the run's counts need to know about a finished episode."""
+    """A finished episode in one small line.
+
+    A field that is added later needs a default, so that what was written before can still be read.
+    """
 
     index: int = Field(ge=0)
-    """The persona's position in the source, from 0; lines are in this order, without gaps."""
+    """The persona's position in the source, from 0."""
     id: str
     persona: str
     """`fingerprint` of the persona."""
@@ -38,13 +47,16 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     usage: Usage
     cost_usd: float | None
     """US dollars; None where a model's price is unknown."""
-    trajectories_end: int = Field(ge=0)
-    """Size of trajectories.jsonl after this episode, in bytes."""
-    rejected_end: int = Field(ge=0)
-    """Size of rejected.jsonl after this episode, in bytes."""
+    wasted: dict[str, Spent] = Field(default_factory=dict[str, Spent])
+    """Rule name to what was spent on what it refused, see `Refused.usage`."""
+
+    @property
+    def spent(self) -> Spent:
+        """By the whole episode."""
+        return Spent(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
-    def of(cls, outcome: EpisodeOutcome, *, trajectories_end: int = 0, rejected_end: int = 0) -> Self:
+    def of(cls, outcome: EpisodeOutcome) -> Self:
         """The line for an outcome."""
         refused = outcome.refused
         scripts = sum(item.stage == "script" for item in refused)
@@ -60,36 +72,51 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             violations=dict(Counter(found.rule for item in refused for found in item.violations)),
             usage=outcome.usage,
             cost_usd=outcome.cost_usd,
-            trajectories_end=trajectories_end,
-            rejected_end=rejected_end,
+            wasted=wasted(refused),
         )
 
     def to_json(self) -> bytes:
         """This value as one line of JSON, without the newline."""
         return write_json(self.model_dump(mode="json"))
 
+    @classmethod
+    def from_json(cls, line: bytes) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            StorageError: This is no such line.
+        """
+        return _read(cls, line)
+
 
 def _by_rule(refused: Iterable[Refused]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for item in refused:
-        # A dict, not a set: its order does not depend on the hash seed, and the line must be the same every time.
-        counts.update(dict.fromkeys((found.rule for found in item.violations if rejects(found)), 1))
+        counts.update(dict.fromkeys(item.rejecting, 1))
     return dict(counts)
 
 
-class Totals:
-    """Sums over finished episodes. Their size does not depend on how many there are."""
+class Totals(BaseModel, extra="forbid"):
+    """Sums over finished episodes. Their size does not depend on how many there are.
 
-    def __init__(self) -> None:
-        self.episodes = 0
-        self.accepted = 0
-        self.scripts_refused = 0
-        self.drafts_refused = 0
-        self.by_rule: Counter[str] = Counter()
-        self.violations: Counter[str] = Counter()
-        self.usage = Usage()
-        self.cost_usd: float | None = 0.0
-        """US dollars; None as soon as the cost of one episode is unknown."""
+    As with `EpisodeLine`, a field that is added later needs a default.
+    """
+
+    episodes: int = 0
+    accepted: int = 0
+    scripts_refused: int = 0
+    drafts_refused: int = 0
+    by_rule: Counter[str] = Field(default_factory=Counter[str])
+    violations: Counter[str] = Field(default_factory=Counter[str])
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    """US dollars; None as soon as the cost of one episode is unknown."""
+    wasted: dict[str, Spent] = Field(default_factory=dict[str, Spent])
+    """Rule name to what was spent on what it refused."""
+    fruitless: Spent = Spent()
+    """By episodes without a trajectory, beside what rules wasted."""
+    last_reason: str | None = None
+    """Why the last of these episodes gave none, shortened."""
 
     def add(self, line: EpisodeLine) -> None:
         """Count one more episode."""
@@ -101,6 +128,50 @@ class Totals:
         self.violations.update(line.violations)
         self.usage += line.usage
         self.cost_usd = sum_costs(self.cost_usd, line.cost_usd)
+        for rule, spent in line.wasted.items():
+            self.wasted[rule] = self.wasted.get(rule, Spent()) + spent
+        if not line.accepted:
+            self.fruitless += line.spent - sum(line.wasted.values(), Spent())
+            self.last_reason = None if line.reason is None else line.reason[:_REASON]
+
+    @property
+    def spent(self) -> Spent:
+        """By all of these episodes."""
+        return Spent(usage=self.usage, cost_usd=self.cost_usd)
+
+    @classmethod
+    def counted(cls, *, accepted: int, refused: Iterable[Refused]) -> Self:
+        """What can still be told of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
+        totals = cls(episodes=accepted, accepted=accepted, cost_usd=None)
+        for item in refused:
+            totals.scripts_refused += item.stage == "script"
+            totals.drafts_refused += item.stage == "draft"
+            totals.by_rule.update(_by_rule([item]))
+            totals.violations.update(found.rule for found in item.violations)
+        return totals
+
+    def to_json(self) -> bytes:
+        """These sums as JSON."""
+        return write_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            StorageError: This is no such thing.
+        """
+        return _read(cls, data)
+
+
+def _read(kind: type[_Kept], data: bytes) -> _Kept:
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        raise StorageError(
+            f"the journal is damaged, or of another version: {kind.__name__}: {explain(error)}. Put the original back, or "
+            f"begin anew with fresh=True (--fresh), which keeps the old folder"
+        ) from error
 
 
 def sum_costs(one: float | None, other: float | None) -> float | None:

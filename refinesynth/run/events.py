@@ -2,11 +2,13 @@
 
 The logger is bound to the run's own file. structlog's global configuration is neither read nor changed.
 
-Events:
+Events, at level info unless said otherwise; docs/events.md lists their fields:
+    moved_aside: a run that was in the folder is now in the folder `to`.
+    lines_missing: `episodes` episodes, from `first_episode` on, are made again, because their lines are not in the files.
     run_started: what was asked; `finished` and `accepted` say what was there already.
     persona_skipped: a row that is no persona; `line` and `reason`. Only the first few are listed.
     episode_finished: `index`, `id`, `accepted`, `reason`, what was refused, tokens, cost.
-    run_ended: `why` and the counts.
+    run_ended: `why`, the counts, and the `seconds` that this process took; always a process's last event, unless it was killed.
 """
 
 import logging
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
-def open_events(writer: LineWriter) -> "FilteringBoundLogger":
-    """A structlog logger that writes to `writer`."""
+def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
+    """A structlog logger that writes events of `level` and above to `writer`."""
     # Imported here: it brings rich with it, and whoever only reads a run needs neither.
     import structlog
 
@@ -31,7 +33,7 @@ def open_events(writer: LineWriter) -> "FilteringBoundLogger":
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(serializer=_as_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         context_class=dict,
         cache_logger_on_first_use=True,
     )
@@ -47,7 +49,7 @@ class _Lines:
     def info(self, line: bytes) -> None:
         self._writer.write(line)
 
-    warning = error = info
+    debug = warning = error = critical = info
 
 
 def _as_json(event: object, **_: object) -> bytes:

@@ -1,14 +1,17 @@
 """A run folder, to read: what was asked, what came out, what was refused, what was paid.
 
 config.json          what was asked (`RunConfig`)
+journal.sqlite       every completion that was paid for and every episode that has ended; says what of the files counts
+journal-N.sqlite     completions that worker process N has paid for, where a run has several
 trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the personas
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
-episodes.jsonl       one `EpisodeLine` per finished episode; what is not listed here does not count
 events.jsonl         what happened when
-pending.jsonl        only if any: episodes that are finished and not yet in their turn, one `EpisodeOutcome` a line
+run.lock             who writes here
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,35 +19,55 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import RunFolderError
-from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
+from refinesynth.journal.lock import LOCK_FILE
+from refinesynth.outcome import Refused
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.lines import read_lines
 from refinesynth.trajectory import Trajectory, explain
 
-RUN_FILES = frozenset(
-    {"config.json", "trajectories.jsonl", "rejected.jsonl", "episodes.jsonl", "events.jsonl", "pending.jsonl"}
+JOURNAL = "journal.sqlite"
+
+_RUN_FILE = re.compile(
+    r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[0-9]+)?\.sqlite(-wal|-shm|-journal)?|"
+    + re.escape(LOCK_FILE)
 )
-"""Everything that a run writes into its folder."""
+
+
+def is_run_file(name: str) -> bool:
+    """Whether a run writes a file of this name into its folder."""
+    return _RUN_FILE.fullmatch(name) is not None
+
+
+def shard_journal(path: Path, number: int) -> Path:
+    """The journal of a run's worker process, from 1."""
+    return path / f"journal-{number}.sqlite"
+
+
+def shard_journals(path: Path) -> list[Path]:
+    """The journals of all worker processes that a run has had."""
+    return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
+
 
 _Value = TypeVar("_Value", bound=BaseModel)
 
 
 class RunFolder:
-    """Reads a run that is finished, interrupted or still going on; never writes.
+    """Reads a run that is finished, interrupted or still going on; never writes, and needs no lock.
 
-    Everything is read lazily, and only complete lines of episodes that are listed in episodes.jsonl.
+    Everything is read lazily, and only what the journal counts. Where there is no journal, because somebody has copied the
+    lines alone, all complete lines count.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
         self.config = config
         self.config_file = path / "config.json"
+        self.journal_file = path / JOURNAL
         self.trajectories_file = path / "trajectories.jsonl"
         self.rejected_file = path / "rejected.jsonl"
-        self.episodes_file = path / "episodes.jsonl"
         self.events_file = path / "events.jsonl"
-        self.pending_file = path / "pending.jsonl"
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -54,99 +77,122 @@ class RunFolder:
             RunFolderError: There is no run at `path`.
         """
         path = Path(path)
-        return cls(path, RunConfig.load(path / "config.json"))
+        return RunFolder(path, RunConfig.load(path / "config.json"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
 
     def episodes(self) -> Iterator[EpisodeLine]:
-        """Finished episodes, in the order of the personas.
+        """Finished episodes whose lines are in the files, in the order of the personas.
 
         Raises:
-            RunFolderError: A line is not one that a run wrote, or episodes are missing.
+            StorageError: The journal cannot be read.
         """
-        for index, line in enumerate(_read(self.episodes_file, EpisodeLine)):
-            if line.index != index:
-                raise RunFolderError(
-                    f"line {index + 1} of {str(self.episodes_file)!r} is about episode {line.index}, not {index}; "
-                    f"the file was changed after the run wrote it. Put the original back"
-                )
-            yield line
+        with self._journal() as journal:
+            for entry in journal.entries() if journal else ():
+                if entry.is_held:
+                    return
+                yield EpisodeLine.from_json(entry.line)
+
+    def waiting_lines(self) -> list[EpisodeLine]:
+        """Finished episodes that wait for an earlier one, or are beyond the `n`-th; by index, not more than a window of them.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        with self._journal() as journal:
+            waiting = journal.entries(journal.committed.count) if journal else ()
+            return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
     def trajectories(self) -> Iterator[Trajectory]:
         """What was accepted, in the order of the personas.
 
         Raises:
-            RunFolderError: A line is not a trajectory, or lines of listed episodes are missing.
+            RunFolderError: A line is not a trajectory, or lines that count are missing.
+            StorageError: The journal cannot be read.
         """
-        return _read(self.trajectories_file, Trajectory, end=self._end(lambda line: line.trajectories_end))
+        counted = self.counted()
+        return _read(self.trajectories_file, Trajectory, end=counted and counted.trajectories_end)
 
     def refused(self) -> Iterator[Refused]:
         """Scripts and drafts that were refused, in the order of the personas.
 
         Raises:
-            RunFolderError: A line is not one that a run wrote, or lines of listed episodes are missing.
+            RunFolderError: A line is not one that a run wrote, or lines that count are missing.
+            StorageError: The journal cannot be read.
         """
-        return _read(self.rejected_file, Refused, end=self._end(lambda line: line.rejected_end))
+        counted = self.counted()
+        return _read(self.rejected_file, Refused, end=counted and counted.rejected_end)
 
-    def pending(self, *, after: int = 0) -> dict[int, EpisodeOutcome]:
-        """Episodes that are finished and wait for an earlier one, by index, from index `after` on.
+    def counted(self) -> Committed | None:
+        """How much of the files counts; None without a journal, when all complete lines do.
 
         Raises:
-            RunFolderError: A line is not one that a run wrote.
+            StorageError: The journal cannot be read.
         """
-        waiting = _read(self.pending_file, EpisodeOutcome)
-        return {outcome.index: outcome for outcome in waiting if outcome.index >= after}
+        with self._journal() as journal:
+            return journal.committed if journal else None
 
     def totals(self) -> Totals:
-        """Sums over the episodes in episodes.jsonl; reads the whole file."""
-        totals = Totals()
-        for line in self.episodes():
-            totals.add(line)
-        return totals
+        """Sums over the episodes in the files; costs no more for a million of them. Without a journal they are counted.
 
-    def _end(self, end_of: Callable[[EpisodeLine], int]) -> int | None:
-        """Where the listed episodes end in another file, in bytes; None without episodes.jsonl, when all lines count."""
-        if not self.episodes_file.exists():
-            return None
-        last = None
-        for last in read_lines(self.episodes_file):  # noqa: B007
-            pass
-        return 0 if last is None else end_of(_parse(self.episodes_file, 0, last, EpisodeLine))
+        Raises:
+            RunFolderError: There is no journal, and a line is not one that a run wrote.
+            StorageError: The journal cannot be read.
+        """
+        with self._journal() as journal:
+            if journal is not None:
+                return Totals() if journal.totals is None else Totals.from_json(journal.totals)
+        return Totals.counted(accepted=sum(1 for _ in self.trajectories()), refused=self.refused())
+
+    def spent(self) -> list[SpentRow]:
+        """What was used and paid, per role and model, episodes that never ended included; nothing without a journal.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        rows: dict[tuple[str, str], SpentRow] = {}
+        for journal in self._all_journals():
+            for row in journal.spent():
+                known = rows.get((row.role, row.model))
+                rows[row.role, row.model] = row if known is None else known + row
+        return list(rows.values())
+
+    def outstanding(self) -> list[Outstanding]:
+        """Episodes that were begun and have not ended: in flight, or to be continued.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        counted = self.counted()
+        if counted is None:
+            return []
+        ended = {line.index for line in self.waiting_lines()}
+        begun: dict[int, Outstanding] = {}
+        for journal in self._all_journals():
+            for one in journal.outstanding(start=counted.count):
+                # An episode that went on in another process has completions in both journals.
+                known = begun.get(one.index)
+                begun[one.index] = one if known is None else known + one
+        return [begun[index] for index in sorted(begun.keys() - ended)]
+
+    def _all_journals(self) -> Iterator[JournalReader]:
+        for path in (self.journal_file, *shard_journals(self.path)):
+            if path.exists():
+                with JournalReader.read(path) as journal:
+                    yield journal
+
+    def _journal(self) -> AbstractContextManager[JournalReader | None]:
+        return JournalReader.read(self.journal_file) if self.journal_file.exists() else nullcontext()
 
 
 def _read(path: Path, kind: type[_Value], *, end: int | None = None) -> Iterator[_Value]:
     for number, line in enumerate(read_lines(path, end=end), start=1):
-        yield _parse(path, number, line, kind)
-
-
-def _parse(path: Path, number: int, line: bytes, kind: type[_Value]) -> _Value:
-    try:
-        return kind.model_validate(orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        problem = str(error)
-    except ValidationError as error:
-        problem = explain(error)
-    raise RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")
-
-
-def next_run_folder(parent: str | Path = "runs") -> Path:
-    """Make and return the next free folder `parent/NNN`; two callers at once get two folders.
-
-    Raises:
-        RunFolderError: It cannot be made.
-    """
-    parent = Path(parent)
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
-        number = max(taken, default=0)
-        while True:
-            number += 1
-            try:
-                (parent / f"{number:03d}").mkdir()
-            except FileExistsError:
-                continue
-            return parent / f"{number:03d}"
-    except OSError as error:
-        raise RunFolderError(f"cannot make a folder in {str(parent)!r}: {error.strerror or error}") from error
+        try:
+            yield kind.model_validate(orjson.loads(line))
+            continue
+        except orjson.JSONDecodeError as error:
+            problem = str(error)
+        except ValidationError as error:
+            problem = explain(error)
+        raise RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")

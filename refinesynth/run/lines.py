@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from refinesynth.errors import RunFolderError
+from refinesynth.errors import RunFolderError, StorageError
 
 _BLOCK = 1 << 16
 """Bytes read at a time when looking for the last line's end."""
@@ -15,21 +15,21 @@ _BLOCK = 1 << 16
 class LineWriter:
     """Appends whole lines to a file; each is handed to the operating system before `write` returns.
 
-    Not promised: that a line survives a power cut, or is written once if the process dies in the middle of it. Reading and
-    `cut_tail` cope with what is left then.
+    Not promised: that a line survives a power cut, or is written whole if the process dies or the disk is full in the middle
+    of it. The journal says how much of a file counts; `cut` removes the rest.
     """
 
     def __init__(self, path: Path) -> None:
         """Open `path` for appending; it is created if it is missing.
 
         Raises:
-            RunFolderError: The file cannot be opened.
+            StorageError: The file cannot be opened.
         """
         self.path = path
         try:
             self._file: BinaryIO = path.open("ab")
         except OSError as error:
-            raise RunFolderError(f"cannot open {str(path)!r} for writing: {error.strerror or error}") from error
+            raise cannot("open", path, error) from error
         self.end = self._file.tell()
         """Size of the file, in bytes."""
 
@@ -37,7 +37,7 @@ class LineWriter:
         """Append lines, given without their newlines.
 
         Raises:
-            RunFolderError: The disk is full, or the file cannot be written for another reason.
+            StorageError: The disk is full, or the file cannot be written for another reason.
         """
         if not lines:
             return
@@ -46,9 +46,7 @@ class LineWriter:
             self._file.write(data)
             self._file.flush()
         except OSError as error:
-            raise RunFolderError(
-                f"cannot write {str(self.path)!r}: {error.strerror or error}; make room and resume the run"
-            ) from error
+            raise cannot("write", self.path, error) from error
         self.end += len(data)
 
     def close(self) -> None:
@@ -63,7 +61,7 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
     A last line without a newline is half-written and left out. With `end`, only lines that lie before that byte.
 
     Raises:
-        RunFolderError: The complete lines do not reach to `end`: something else has changed the file.
+        RunFolderError: The complete lines do not reach to `end`: the file is shorter, or something else has changed it.
     """
     at = 0
     with suppress(FileNotFoundError), path.open("rb") as file:
@@ -73,34 +71,32 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
             at += len(line)
             yield line[:-1]
     if end is not None and at < end:
-        raise _changed(path, end)
+        raise RunFolderError(
+            f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command "
+            f"that made the run, given once more, makes what is missing again from its journal and pays for nothing"
+        )
 
 
-def cut_tail(path: Path, *, end: int | None = None) -> int:
-    """Cut a file after its last complete line, or at byte `end`; returns how many bytes went.
+def size_of(path: Path) -> int:
+    """Bytes up to the last that is not zero; 0 if the file is missing.
 
-    Raises:
-        RunFolderError: The file is shorter than `end`, or no line ends there: something else has changed it.
+    A power cut may leave zeros where the last lines should be.
     """
     size = path.stat().st_size if path.exists() else 0
-    if end is None:
-        end = _last_line_end(path, size)
-    elif size < end or not _ends_line(path, end):
-        raise _changed(path, end)
-    if end < size:
-        os.truncate(path, end)
-    return size - end
+    if not size:
+        return 0
+    with path.open("rb") as file:
+        while size:
+            start = max(0, size - _BLOCK)
+            file.seek(start)
+            if block := file.read(size - start).rstrip(b"\0"):
+                return start + len(block)
+            size = start
+    return 0
 
 
-def _changed(path: Path, end: int) -> RunFolderError:
-    size = path.stat().st_size if path.exists() else 0
-    return RunFolderError(
-        f"{str(path)!r} has {size:,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
-        f"run wrote it. Put the original back, or start in a new folder"
-    )
-
-
-def _ends_line(path: Path, end: int) -> bool:
+def ends_line(path: Path, end: int) -> bool:
+    """Whether a line ends before byte `end`; one does at the beginning of every file."""
     if end == 0:
         return True
     with path.open("rb") as file:
@@ -108,15 +104,55 @@ def _ends_line(path: Path, end: int) -> bool:
         return file.read(1) == b"\n"
 
 
-def _last_line_end(path: Path, size: int) -> int:
-    if not size:
-        return 0
-    with path.open("rb") as file:
-        while size:
-            start = max(0, size - _BLOCK)
+def last_line_end(path: Path) -> int:
+    """Where the last complete line of a file ends, in bytes."""
+    size = size_of(path)
+    while size:
+        start = max(0, size - _BLOCK)
+        with path.open("rb") as file:
             file.seek(start)
             newline = file.read(size - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            size = start
+        if newline >= 0:
+            return start + newline + 1
+        size = start
     return 0
+
+
+def last_line(path: Path) -> bytes | None:
+    """The last complete line of a file, without its newline; None if there is none."""
+    end = last_line_end(path)
+    if not end:
+        return None
+    with path.open("rb") as file:
+        start, line = end, b""
+        # A newline before the last byte begins it.
+        while start and b"\n" not in line[:-1]:
+            block = min(_BLOCK, start)
+            start -= block
+            file.seek(start)
+            line = file.read(block) + line
+    return line[:-1].rpartition(b"\n")[2]
+
+
+def cut(path: Path, *, end: int) -> int:
+    """Cut a file at byte `end` if it is longer; returns how many bytes went.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    size = path.stat().st_size if path.exists() else 0
+    if size <= end:
+        return 0
+    try:
+        os.truncate(path, end)
+    except OSError as error:
+        raise cannot("write", path, error) from error
+    return size - end
+
+
+def cannot(do: str, path: Path, error: OSError) -> StorageError:
+    """The error for a file or folder that the system does not let us use."""
+    return StorageError(
+        f"cannot {do} {str(path)!r}: {error.strerror or error}. Everything finished so far is kept; make room or give "
+        f"permission, then repeat the command, which goes on where it ended"
+    )

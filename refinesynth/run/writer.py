@@ -1,155 +1,165 @@
-"""A run folder that is being written: outcomes are appended in the order of the personas, each whole or not at all."""
+"""A run folder that is being written: what was paid for and what has ended is committed before it counts."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from refinesynth.errors import RunFolderError
-from refinesynth.outcome import EpisodeOutcome
+from refinesynth.errors import RunFolderError, StorageError
+from refinesynth.journal import Entry, Journal, JournalReader
+from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import RunConfig, differences
-from refinesynth.run.episodes import EpisodeLine, Totals
+from refinesynth.run.episodes import Totals
 from refinesynth.run.events import open_events
-from refinesynth.run.folder import RunFolder
-from refinesynth.run.lines import LineWriter, cut_tail
+from refinesynth.run.finished import Finished
+from refinesynth.run.folder import RunFolder, shard_journals
+from refinesynth.run.lines import LineWriter, size_of
+from refinesynth.run.logs import logged
+from refinesynth.run.memory import EpisodeMemory
+from refinesynth.run.mending import mend
 
 
 class RunWriter(RunFolder):
-    """Writes a run. Writes are small and blocking: what they cost is a copy into the system's page cache.
+    """Writes a run, alone. Episodes go to the files in the order of the personas, each whole or not at all.
 
-    A process that is killed may leave half an episode behind; `resume` cuts it off, and the episode is played again.
+    Lines are appended first, and then the journal says that they count; a process that is killed in between leaves lines that
+    `claim` cuts. Writing lines blocks: it costs a copy into the system's page cache.
     """
 
-    def __init__(self, path: Path, config: RunConfig) -> None:
+    def __init__(
+        self, path: Path, config: RunConfig, *, journal: Journal, until: ExitStack, log_level: int = logging.INFO
+    ) -> None:
+        """`claim` is the way to make one; what is in `until` is closed by `close` from now on."""
         super().__init__(path, config)
-        self.committed = Totals()
-        """Sums over everything in episodes.jsonl; `committed.episodes` is the index of the next episode to append."""
-        self._waiting: dict[int, EpisodeOutcome] = {}
-        self._trajectories = LineWriter(self.trajectories_file)
-        self._rejected = LineWriter(self.rejected_file)
-        self._episodes = LineWriter(self.episodes_file)
-        self._events = LineWriter(self.events_file)
-        self.log = open_events(self._events)
-        """structlog logger of events.jsonl."""
+        self._records = journal
+        self._elsewhere = [until.enter_context(JournalReader.read(found)) for found in shard_journals(path)]
+        self._begun = max(known.started() for known in (journal, *self._elsewhere))
+        self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
+        self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
+        self.committed = Totals() if journal.totals is None else Totals.from_json(journal.totals)
+        """Sums over everything that was appended; `committed.episodes` is the index of the next episode to append."""
+        self.waiting = set(journal.held())
+        """Indices of finished episodes that are in no file yet."""
+        self.log = open_events(until.enter_context(closing(LineWriter(self.events_file))), level=log_level)
+        until.enter_context(logged(self.log, log_level))
+        """structlog logger of events.jsonl; what the package logs elsewhere goes there too."""
+        self._until = until.pop_all()
 
     @classmethod
-    def create(cls, path: str | Path, config: RunConfig) -> "RunWriter":
-        """Begin a run in a folder that is new or empty.
+    def claim(
+        cls, path: str | Path, config: RunConfig, *, fresh: bool = False, log_level: int = logging.INFO
+    ) -> "RunWriter":
+        """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
+
+        Lines that no episode counts are cut. Episodes whose lines are not all there, because somebody has deleted them or the
+        power has failed, are forgotten, to be made again from what was paid for.
 
         Raises:
-            RunFolderError: Something is there already, or it cannot be written.
+            RunFolderError: Something else is in the folder, a live process writes it, or the run was asked with other
+                settings that would change the data; the message names each difference.
+            StorageError: The folder cannot be written, or its journal cannot be read.
         """
         path = Path(path)
-        if _contents(path):
-            raise RunFolderError(
-                f"{str(path)!r} is not empty; give a new folder, or resume the run that is in it "
-                f"(resume=True, --resume on the command line)"
-            )
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"cannot make the folder {str(path)!r}: {error.strerror or error}") from error
-        config.save(path / "config.json")
-        return cls(path, config)
-
-    @classmethod
-    def resume(cls, path: str | Path, config: RunConfig) -> "RunWriter":
-        """Continue the run in `path`, or begin one if nothing is there.
-
-        Half-written lines are cut, and so are records of episodes that are not listed in episodes.jsonl.
-
-        Raises:
-            RunFolderError: What is there is not a run, was asked with other settings that would change the data, or was
-                changed by something else; the message names each difference.
-        """
-        path = Path(path)
-        if not _contents(path):
-            return cls.create(path, config)
-        before = RunFolder.open(path)
-        if changed := differences(before.config, config):
-            raise RunFolderError(
-                f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to resume it, "
-                f"or another folder for the new ones"
-            )
-        if not before.episodes_file.exists() and (_size(before.trajectories_file) or _size(before.rejected_file)):
-            raise RunFolderError(
-                f"{str(path)!r} has lost {before.episodes_file.name}, which says what of the rest counts; put it back, or "
-                f"start in a new folder. What was accepted can still be exported"
-            )
-        cut_tail(before.episodes_file)
-        cut_tail(before.events_file)
-        committed, trajectories_end, rejected_end = Totals(), 0, 0
-        for line in before.episodes():
-            committed.add(line)
-            trajectories_end, rejected_end = line.trajectories_end, line.rejected_end
-        cut_tail(before.trajectories_file, end=trajectories_end)
-        cut_tail(before.rejected_file, end=rejected_end)
-        config.save(before.config_file)
-        run = cls(path, config)
-        run.committed = committed
-        run._waiting = run.pending(after=committed.episodes)
+        if holds_run(path) and not fresh:
+            # Before the lock's file says that this process has the folder; and again when it has.
+            _refuse_changes(path, config)
+        with ExitStack() as until:
+            aside = claim(path, fresh=fresh, until=until)
+            if holds_run(path):
+                _refuse_changes(path, config)
+            else:
+                config.save(path / "config.json")
+            folder = RunFolder(path, config)
+            journal = until.enter_context(closing(Journal.open(folder.journal_file)))
+            counted = journal.committed.count
+            missing = mend(folder, journal)
+            if config != RunConfig.load(folder.config_file):
+                config.save(folder.config_file)
+            run = cls(path, config, journal=journal, until=until, log_level=log_level)
+        if aside is not None:
+            run.log.info("moved_aside", to=str(aside))
+        if missing is not None:
+            run.log.warning("lines_missing", first_episode=missing, episodes=counted - missing)
         return run
 
-    def take_waiting(self) -> dict[int, EpisodeOutcome]:
-        """What pending.jsonl held when the run was resumed, by index; given once. The file stays until it is replaced."""
-        waiting, self._waiting = self._waiting, {}
-        return waiting
+    def memory(self, episode: str, index: int) -> EpisodeMemory:
+        """What is known of an episode's completions, by its id and the persona's position."""
+        return EpisodeMemory(self._records, episode, begun=index < self._begun, elsewhere=self._elsewhere)
 
-    def append(self, outcome: EpisodeOutcome) -> None:
-        """Write one finished episode; the next in the order of the personas.
+    def personas(self) -> Iterator[str]:
+        """Fingerprints of the personas of the episodes in the files, in order, lazily."""
+        return (entry.persona for entry in self._records.entries() if not entry.is_held)
+
+    async def append(self, *episodes: Finished) -> None:
+        """Write finished episodes to the files; the next in the order of the personas. Returns when they are committed.
+
+        The files, `committed` and `waiting` have changed before the first await, so calls may overlap; they come true in their
+        order.
 
         Raises:
-            RunFolderError: It cannot be written.
+            StorageError: They cannot be written.
             ValueError: It is not the next episode.
         """
-        if outcome.index != self.committed.episodes:
-            raise ValueError(f"episode {outcome.index} was appended where episode {self.committed.episodes} is next")
-        self._rejected.write(*(refused.to_json() for refused in outcome.refused))
-        if outcome.trajectory is not None:
-            self._trajectories.write(outcome.trajectory.to_json())
-        line = EpisodeLine.of(outcome, trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)
-        # Last: only now does the episode count.
-        self._episodes.write(line.to_json())
-        self.committed.add(line)
+        written: list[Entry] = []
+        try:
+            for finished in episodes:
+                written.append(self._write(finished))  # noqa: PERF401 - those before one that fails count
+        finally:
+            if written:
+                await self._records.enter(written, totals=self.committed.to_json())
 
-    def keep_waiting(self, outcomes: Iterable[EpisodeOutcome]) -> None:
-        """Replace pending.jsonl by these episodes, in one step; no episodes, no file.
+    async def keep_waiting(self, finished: Finished) -> None:
+        """Keep an episode until it is appended. Returns when it is committed.
 
         Raises:
-            RunFolderError: It cannot be written.
+            StorageError: It cannot be written.
+            ValueError: It has finished before.
         """
-        fresh = self.pending_file.with_name(self.pending_file.name + ".new")
-        try:
-            fresh.unlink(missing_ok=True)
-            lines = LineWriter(fresh)
-            try:
-                for outcome in outcomes:
-                    lines.write(outcome.to_json())
-            finally:
-                lines.close()
-            if lines.end:
-                fresh.replace(self.pending_file)
-            else:
-                fresh.unlink()
-                self.pending_file.unlink(missing_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"cannot write {str(self.pending_file)!r}: {error.strerror or error}") from error
+        if finished.index < self.committed.episodes or finished.index in self.waiting:
+            raise ValueError(f"episode {finished.index} has finished twice")
+        await self._records.enter([finished.waiting()])
+        self.waiting.add(finished.index)
+
+    def read_waiting(self, index: int) -> Finished:
+        """An episode in `waiting`.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        entry = self._records.entry(index)
+        if entry is None:
+            raise StorageError(f"the journal of {str(self.path)!r} has lost episode {index}, which waited for its turn")
+        return Finished.read(entry)
 
     def close(self) -> None:
-        """Close all files."""
-        for file in (self._trajectories, self._rejected, self._episodes, self._events):
-            file.close()
+        """Commit what is on its way, close all files, and let others have the folder.
+
+        Raises:
+            StorageError: Something could not be committed, and nobody was told so far.
+        """
+        self._until.close()
+
+    def _write(self, finished: Finished) -> Entry:
+        if finished.index != self.committed.episodes:
+            raise ValueError(f"episode {finished.index} was appended where episode {self.committed.episodes} is next")
+        self._rejected.write(*finished.rejected)
+        if finished.trajectory is not None:
+            self._trajectories.write(finished.trajectory)
+        self.committed.add(finished.line)
+        self.waiting.discard(finished.index)
+        return finished.written(trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _contents(path: Path) -> bool:
-    """Whether something is in the folder.
-
-    Raises:
-        RunFolderError: `path` is not a folder, or cannot be looked into.
-    """
-    try:
-        return path.exists() and any(path.iterdir())
-    except OSError as error:
-        raise RunFolderError(f"cannot use {str(path)!r} as a run folder: {error.strerror or error}") from error
+def _refuse_changes(path: Path, config: RunConfig) -> None:
+    before = RunFolder.open(path)
+    if changed := differences(before.config, config):
+        raise RunFolderError(
+            f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
+            f"another folder for the new ones, or fresh=True (--fresh) to begin anew and keep the old run beside it"
+        )
+    if not before.journal_file.exists() and (size_of(before.trajectories_file) or size_of(before.rejected_file)):
+        raise RunFolderError(
+            f"{str(path)!r} has lost {before.journal_file.name}, which says what of the rest counts and what was paid for; put "
+            f"it back, or begin anew with fresh=True (--fresh), which keeps the old folder. What was accepted can still be "
+            f"exported"
+        )

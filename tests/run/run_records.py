@@ -1,8 +1,14 @@
-"""Outcomes to put into a run folder."""
+"""Outcomes to put into a run folder, and what of the folder must be the same however it came about."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import settings
+
+from refinesynth.journal import Paid
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation
-from refinesynth.run import RunConfig
+from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -14,6 +20,15 @@ from refinesynth.trajectory import (
     Trajectory,
     Usage,
 )
+
+FEWER = settings(max_examples=max(5, settings().max_examples // 4))
+"""For laws whose every example writes whole run folders."""
+
+
+def scratch() -> TemporaryDirectory[str]:
+    """A folder for one example of a law; in memory where there is such a place, for disks are slow to say that they are done."""
+    return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+
 
 SCRIPT = Script(
     environment={"shelf": ["pot"]},
@@ -117,3 +132,48 @@ def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> E
         usage=Usage(requests=4, input_tokens=1000, cached_tokens=10, output_tokens=100),
         cost_usd=cost,
     )
+
+
+def finished(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> Finished:
+    return Finished.of(outcome(index, accepted=accepted, cost=cost))
+
+
+def paid(index: int, *, step: int = 0, cost: float | None = 0.5) -> Paid:
+    return Paid(
+        episode=f"{index:06d}",
+        index=index,
+        attempt=1,
+        role="player",
+        step=step,
+        digest=step.to_bytes(16, "big"),
+        model="some/model",
+        answer=b'{"text":"take pot"}',
+        input_tokens=1000,
+        cached_tokens=10,
+        cache_write_tokens=0,
+        output_tokens=100,
+        cost_usd=cost,
+    )
+
+
+async def write(path: Path, *accepted: bool, waiting: tuple[int, ...] = ()) -> RunFolder:
+    """A run in which these were committed, and those wait."""
+    folder = RunWriter.claim(path, CONFIG)
+    for index, good in enumerate(accepted):
+        await folder.append(finished(index, accepted=good))
+    for index in waiting:
+        await folder.keep_waiting(finished(index))
+    folder.log.info("run_ended", why="reached")
+    folder.close()
+    return RunFolder.open(path)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Both files, and what the journal says of the episodes in them."""
+    folder = RunFolder.open(path)
+    return {
+        "trajectories": folder.trajectories_file.read_bytes(),
+        "rejected": folder.rejected_file.read_bytes(),
+        "episodes": b"\n".join(line.to_json() for line in folder.episodes()),
+        "totals": folder.totals().to_json(),
+    }

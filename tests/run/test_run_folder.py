@@ -1,4 +1,4 @@
-"""The run folder keeps what it was given, refuses what does not fit, and cuts what is half-written."""
+"""The run folder gives back what was written, and counts only what its journal counts."""
 
 import errno
 import io
@@ -11,53 +11,38 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import CONFIG, outcome
+from run_records import CONFIG, finished, outcome, paid, write
 
-from refinesynth.errors import RunFolderError
+from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.run import (
     EpisodeLine,
+    Finished,
     RunConfig,
     RunFolder,
     RunWriter,
+    Totals,
     differences,
     fingerprint,
     next_run_folder,
     stable_repr,
 )
-from refinesynth.run.lines import LineWriter, cut_tail, read_lines
+from refinesynth.run.lines import LineWriter, cut, last_line, last_line_end, read_lines, size_of
 from refinesynth.trajectory import Persona
 
-DATA = ("trajectories.jsonl", "rejected.jsonl", "episodes.jsonl")
 
-
-def written(path: Path, *accepted: bool, waiting: tuple[int, ...] = ()) -> RunFolder:
-    folder = RunWriter.create(path, CONFIG)
-    for index, good in enumerate(accepted):
-        folder.append(outcome(index, accepted=good))
-    folder.keep_waiting(outcome(index) for index in waiting)
-    folder.log.info("run_ended", why="reached")
-    folder.close()
-    return RunFolder.open(path)
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {name: (path / name).read_bytes() for name in DATA}
-
-
-def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
-    folder = written(tmp_path / "runs" / "first", True, False, True, waiting=(5, 4))
+async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    folder = await write(tmp_path / "runs" / "first", True, False, True, waiting=(5, 4))
     outcomes = [outcome(0), outcome(1, accepted=False), outcome(2)]
     assert list(folder.trajectories()) == [given.trajectory for given in outcomes if given.trajectory]
     assert list(folder.refused()) == [refused for given in outcomes for refused in given.refused]
-    assert [line.index for line in folder.episodes()] == [0, 1, 2]
-    assert folder.pending() == {4: outcome(4), 5: outcome(5)}
-    assert folder.pending(after=5) == {5: outcome(5)}
+    assert list(folder.episodes()) == [EpisodeLine.of(given) for given in outcomes]
+    assert folder.waiting_lines() == [EpisodeLine.of(outcome(4)), EpisodeLine.of(outcome(5))]
     assert folder.config == CONFIG
     assert repr(folder) == f"RunFolder({str(tmp_path / 'runs' / 'first')!r})"
 
 
-def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> None:
-    totals = written(tmp_path, True, False).totals()
+async def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> None:
+    totals = (await write(tmp_path, True, False)).totals()
     assert (totals.episodes, totals.accepted, totals.scripts_refused, totals.drafts_refused) == (2, 1, 4, 4)
     assert totals.by_rule == {"UniqueNames": 2, "ActionCount": 2, "TaskSucceed": 4}
     assert totals.violations == {"UniqueNames": 4, "ActionCount": 2, "TaskSucceed": 4, "NoLeaks": 2}
@@ -66,217 +51,99 @@ def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> None:
     assert totals.cost_usd == 1.0
 
 
-def test_one_unknown_cost_makes_the_total_unknown(tmp_path: Path) -> None:
-    folder = RunWriter.create(tmp_path, CONFIG)
-    folder.append(outcome(0))
-    folder.append(outcome(1, cost=None))
-    folder.append(outcome(2))
+def test_one_unknown_cost_makes_the_total_unknown() -> None:
+    totals = Totals()
+    for cost in (0.5, None, 0.5):
+        totals.add(EpisodeLine.of(outcome(0, cost=cost)))
+    assert totals.cost_usd is None
+    assert Totals.from_json(totals.to_json()) == totals
+
+
+async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Path) -> None:
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    for index in (0, 1):
+        await folder.memory(f"{index:06d}", index).keep(paid(index))
+    await folder.append(finished(0))
     folder.close()
-    assert folder.committed.cost_usd is None
-    assert folder.totals().cost_usd is None
+    read = RunFolder.open(tmp_path)
+    (spent,) = read.spent()
+    assert (spent.role, spent.model, spent.requests, spent.cost_usd) == ("player", "some/model", 2, 1.0)
+    assert [one.episode for one in read.outstanding()] == ["000001"]
 
 
-def test_episodes_are_appended_in_order_only(tmp_path: Path) -> None:
-    folder = RunWriter.create(tmp_path, CONFIG)
-    with pytest.raises(ValueError, match="episode 1 was appended where episode 0 is next"):
-        folder.append(outcome(1))
-    folder.append(outcome(0))
-    with pytest.raises(ValueError, match="episode 0 was appended where episode 1 is next"):
-        folder.append(outcome(0))
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_an_episode_that_waited_is_the_same(tmp_path: Path, *, accepted: bool) -> None:
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    await folder.keep_waiting(finished(3, accepted=accepted))
+    assert folder.read_waiting(3) == finished(3, accepted=accepted)
+    with pytest.raises(StorageError, match="has lost episode 4"):
+        folder.read_waiting(4)
     folder.close()
 
 
-def test_nothing_waiting_leaves_no_file(tmp_path: Path) -> None:
-    folder = RunWriter.create(tmp_path, CONFIG)
-    folder.keep_waiting([outcome(3)])
-    assert folder.pending_file.exists()
-    folder.keep_waiting([])
-    folder.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "config.json",
-        "episodes.jsonl",
-        "events.jsonl",
-        "rejected.jsonl",
-        "trajectories.jsonl",
-    ]
+def test_a_damaged_line_is_said() -> None:
+    with pytest.raises(StorageError, match="the journal is damaged, or of another version: EpisodeLine: "):
+        EpisodeLine.from_json(b'{"index": 1}')
+    with pytest.raises(StorageError, match="Totals"):
+        Totals.from_json(b"[")
+    with pytest.raises(StorageError, match="has lost episode 3"):
+        Finished.read(finished(3).written(trajectories_end=0, rejected_end=0))
 
 
-def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match="is not empty; give a new folder, or resume"):
-        RunWriter.create(tmp_path, CONFIG)
-    with pytest.raises(RunFolderError, match=r"is not the folder of a run: config.json cannot be read"):
-        RunWriter.resume(tmp_path, CONFIG)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+def test_a_folder_with_nothing_but_a_configuration_is_an_empty_run(tmp_path: Path) -> None:
+    CONFIG.save(tmp_path / "config.json")
+    folder = RunFolder.open(tmp_path)
+    assert (list(folder.trajectories()), list(folder.episodes()), folder.waiting_lines()) == ([], [], [])
+    assert (folder.spent(), folder.outstanding(), folder.totals().episodes) == ([], [], 0)
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("mine")
-    for use in (RunWriter.create, RunWriter.resume):
-        with pytest.raises(RunFolderError, match=r"cannot use .* as a run folder"):
-            use(path, CONFIG)
-    with pytest.raises(RunFolderError, match="cannot make the folder"):
-        RunWriter.create(path / "below", CONFIG)
-    with pytest.raises(RunFolderError, match="cannot make a folder in"):
-        next_run_folder(path)
-
-
-def test_resuming_nothing_begins(tmp_path: Path) -> None:
-    folder = RunWriter.resume(tmp_path / "new", CONFIG)
-    folder.append(outcome(0))
-    folder.close()
-    assert len(list(RunFolder.open(tmp_path / "new").episodes())) == 1
-
-
-def test_resuming_goes_on_where_it_ended(tmp_path: Path) -> None:
-    whole = contents(written(tmp_path / "whole", True, False, True).path)
-    written(tmp_path / "parts", True, waiting=(1, 2))
-    folder = RunWriter.resume(tmp_path / "parts", CONFIG)
-    assert folder.committed.episodes == 1
-    assert folder.take_waiting() == {1: outcome(1), 2: outcome(2)}
-    assert folder.take_waiting() == {}
-    folder.append(outcome(1, accepted=False))
-    folder.append(outcome(2))
-    folder.close()
-    assert contents(tmp_path / "parts") == whole
-
-
-@given(st.data())
-def test_after_any_truncation_a_resume_completes_the_same_files(data: st.DataObject) -> None:
-    """A killed process leaves each file at some earlier length; episodes.jsonl is never ahead of the others."""
-    with TemporaryDirectory() as home:
-        path = Path(home, "run")
-        accepted = data.draw(st.lists(st.booleans(), min_size=1, max_size=4))
-        before = written(path, *accepted)
-        whole = contents(path)
-        listed = (path / "episodes.jsonl").read_bytes()
-        kept = data.draw(st.integers(0, len(listed)))
-        (path / "episodes.jsonl").write_bytes(listed[:kept])
-        complete = listed[:kept].count(b"\n")
-        lines = [EpisodeLine.model_validate_json(line) for line in listed.splitlines()[:complete]]
-        ends = (lines[-1].trajectories_end, lines[-1].rejected_end) if lines else (0, 0)
-        for name, end in zip(DATA, ends, strict=False):
-            content = whole[name]
-            (path / name).write_bytes(content[: data.draw(st.integers(end, len(content)))])
-        events = (path / "events.jsonl").read_bytes()
-        (path / "events.jsonl").write_bytes(events[: data.draw(st.integers(0, len(events)))])
-
-        # To a reader, the run is what episodes.jsonl lists.
-        assert len(list(before.trajectories())) == sum(accepted[:complete])
-        assert len(list(before.refused())) == 4 * complete
-
-        folder = RunWriter.resume(path, CONFIG)
-        assert folder.committed.episodes == complete
-        for index in range(complete, len(accepted)):
-            folder.append(outcome(index, accepted=accepted[index]))
-        folder.log.info("run_ended")
-        folder.close()
-        assert contents(path) == whole
-        assert [orjson.loads(line)["event"] for line in (path / "events.jsonl").read_bytes().splitlines()][
-            -1
-        ] == "run_ended"
-
-
-@pytest.mark.parametrize("name", ["trajectories.jsonl", "rejected.jsonl"])
-@pytest.mark.parametrize("shorter", [9, 0])
-def test_files_that_something_else_has_changed_are_not_cut(tmp_path: Path, name: str, shorter: int) -> None:
-    written(tmp_path, True, True)
-    content = (tmp_path / name).read_bytes()
-    content = content[:-shorter] if shorter else content[:-1] + b"!"
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(RunFolderError, match="was changed after the run wrote it"):
-        RunWriter.resume(tmp_path, CONFIG)
-    assert (tmp_path / name).read_bytes() == content
-
-
-def test_records_that_are_missing_are_not_passed_over(tmp_path: Path) -> None:
-    folder = written(tmp_path, True, True)
-    for file, read in ((folder.trajectories_file, folder.trajectories), (folder.rejected_file, folder.refused)):
-        os.truncate(file, file.stat().st_size - 9)
-        with pytest.raises(RunFolderError, match="was changed after the run wrote it"):
-            list(read())
-        file.unlink()
-        with pytest.raises(RunFolderError, match="has 0 bytes, and a line was expected to end at"):
-            list(read())
-
-
-@pytest.mark.parametrize("kept", ["trajectories.jsonl", "rejected.jsonl"])
-def test_a_folder_that_lost_its_episodes_is_not_emptied(tmp_path: Path, kept: str) -> None:
-    written(tmp_path, True, True)
-    for name in set(DATA) - {kept}:
-        (tmp_path / name).unlink()
-    content = (tmp_path / kept).read_bytes()
-    with pytest.raises(RunFolderError, match=r"has lost episodes.jsonl"):
-        RunWriter.resume(tmp_path, CONFIG)
-    assert (tmp_path / kept).read_bytes() == content
-
-
-@pytest.mark.parametrize("line", [b"{", b'{"id": 1}', b"[]"])
-def test_a_line_that_no_run_wrote_is_named(tmp_path: Path, line: bytes) -> None:
-    folder = written(tmp_path, True, True)
-    kept = folder.trajectories_file.read_bytes()
-    first = kept.index(b"\n")
-    folder.trajectories_file.write_bytes(line.ljust(first) + kept[first:])
-    reading = folder.trajectories()
-    with pytest.raises(RunFolderError, match=r"line 1 of .*trajectories.jsonl' is not a Trajectory that a run wrote: "):
-        next(reading)
-
-
-def test_missing_episodes_are_noticed(tmp_path: Path) -> None:
-    folder = written(tmp_path, True, True, True)
-    lines = folder.episodes_file.read_bytes().splitlines(keepends=True)
-    folder.episodes_file.write_bytes(lines[0] + lines[2])
-    with pytest.raises(RunFolderError, match=r"line 2 of .* is about episode 2, not 1"):
-        folder.totals()
-
-
-def test_without_episodes_file_every_complete_line_counts(tmp_path: Path) -> None:
-    folder = written(tmp_path, True, True)
-    folder.episodes_file.unlink()
+async def test_without_a_journal_every_complete_line_counts(tmp_path: Path) -> None:
+    folder = await write(tmp_path, True, True, False)
+    before = folder.totals()
+    for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
     with folder.trajectories_file.open("ab") as file:
         file.write(b'{"half')
     assert [trajectory.id for trajectory in folder.trajectories()] == ["000000", "000001"]
+    totals = folder.totals()
+    assert (totals.accepted, totals.cost_usd) == (2, None)
+    assert (totals.scripts_refused, totals.drafts_refused) == (before.scripts_refused, before.drafts_refused)
+    assert (totals.by_rule, totals.violations) == (before.by_rule, before.violations)
 
 
-def test_changed_settings_are_refused_by_name(tmp_path: Path) -> None:
-    written(tmp_path, True)
-    changed = CONFIG.model_copy(
-        update={"seed": 8, "mistakes": {"policy": "natural", "minimum": 2}, "models": {"judge": {"model": "x" * 300}}}
-    )
-    before = contents(tmp_path)
-    with pytest.raises(RunFolderError) as caught:
-        RunWriter.resume(tmp_path, changed)
-    message = str(caught.value)
-    assert (
-        'begun with other settings: seed: 7 -> 8; mistakes.policy: "at_least" -> "natural"; models.player: {' in message
-    )
-    assert 'models.judge: null -> {"model":"xxx' in message
-    assert "x" * 200 not in message
-    assert contents(tmp_path) == before
-    assert RunFolder.open(tmp_path).config == CONFIG
+async def test_what_a_killed_process_left_behind_is_not_read(tmp_path: Path) -> None:
+    folder = await write(tmp_path, True, True)
+    with folder.trajectories_file.open("ab") as file:
+        file.write(outcome(2).to_json() + b"\n")
+    assert [trajectory.id for trajectory in folder.trajectories()] == ["000000", "000001"]
+
+
+async def test_records_that_are_missing_are_not_passed_over(tmp_path: Path) -> None:
+    folder = await write(tmp_path, True, True)
+    for file, read in ((folder.trajectories_file, folder.trajectories), (folder.rejected_file, folder.refused)):
+        os.truncate(file, file.stat().st_size - 9)
+        with pytest.raises(RunFolderError, match="makes what is missing again from its journal and pays for nothing"):
+            list(read())
+        file.unlink()
+        with pytest.raises(RunFolderError, match="has 0 bytes, and the run's journal counts"):
+            list(read())
+
+
+@pytest.mark.parametrize("line", [b"{", b'{"id": 1}', b"[]"])
+async def test_a_line_that_no_run_wrote_is_named(tmp_path: Path, line: bytes) -> None:
+    folder = await write(tmp_path, True, True)
+    before = folder.trajectories_file.read_bytes()
+    first = before.index(b"\n")
+    folder.trajectories_file.write_bytes(line.ljust(first) + before[first:])
+    reading = folder.trajectories()
+    with pytest.raises(RunFolderError, match=r"line 1 of .*trajectories.jsonl' is not a Trajectory that a run wrote: "):
+        next(reading)
 
 
 def test_a_difference_at_the_end_of_a_long_chain_is_shown() -> None:
     before, after = (CONFIG.model_copy(update={"rules": "strict() & " * 90 + last}) for last in ("One()", "Other()"))
     (difference,) = differences(before, after)
     assert difference == 'rules: ...ict() & strict() & One()" -> ...ict() & strict() & Other()"'
-
-
-def test_settings_that_leave_the_data_alone_may_change(tmp_path: Path) -> None:
-    written(tmp_path, True)
-    changed = CONFIG.model_copy(
-        update={
-            "n": 99,
-            "concurrency": 1,
-            "personas": "others",
-            "versions": {},
-            "connections": {"player": {"timeout": 9}},
-        }
-    )
-    assert differences(CONFIG, changed) == []
-    RunWriter.resume(tmp_path, changed).close()
-    assert RunFolder.open(tmp_path).config == changed
 
 
 @pytest.mark.parametrize(
@@ -297,7 +164,7 @@ def test_a_broken_configuration_is_said(tmp_path: Path, content: bytes, message:
 def test_the_configuration_comes_back(tmp_path: Path) -> None:
     CONFIG.save(tmp_path / "config.json")
     assert RunConfig.load(tmp_path / "config.json") == CONFIG
-    with pytest.raises(RunFolderError, match="cannot write"):
+    with pytest.raises(StorageError, match="cannot write"):
         CONFIG.save(tmp_path / "missing" / "config.json")
 
 
@@ -329,25 +196,19 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     writer = LineWriter(tmp_path / "lines")
     writer.close()
     monkeypatch.setattr(writer, "_file", FullDisk())
-    with pytest.raises(RunFolderError, match=r"cannot write .*: No space left on device; make room and resume"):
+    with pytest.raises(
+        StorageError, match=r"cannot write .*: No space left on device. Everything finished so far is kept"
+    ):
         writer.write(b"{}")
-    with pytest.raises(RunFolderError, match="cannot open"):
+    with pytest.raises(StorageError, match="cannot open"):
         LineWriter(tmp_path / "missing" / "file")
 
 
 def test_a_configuration_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(RunFolderError, match=r"cannot write .*config.json"):
+    with pytest.raises(StorageError, match=r"cannot write .*config.json"):
         CONFIG.save(tmp_path / "config.json")
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
-
-
-def test_waiting_episodes_that_cannot_be_kept_are_said(tmp_path: Path) -> None:
-    folder = RunWriter.create(tmp_path, CONFIG)
-    (tmp_path / "pending.jsonl").mkdir()
-    with pytest.raises(RunFolderError, match=r"cannot write .*pending.jsonl"):
-        folder.keep_waiting([outcome(3)])
-    folder.close()
 
 
 @given(lines=st.lists(st.binary(max_size=9).filter(lambda line: b"\n" not in line)), torn=st.binary(max_size=9))
@@ -362,26 +223,31 @@ def test_complete_lines_are_read_and_a_torn_one_is_cut(lines: list[bytes], torn:
             file.write(torn)
         assert list(read_lines(path)) == lines
         assert list(read_lines(path, end=writer.end)) == lines
-        assert cut_tail(path) == len(torn)
-        assert cut_tail(path) == 0
+        assert last_line(path) == (lines[-1] if lines else None)
+        # Zeros are what a power cut leaves where the last block should be.
+        assert size_of(path) == len(path.read_bytes().rstrip(b"\0"))
+        assert cut(path, end=last_line_end(path)) == len(torn)
+        assert cut(path, end=writer.end) == 0
         assert path.stat().st_size == writer.end
 
 
-def test_a_torn_line_longer_than_a_block_is_cut(tmp_path: Path) -> None:
+def test_lines_longer_than_a_block_are_found(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    path.write_bytes(b"whole\n" + b"x" * 300_000)
-    assert cut_tail(path) == 300_000
+    path.write_bytes(b"whole\n" + b"y" * 200_000 + b"\n" + b"x" * 300_000 + b"\0" * 100_000)
+    assert size_of(path) == 500_007
+    assert last_line(path) == b"y" * 200_000
+    assert cut(path, end=last_line_end(path)) == 400_000
     path.write_bytes(b"x" * 300_000)
-    assert cut_tail(path) == 300_000
-    assert cut_tail(tmp_path / "missing") == 0
-    assert list(read_lines(tmp_path / "missing")) == []
+    assert (last_line(path), last_line_end(path)) == (None, 0)
+    missing = tmp_path / "missing"
+    assert (size_of(missing), last_line(missing), cut(missing, end=0), list(read_lines(missing))) == (0, None, 0, [])
 
 
 def test_events_hold_anything_and_leave_structlog_alone(tmp_path: Path) -> None:
     import structlog
 
     before = structlog.get_config()
-    folder = RunWriter.create(tmp_path, CONFIG)
+    folder = RunWriter.claim(tmp_path, CONFIG)
     folder.log.bind(episode="a").info("odd", text="\ud800\n", number=2**70, other=Persona(text="Somebody"))
     folder.log.warning("worse")
     folder.log.debug("not written")

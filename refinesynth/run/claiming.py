@@ -1,0 +1,107 @@
+"""A folder for one run alone: made if it is missing, locked, and with an older run moved aside if that is asked for."""
+
+import errno
+from contextlib import ExitStack
+from pathlib import Path
+
+from refinesynth.errors import RefinesynthError, RunFolderError
+from refinesynth.journal import RunLock
+from refinesynth.journal.lock import LOCK_FILE
+from refinesynth.run.lines import cannot
+
+_OURS_BEFORE_A_RUN = frozenset({LOCK_FILE, "config.json.new"})
+"""What a process may leave behind that died before it had begun a run."""
+
+_NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
+"""Errors of a path that no folder can have, whatever the disk allows."""
+
+
+def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
+    """Take the folder at `path` until `until` is closed; with `fresh`, a run in it is moved aside first.
+
+    Returns where that one is now; None if there was none.
+
+    Raises:
+        RunFolderError: Something else than a run is in it, a live process has it, or no folder can be there.
+        StorageError: It cannot be written.
+    """
+    _refuse_strangers(path)
+    _make(path)
+    until.enter_context(RunLock(path))
+    _refuse_strangers(path)
+    if not (fresh and holds_run(path)):
+        return None
+    # Through a link, the folder itself is moved and made anew, and the link stays right.
+    real = path.resolve()
+    aside = _move_aside(real)
+    _make(real)
+    # The lock of the old folder is kept as well: whoever has opened it meanwhile does not take that folder for this one.
+    until.enter_context(RunLock(path))
+    return aside
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a run was begun in this folder."""
+    return (path / "config.json").is_file()
+
+
+def next_aside(path: Path) -> Path:
+    """Where a run in `path` would be moved to: the next free `NAME.old-1`."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
+        number += 1
+    return aside
+
+
+def next_run_folder(parent: str | Path = "runs") -> Path:
+    """Make and return the next free folder `parent/NNN`; two callers at once get two folders.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: It cannot be written.
+    """
+    parent = Path(parent)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+        number = max(taken, default=0)
+        while True:
+            number += 1
+            try:
+                (parent / f"{number:03d}").mkdir()
+            except FileExistsError:
+                continue
+            return parent / f"{number:03d}"
+    except OSError as error:
+        raise _unusable("make a folder in", parent, error) from error
+
+
+def _refuse_strangers(path: Path) -> None:
+    try:
+        found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
+    except OSError as error:
+        raise _unusable("use", path, error) from error
+    if found - _OURS_BEFORE_A_RUN and not holds_run(path):
+        raise RunFolderError(f"{str(path)!r} is not empty, and no run is in it (no config.json); give a new folder")
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable("make the folder", path, error) from error
+
+
+def _move_aside(path: Path) -> Path:
+    if Path.cwd().is_relative_to(path):
+        raise RunFolderError(f"{str(path)!r} cannot be moved aside from within; go to another folder first")
+    try:
+        return path.rename(next_aside(path))
+    except OSError as error:
+        raise _unusable("move aside", path, error) from error
+
+
+def _unusable(do: str, path: Path, error: OSError) -> RefinesynthError:
+    if error.errno in _NO_SUCH_PLACE:
+        return RunFolderError(f"cannot {do} {str(path)!r}: {error.strerror or error}; give another folder")
+    return cannot(do, path, error)

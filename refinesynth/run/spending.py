@@ -1,0 +1,84 @@
+"""Where the money of a run went."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from refinesynth.journal import SpentRow
+from refinesynth.run.episodes import Totals
+from refinesynth.spent import Spent
+from refinesynth.trajectory import Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """Everything that was paid, told twice: by who took it, and by what came of it. Either adds up to `total`."""
+
+    by_role: Mapping[str, Spent]
+    by_model: Mapping[str, Spent]
+    kept: Spent
+    """On trajectories in the files: their scripts, and the turns that are in them."""
+    wasted: Mapping[str, Spent]
+    """Rule name to what was spent on scripts and drafts that it refused, see `Refused.usage`; where several refused one, they
+    share it."""
+    fruitless: Spent
+    """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers to
+    nobody's use."""
+    unneeded: Spent
+    """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
+
+    @classmethod
+    def of(cls, rows: Sequence[SpentRow], totals: Totals) -> "Spending":
+        """From what the journal has summed up, and the sums over the episodes in the files."""
+        wasted = sum(totals.wasted.values(), Spent())
+        total = sum(map(spent_of, rows), Spent()) if rows else totals.spent
+        return cls(
+            by_role=_by(rows, lambda row: row.role),
+            by_model=_by(rows, lambda row: row.model),
+            kept=totals.spent - wasted - totals.fruitless,
+            wasted=dict(totals.wasted),
+            fruitless=totals.fruitless,
+            unneeded=total - totals.spent,
+        )
+
+    @property
+    def total(self) -> Spent:
+        """Everything."""
+        return sum(self.wasted.values(), Spent()) + self.kept + self.fruitless + self.unneeded
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+
+        def one(spent: Spent) -> dict[str, Any]:
+            return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
+
+        def each(spent: Mapping[str, Spent]) -> dict[str, Any]:
+            return {name: one(part) for name, part in spent.items()}
+
+        return {
+            "total": one(self.total),
+            "by_role": each(self.by_role),
+            "by_model": each(self.by_model),
+            "kept": one(self.kept),
+            "wasted_by_rule": each(self.wasted),
+            "fruitless": one(self.fruitless),
+            "unneeded": one(self.unneeded),
+        }
+
+
+def spent_of(row: SpentRow) -> Spent:
+    """One of the journal's sums."""
+    usage = Usage(
+        requests=row.requests,
+        input_tokens=row.input_tokens,
+        cached_tokens=row.cached_tokens,
+        output_tokens=row.output_tokens,
+    )
+    return Spent(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
+
+
+def _by(rows: Iterable[SpentRow], name: Callable[[SpentRow], str]) -> dict[str, Spent]:
+    sums: dict[str, Spent] = {}
+    for row in rows:
+        sums[name(row)] = sums.get(name(row), Spent()) + spent_of(row)
+    return sums

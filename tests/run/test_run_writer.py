@@ -1,0 +1,427 @@
+"""A run folder is written by one process alone, goes on where it ended, and mends what its last process left behind."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_records import CONFIG, FEWER, contents, finished, outcome, paid, scratch, write
+
+from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
+from refinesynth.run import RunFolder, RunWriter, next_aside, next_run_folder
+
+FILES = ("trajectories.jsonl", "rejected.jsonl")
+
+
+def events(path: Path) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in (path / "events.jsonl").read_bytes().splitlines()]
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+
+
+async def test_episodes_are_appended_in_order_only_and_end_once(tmp_path: Path) -> None:
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    with pytest.raises(ValueError, match="episode 1 was appended where episode 0 is next"):
+        await folder.append(finished(1))
+    await folder.append(finished(0))
+    await folder.keep_waiting(finished(2))
+    with pytest.raises(ValueError, match="episode 0 was appended where episode 1 is next"):
+        await folder.append(finished(0))
+    for index in (0, 2):
+        with pytest.raises(ValueError, match=f"episode {index} has finished twice"):
+            await folder.keep_waiting(finished(index))
+    assert (folder.committed.episodes, folder.waiting) == (1, {2})
+    folder.close()
+
+
+async def test_of_several_episodes_those_before_a_failure_count(tmp_path: Path) -> None:
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    with pytest.raises(ValueError, match="episode 3 was appended where episode 2 is next"):
+        await folder.append(finished(0), finished(1), finished(3))
+    folder.close()
+    assert [line.index for line in RunFolder.open(tmp_path).episodes()] == [0, 1]
+
+
+async def test_the_same_folder_again_goes_on_where_it_ended(tmp_path: Path) -> None:
+    whole = contents((await write(tmp_path / "whole", True, False, True)).path)
+    await write(tmp_path / "parts", True, waiting=(2, 1))
+    folder = RunWriter.claim(tmp_path / "parts", CONFIG)
+    assert (folder.committed.episodes, folder.waiting) == (1, {1, 2})
+    assert list(folder.personas()) == [finished(0).persona]
+    await folder.append(finished(1, accepted=False), folder.read_waiting(2))
+    assert folder.waiting == set()
+    folder.close()
+    assert contents(tmp_path / "parts") == whole
+
+
+async def test_what_was_paid_is_remembered_by_episodes_that_were_begun(tmp_path: Path) -> None:
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    await folder.memory("000003", 3).keep(paid(3))
+    # In this process it was asked and answered: there is nothing to ask the journal for.
+    assert folder.memory("000003", 3).recall("player", 0, paid(3).digest) is None
+    folder.close()
+    again = RunWriter.claim(tmp_path, CONFIG)
+    assert again.memory("000003", 3).recall("player", 0, paid(3).digest) == paid(3)
+    assert again.memory("000003", 3).recall("player", 1, paid(3).digest) is None
+    assert again.memory("000004", 4).recall("player", 0, paid(3).digest) is None
+    again.close()
+
+
+@FEWER
+@given(st.data())
+async def test_after_any_cut_of_the_files_the_run_completes_to_the_same(data: st.DataObject) -> None:
+    """A power cut may take any end of the files, put zeros in its place, and take any last commits of the journal."""
+    with scratch() as home:
+        path = Path(home, "run")
+        accepted = data.draw(st.lists(st.booleans(), min_size=1, max_size=4))
+        whole = contents((await write(Path(home, "whole"), *accepted)).path)
+        counted = data.draw(st.integers(0, len(accepted)))
+        await write(path, *accepted[:counted])
+        for name in FILES:
+            content = (Path(home, "whole") / name).read_bytes()
+            (path / name).write_bytes(
+                content[: data.draw(st.integers(0, len(content)))] + b"\0" * data.draw(st.integers(0, 3))
+            )
+        log = (path / "events.jsonl").read_bytes()
+        (path / "events.jsonl").write_bytes(log[: data.draw(st.integers(0, len(log)))])
+
+        folder = RunWriter.claim(path, CONFIG)
+        again = folder.committed.episodes
+        assert again <= counted
+        for index in range(again, len(accepted)):
+            await folder.append(finished(index, accepted=accepted[index]))
+        folder.log.info("run_ended")
+        folder.close()
+        assert contents(path) == whole
+        said = [
+            (event["first_episode"], event["episodes"]) for event in events(path) if event["event"] == "lines_missing"
+        ]
+        assert said == ([(again, counted - again)] if again < counted else [])
+
+
+@pytest.mark.parametrize("lost", FILES)
+async def test_only_what_is_missing_is_forgotten_and_said(tmp_path: Path, lost: str) -> None:
+    await write(tmp_path, True, True, True, waiting=(4,))
+    size = (tmp_path / lost).stat().st_size
+    os.truncate(tmp_path / lost, size - 9)
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    assert folder.committed.episodes == 2
+    assert folder.committed.accepted == 2
+    folder.close()
+    assert next(event for event in events(tmp_path) if event["event"] == "lines_missing")["first_episode"] == 2
+    # A file that is gone altogether is made again from the first episode that had a line in it.
+    (tmp_path / lost).unlink()
+    folder = RunWriter.claim(tmp_path, CONFIG)
+    assert folder.committed.episodes == 0
+    folder.close()
+
+
+@pytest.mark.parametrize("name", FILES)
+async def test_a_file_that_something_else_has_changed_is_left_alone(tmp_path: Path, name: str) -> None:
+    await write(tmp_path, True, True)
+    content = (tmp_path / name).read_bytes()[:-1] + b"!"
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RunFolderError, match="was changed after the run wrote it"):
+        RunWriter.claim(tmp_path, CONFIG)
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("there", FILES)
+async def test_a_folder_that_lost_its_journal_is_not_emptied(tmp_path: Path, there: str) -> None:
+    await write(tmp_path, True, True)
+    for name in set(names(tmp_path)) - {there, "config.json"}:
+        (tmp_path / name).unlink()
+    content = (tmp_path / there).read_bytes()
+    with pytest.raises(RunFolderError, match=r"has lost journal.sqlite"):
+        RunWriter.claim(tmp_path, CONFIG)
+    assert (tmp_path / there).read_bytes() == content
+
+
+async def test_a_journal_of_a_newer_version_is_said(tmp_path: Path) -> None:
+    import sqlite3
+
+    await write(tmp_path, True)
+    connection = sqlite3.connect(tmp_path / "journal.sqlite")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for use in (lambda: RunWriter.claim(tmp_path, CONFIG), lambda: RunFolder.open(tmp_path).totals()):
+        with pytest.raises(StorageError, match="newer refinesynth"):
+            use()
+
+
+async def test_changed_settings_are_refused_by_name_and_change_nothing(tmp_path: Path) -> None:
+    await write(tmp_path, True)
+    changed = CONFIG.model_copy(
+        update={"seed": 8, "mistakes": {"policy": "natural", "minimum": 2}, "models": {"judge": {"model": "x" * 300}}}
+    )
+    before = snapshot(tmp_path)
+    with pytest.raises(RunFolderError) as caught:
+        RunWriter.claim(tmp_path, changed)
+    message = str(caught.value)
+    assert (
+        'begun with other settings: seed: 7 -> 8; mistakes.policy: "at_least" -> "natural"; models.player: {' in message
+    )
+    assert 'models.judge: null -> {"model":"xxx' in message
+    assert "x" * 200 not in message
+    assert "--fresh" in message
+    assert snapshot(tmp_path) == before
+
+
+async def test_settings_that_leave_the_data_alone_may_change(tmp_path: Path) -> None:
+    await write(tmp_path, True)
+    changed = CONFIG.model_copy(
+        update={
+            "n": 99,
+            "concurrency": 1,
+            "personas": "others",
+            "versions": {},
+            "connections": {"player": {"timeout": 9}},
+        }
+    )
+    RunWriter.claim(tmp_path, changed).close()
+    assert RunFolder.open(tmp_path).config == changed
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for fresh in (False, True):
+        with pytest.raises(RunFolderError, match="is not empty, and no run is in it"):
+            RunWriter.claim(tmp_path, CONFIG, fresh=fresh)
+    assert names(tmp_path) == ["notes.txt"]
+
+
+def test_what_a_process_left_that_died_before_it_began_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "run.lock").touch()
+    (tmp_path / "config.json.new").write_text("{")
+    RunWriter.claim(tmp_path, CONFIG).close()
+    assert RunFolder.open(tmp_path).config == CONFIG
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("mine")
+    with pytest.raises(RunFolderError, match=r"cannot use .* give another folder"):
+        RunWriter.claim(path, CONFIG)
+    with pytest.raises(RunFolderError, match=r"cannot (use|make the folder)"):
+        RunWriter.claim(path / "below", CONFIG)
+    with pytest.raises(RunFolderError, match="cannot make a folder in"):
+        next_run_folder(path)
+
+
+async def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = RunWriter.claim(path, CONFIG)
+    for fresh in (False, True):
+        with pytest.raises(RunFolderError, match=f"is in use by another run: process {os.getpid()} "):
+            RunWriter.claim(path, CONFIG, fresh=fresh)
+    await first.append(finished(0))
+    first.close()
+    second = RunWriter.claim(path, CONFIG)
+    assert second.committed.episodes == 1
+    second.close()
+
+
+def test_of_many_processes_that_begin_one_run_one_does(tmp_path: Path) -> None:
+    program = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from run_records import CONFIG
+from refinesynth.errors import RunFolderError
+from refinesynth.run import RunWriter
+sys.stdin.readline()
+try:
+    folder = RunWriter.claim(sys.argv[1], CONFIG)
+    print("has it", flush=True)
+except RunFolderError as error:
+    print("refused" if "in use by another run" in str(error) else error, flush=True)
+sys.stdin.readline()
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "run"), str(Path(__file__).parent)]
+    with ExitStack() as until:
+        racing = [
+            until.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(3)
+        ]
+        said: list[str] = []
+        for process in racing:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in racing:
+            assert process.stdout is not None
+            said.append(process.stdout.readline().strip())
+        assert sorted(said) == ["has it", "refused", "refused"]
+        # A dead owner holds nothing.
+        for process in racing:
+            process.kill()
+            process.wait()
+        RunWriter.claim(tmp_path / "run", CONFIG).close()
+
+
+async def test_a_fresh_run_keeps_the_old_one_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    for seed in (1, 2):
+        folder = RunWriter.claim(path, CONFIG.model_copy(update={"seed": seed}), fresh=True)
+        await folder.append(finished(seed - seed))
+        folder.close()
+    old = contents(path)
+    assert next_aside(path) == tmp_path / "run.old-2"
+    fresh = RunWriter.claim(path, CONFIG.model_copy(update={"seed": 3}), fresh=True)
+    assert fresh.committed.episodes == 0
+    # While it runs, nobody can take the old folder for it.
+    with pytest.raises(RunFolderError, match="in use"):
+        RunWriter.claim(tmp_path / "run.old-2", CONFIG.model_copy(update={"seed": 2}))
+    fresh.close()
+    assert names(tmp_path) == ["run", "run.old-1", "run.old-2"]
+    assert contents(tmp_path / "run.old-2") == old
+    assert events(path)[0]["to"] == str(tmp_path / "run.old-2")
+    # The old one can be gone on with.
+    RunWriter.claim(tmp_path / "run.old-1", CONFIG.model_copy(update={"seed": 1})).close()
+
+
+async def test_a_link_to_a_folder_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await write(tmp_path / "big disk" / "run", True)
+    (tmp_path / "link").symlink_to(tmp_path / "big disk" / "run")
+    RunWriter.claim(tmp_path / "link", CONFIG, fresh=True).close()
+    assert names(tmp_path / "big disk") == ["run", "run.old-1"]
+    assert RunFolder.open(tmp_path / "link").totals().episodes == 0
+    monkeypatch.chdir(tmp_path / "big disk" / "run")
+    with pytest.raises(RunFolderError, match="cannot be moved aside from within"):
+        RunWriter.claim(".", CONFIG, fresh=True)
+
+
+READ_ONLY = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import os
+from run_records import CONFIG
+from refinesynth.errors import StorageError
+from refinesynth.run import RunFolder, RunWriter
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    RunWriter.claim(sys.argv[1], CONFIG)
+except StorageError as error:
+    print(error)
+print(RunFolder.open(sys.argv[1]).totals().episodes)
+print([trajectory.id for trajectory in RunFolder.open(sys.argv[1]).trajectories()])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions are another thing there")
+def test_a_folder_that_may_not_be_written_is_said_and_can_be_read() -> None:
+    # Not below tmp_path, which others may not enter.
+    with TemporaryDirectory() as home:
+        Path(home).chmod(0o755)
+        path = Path(home, "run")
+        anyio.run(write, path, True, True)
+        modules = Path(home, "modules")
+        shutil.copytree(Path(__file__).parent, modules, ignore=shutil.ignore_patterns("__pycache__"))
+        path.chmod(0o555)
+        for entry in path.iterdir():
+            entry.chmod(0o444)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", READ_ONLY, str(path), str(modules)],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=home,
+            )
+        finally:
+            path.chmod(0o755)
+    said, *read = done.stdout.splitlines()
+    assert "cannot be locked" in said, done.stderr
+    assert read == ["2", "['000000', '000001']"]
+
+
+FULL_DISK = """
+import resource, signal, sys
+sys.path.insert(0, sys.argv[2])
+import anyio
+from run_records import CONFIG, finished, paid
+from refinesynth.errors import StorageError
+from refinesynth.run import RunWriter
+
+async def main(most):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    folder = RunWriter.claim(sys.argv[1], CONFIG)
+    # No file may become longer than this: the kernel refuses as it does when the disk is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    try:
+        for index in range(folder.committed.episodes, 1_000):
+            await folder.memory(f"{index:06d}", index).keep(paid(index))
+            await folder.append(finished(index))
+            print(index, flush=True)
+    except StorageError as error:
+        print(error)
+    try:
+        folder.close()
+    except StorageError as error:
+        print("again:", error)
+
+anyio.run(main, int(sys.argv[3]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no resource limits there")
+@pytest.mark.parametrize("most", [30_000, 60_000, 200_000])
+def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path, most: int) -> None:
+    path = tmp_path / "run"
+    anyio.run(write, path, True)
+    command = [sys.executable, "-c", FULL_DISK, str(path), str(Path(__file__).parent), str(most)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    *committed, said = done.stdout.splitlines()
+    # SQLite has no better word for a limit than for a broken disk.
+    assert "make room" in said or "a limit of its size is reached" in said, done.stdout + done.stderr
+    count = 1 + len(committed)
+
+    async def go_on() -> None:
+        folder = RunWriter.claim(path, CONFIG)
+        assert folder.committed.episodes == count
+        for index in range(count, count + 3):
+            await folder.append(finished(index))
+        folder.close()
+        whole = await write(tmp_path / "whole", *[True] * (count + 3))
+        assert contents(path) == contents(whole.path)
+
+    anyio.run(go_on)
+
+
+def test_what_the_system_refuses_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, kind in ((28, StorageError), (30, StorageError), (13, StorageError), (36, RunFolderError)):
+
+        def refuse(*_: object, number: int = number, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "mkdir", refuse)
+            with pytest.raises(RefinesynthError) as caught:
+                RunWriter.claim(tmp_path / "run", CONFIG)
+            assert type(caught.value) is kind
+            with pytest.raises(kind):
+                next_run_folder(tmp_path / "runs")
+        with monkeypatch.context() as patch:
+            RunWriter.claim(tmp_path / "there", CONFIG).close()
+            patch.setattr(Path, "rename", refuse)
+            with pytest.raises(kind, match="cannot move aside"):
+                RunWriter.claim(tmp_path / "there", CONFIG, fresh=True)
+
+
+def test_outcomes_of_the_same_episode_are_the_same_bytes() -> None:
+    assert finished(3) == finished(3)
+    assert finished(3).trajectory == (trajectory.to_json() if (trajectory := outcome(3).trajectory) else None)
