@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from refinesynth import backends, chat, export, personas, rules, testing
     from refinesynth.attempts import Attempts
     from refinesynth.backends import Backend
+    from refinesynth.backends.budget import Budget
     from refinesynth.errors import (
         BackendError,
+        BudgetSpent,
         ConfigurationError,
         EpisodeAbandoned,
         InputError,
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from refinesynth.mistakes import Mistakes
     from refinesynth.outcome import Refused
     from refinesynth.presets import paper
-    from refinesynth.synthesis import Progress, SynthesisResult, stream, synthesize
+    from refinesynth.spent import Spent
+    from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
     from refinesynth.trajectory import (
         ActionSpec,
         Draft,
@@ -45,6 +48,7 @@ _HOMES = {
     "attempts": ["Attempts"],
     "errors": [
         "BackendError",
+        "BudgetSpent",
         "ConfigurationError",
         "EpisodeAbandoned",
         "InputError",
@@ -53,10 +57,12 @@ _HOMES = {
         "RunStopped",
     ],
     "backends": ["Backend"],
+    "backends.budget": ["Budget"],
     "mistakes": ["Mistakes"],
     "outcome": ["Refused"],
     "presets": ["paper"],
-    "synthesis": ["Progress", "SynthesisResult", "stream", "synthesize"],
+    "spent": ["Spent"],
+    "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
     "trajectory": [
         "ActionSpec",
         "Draft",
@@ -77,10 +83,13 @@ __all__ = [
     "Attempts",
     "Backend",
     "BackendError",
+    "Budget",
+    "BudgetSpent",
     "ConfigurationError",
     "Draft",
     "DungeonMasterTurn",
     "EpisodeAbandoned",
+    "Estimate",
     "InputError",
     "MistakeKind",
     "Mistakes",
@@ -92,12 +101,14 @@ __all__ = [
     "RunFolderError",
     "RunStopped",
     "Script",
+    "Spent",
     "SynthesisResult",
     "Trajectory",
     "Usage",
     "__version__",
     "backends",
     "chat",
+    "estimate",
     "export",
     "paper",
     "personas",

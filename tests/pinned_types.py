@@ -21,6 +21,11 @@ async def synthesis() -> None:
     assert_type(result.violations, Counter[str])
     assert_type(result.usage, rs.Usage)
     assert_type(result.cost_usd, float | None)
+    assert_type(result.cost_per_accepted, float | None)
+    assert_type(result.wasted_by_rule, dict[str, rs.Spent])
+    assert_type(await rs.estimate(n=32_000, backend="deepseek", sample=20), rs.Estimate)
+    await rs.synthesize(n=1, budget="50usd")
+    await rs.synthesize(n=1, budget=rs.Budget(usd=50, tokens=20_000_000))
     assert_type(result.path, Path)
     await rs.synthesize(
         ["a nurse"], n=1, backend={"default": "gpt-4o", "player": rs.Backend(model="hosted_vllm/qwen3-8b")}

@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from anyio.lowlevel import checkpoint
+from hypothesis import settings
 
 from refinesynth.errors import RunStopped
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
-from refinesynth.run import RunConfig, RunWriter
+from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
 from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import (
@@ -25,7 +27,14 @@ from refinesynth.trajectory import (
     Usage,
 )
 
-DATA = ("trajectories.jsonl", "rejected.jsonl", "episodes.jsonl")
+FEWER = settings(max_examples=max(5, settings().max_examples // 4))
+"""For laws whose every example writes whole run folders."""
+
+
+def scratch() -> TemporaryDirectory[str]:
+    """A folder for one example of a law; in memory where there is such a place, for disks are slow to say that they are done."""
+    return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+
 
 SCRIPT = Script(
     environment={"shelf": ["pot"]},
@@ -130,7 +139,10 @@ class Stage:
     """Index to whether it was accepted."""
     in_flight: int = 0
 
-    async def play(self, index: int, persona: Persona) -> EpisodeOutcome:
+    async def play(self, index: int, persona: Persona) -> Finished:
+        return Finished.of(await self.act(index, persona))
+
+    async def act(self, index: int, persona: Persona) -> EpisodeOutcome:
         fate = self.fates[index % len(self.fates)]
         self.played.append(index)
         self.in_flight += 1
@@ -173,4 +185,17 @@ async def run(
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    return {name: (path / name).read_bytes() for name in DATA}
+    """Both files, and what the journal says of the episodes in them."""
+    folder = RunFolder.open(path)
+    return {
+        "trajectories": folder.trajectories_file.read_bytes(),
+        "rejected": folder.rejected_file.read_bytes(),
+        "episodes": b"".join(line.to_json() + b"\n" for line in folder.episodes()),
+        "totals": folder.totals().to_json(),
+    }
+
+
+def kept(path: Path) -> dict[int, bool]:
+    """Index to whether it was accepted, of every finished episode, committed or waiting."""
+    folder = RunFolder.open(path)
+    return {line.index: line.accepted for line in (*folder.episodes(), *folder.waiting_lines())}

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from synthesis_stage import Fate, config, outcome
 
 from refinesynth.chat import to_messages
 from refinesynth.errors import ConfigurationError, RunFolderError
-from refinesynth.run import RunFolder, RunWriter
+from refinesynth.journal import Paid
+from refinesynth.outcome import EpisodeOutcome
+from refinesynth.run import EpisodeLine, Finished, RunFolder, RunWriter
 from refinesynth.synthesis import Records, SynthesisResult
 from refinesynth.trajectory import Persona, Trajectory
 
@@ -19,14 +22,40 @@ GOOD = Fate()
 BAD = Fate(accepted=False, refusals=("TurnLimit", "TurnLimit", "TaskSucceed"))
 
 
-def written(path: Path, *fates: Fate, n: int = 3, waiting: tuple[Fate, ...] = ()) -> RunWriter:
-    folder = RunWriter.create(path, config(n=n))
-    outcomes = [outcome(index, Persona(text="Somebody"), fate) for index, fate in enumerate([*fates, *waiting])]
-    for given in outcomes[: len(fates)]:
-        folder.append(given)
-    folder.keep_waiting(outcomes[len(fates) :])
+async def written(path: Path, *fates: Fate, n: int = 3, waiting: tuple[Fate, ...] = ()) -> RunFolder:
+    folder = RunWriter.claim(path, config(n=n))
+    for index, fate in enumerate([*fates, *waiting]):
+        ended = outcome(index, Persona(text="Somebody"), fate)
+        for completion in completions(ended):
+            await folder.memory(ended.id, index).keep(completion)
+        if index < len(fates):
+            await folder.append(Finished.of(ended))
+        else:
+            # One place is left open, so that they have something to wait for.
+            line = EpisodeLine.of(ended).model_copy(update={"index": index + 1})
+            await folder.keep_waiting(replace(Finished.of(ended), line=line))
     folder.close()
-    return folder
+    return RunFolder.open(path)
+
+
+def completions(ended: EpisodeOutcome) -> Iterator[Paid]:
+    """What an outcome was paid with: everything in its first request."""
+    for step in range(ended.usage.requests):
+        yield Paid(
+            episode=ended.id,
+            index=ended.index,
+            attempt=1,
+            role="player",
+            step=step,
+            digest=bytes(16),
+            model="rehearsal",
+            answer=b"{}",
+            input_tokens=0 if step else ended.usage.input_tokens,
+            cached_tokens=0,
+            cache_write_tokens=0,
+            output_tokens=0 if step else ended.usage.output_tokens,
+            cost_usd=0.0 if step else ended.cost_usd,
+        )
 
 
 def rows(result: SynthesisResult) -> list[dict[str, Any]]:
@@ -39,8 +68,8 @@ def page_of(result: SynthesisResult) -> str:
     return result._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
-    folder = written(tmp_path, GOOD, BAD, GOOD, GOOD)
+async def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
+    folder = await written(tmp_path, GOOD, BAD, GOOD, GOOD)
     result = SynthesisResult.open(str(tmp_path))
     assert (result.path, result.n, result.episodes) == (tmp_path, 3, 4)
     assert result.config == folder.config
@@ -60,8 +89,8 @@ def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
     assert repr(result.rejected) == "<3 records on disk>"
 
 
-def test_counters_are_copies(tmp_path: Path) -> None:
-    written(tmp_path, BAD)
+async def test_counters_are_copies(tmp_path: Path) -> None:
+    await written(tmp_path, BAD)
     result = SynthesisResult.open(tmp_path)
     result.violations.clear()
     result.by_rule.clear()
@@ -69,8 +98,8 @@ def test_counters_are_copies(tmp_path: Path) -> None:
     assert result.by_rule
 
 
-def test_what_waits_was_paid_for_and_is_no_part_of_the_result(tmp_path: Path) -> None:
-    written(tmp_path, GOOD, n=1, waiting=(GOOD, BAD))
+async def test_what_waits_was_paid_for_and_is_no_part_of_the_result(tmp_path: Path) -> None:
+    await written(tmp_path, GOOD, n=1, waiting=(GOOD, BAD))
     result = SynthesisResult.open(tmp_path)
     assert len(result) == len(list(result)) == 1
     assert result.pending == 2
@@ -79,13 +108,13 @@ def test_what_waits_was_paid_for_and_is_no_part_of_the_result(tmp_path: Path) ->
     assert len(result.rejected) == 0
 
 
-def test_one_unknown_cost_makes_the_total_unknown(tmp_path: Path) -> None:
-    written(tmp_path, GOOD, waiting=(Fate(cost=None),))
+async def test_one_unknown_cost_makes_the_total_unknown(tmp_path: Path) -> None:
+    await written(tmp_path, GOOD, waiting=(Fate(cost=None),))
     assert SynthesisResult.open(tmp_path).cost_usd is None
 
 
-def test_a_shortfall_says_why(tmp_path: Path) -> None:
-    folder = written(tmp_path, GOOD, BAD, Fate(accepted=False))
+async def test_a_shortfall_says_why(tmp_path: Path) -> None:
+    folder = await written(tmp_path, GOOD, BAD, Fate(accepted=False))
     assert SynthesisResult(folder, ended="the list ran out after 3 personas", bad_personas=2).shortfall == (
         "1 of 3 trajectories were accepted: the list ran out after 3 personas. 2 of 3 episodes gave none, most refusals by "
         "TurnLimit. 2 rows of the source are no personas."
@@ -95,15 +124,15 @@ def test_a_shortfall_says_why(tmp_path: Path) -> None:
     assert "the run was interrupted, is still going on, or ran out of personas" in str(opened.shortfall)
 
 
-def test_a_shortfall_without_refusals_names_no_rule(tmp_path: Path) -> None:
-    written(tmp_path / "failed", Fate(accepted=False))
+async def test_a_shortfall_without_refusals_names_no_rule(tmp_path: Path) -> None:
+    await written(tmp_path / "failed", Fate(accepted=False))
     assert str(SynthesisResult.open(tmp_path / "failed").shortfall).endswith(" 1 of 1 episodes gave none.")
-    written(tmp_path / "fine", GOOD)
+    await written(tmp_path / "fine", GOOD)
     assert "gave none" not in str(SynthesisResult.open(tmp_path / "fine").shortfall)
 
 
-def test_a_result_without_trajectories_is_still_true(tmp_path: Path) -> None:
-    written(tmp_path)
+async def test_a_result_without_trajectories_is_still_true(tmp_path: Path) -> None:
+    await written(tmp_path)
     result = SynthesisResult.open(tmp_path)
     assert len(result) == 0
     assert result
@@ -130,9 +159,9 @@ def test_records_are_read_only_as_far_as_they_are_looked_at() -> None:
     assert given == 1
 
 
-def test_the_page_for_notebooks_escapes_what_it_shows(tmp_path: Path) -> None:
+async def test_the_page_for_notebooks_escapes_what_it_shows(tmp_path: Path) -> None:
     path = tmp_path / "<script>alert(1)<"
-    written(path, Fate(accepted=False, refusals=("<b>Rule</b>",)))
+    await written(path, Fate(accepted=False, refusals=("<b>Rule</b>",)))
     page = page_of(SynthesisResult.open(path))
     assert "<script>" not in page
     assert "<b>" not in page
@@ -142,18 +171,18 @@ def test_the_page_for_notebooks_escapes_what_it_shows(tmp_path: Path) -> None:
     assert "$0.25" in page
 
 
-def test_the_page_says_when_the_cost_is_unknown(tmp_path: Path) -> None:
-    written(tmp_path, Fate(cost=None), n=1)
+async def test_the_page_says_when_the_cost_is_unknown(tmp_path: Path) -> None:
+    await written(tmp_path, Fate(cost=None), n=1)
     page = page_of(SynthesisResult.open(tmp_path))
     assert "unknown" in page
     assert "note" not in page
 
 
-def test_a_dataset_holds_messages_and_the_whole_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dataset_holds_messages_and_the_whole_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets: Any = import_module("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     datasets.disable_progress_bars()
-    folder = written(tmp_path / "run", GOOD, BAD, GOOD)
+    folder = await written(tmp_path / "run", GOOD, BAD, GOOD)
     result = SynthesisResult.open(tmp_path / "run")
     made = rows(result)
     assert [row["id"] for row in made] == ["000000", "000002"]
@@ -163,24 +192,24 @@ def test_a_dataset_holds_messages_and_the_whole_record(tmp_path: Path, monkeypat
         assert row["persona"] == "Somebody"
         assert row["mistakes"] == list(trajectory.mistakes())
     # A run that has grown is read anew, whatever datasets has cached of it.
-    grown = RunWriter.resume(tmp_path / "run", folder.config)
-    grown.append(outcome(3, Persona(text="Somebody else"), GOOD))
+    grown = RunWriter.claim(tmp_path / "run", folder.config)
+    await grown.append(Finished.of(outcome(3, Persona(text="Somebody else"), GOOD)))
     grown.close()
     assert [row["id"] for row in rows(SynthesisResult.open(tmp_path / "run"))] == ["000000", "000002", "000003"]
 
 
-def test_an_empty_run_gives_an_empty_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_empty_run_gives_an_empty_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets: Any = import_module("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     datasets.disable_progress_bars()
-    folder = written(tmp_path / "run", BAD)
+    folder = await written(tmp_path / "run", BAD)
     assert rows(SynthesisResult.open(tmp_path / "run")) == []
     RunFolder.open(folder.path).trajectories_file.unlink()
     assert rows(SynthesisResult.open(tmp_path / "run")) == []
 
 
-def test_without_datasets_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_datasets_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    written(tmp_path, GOOD)
+    await written(tmp_path, GOOD)
     with pytest.raises(ConfigurationError, match=r"refinesynth\[datasets\]"):
         SynthesisResult.open(tmp_path).to_dataset()

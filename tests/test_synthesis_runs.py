@@ -11,7 +11,7 @@ from typing import Any, Literal
 import anyio
 import orjson
 import pytest
-from synthesis_stage import contents
+from synthesis_stage import contents, kept
 
 from refinesynth import rules
 from refinesynth.attempts import Attempts
@@ -69,7 +69,7 @@ async def test_an_interrupted_run_resumes_to_the_same_files(tmp_path: Path, play
 
         await synthesize(**asked, concurrency=3, on_progress=interrupt)
     assert scope.cancelled_caught
-    result = await synthesize(**asked, resume=True)
+    result = await synthesize(**asked)
     assert contents(result.path) == contents(whole.path)
 
 
@@ -137,12 +137,8 @@ async def test_a_refused_key_stops_the_run_and_says_where_it_is(tmp_path: Path) 
         await synthesize(None, 50, "openai/any", play="narrated", output=tmp_path / "run", call=call, concurrency=4)
     assert str(tmp_path / "run") in str(caught.value)
     assert "does not accept the key" in str(caught.value)
-    kept = RunFolder.open(tmp_path / "run")
-    before = len(list(kept.episodes())) + len(kept.pending())
-    assert before > 10
-    mended = await synthesize(
-        None, 30, "openai/any", play="narrated", output=tmp_path / "run", call=rehearsal, resume=True
-    )
+    assert len(kept(tmp_path / "run")) > 10
+    mended = await synthesize(None, 30, "openai/any", play="narrated", output=tmp_path / "run", call=rehearsal)
     assert mended.reached
 
 
@@ -197,7 +193,7 @@ def test_control_c_ends_a_hanging_run_with_everything_finished_on_disk(tmp_path:
         _, errors = process.communicate(timeout=120)
     assert errors.splitlines()[-1] == b"KeyboardInterrupt"
     folder = RunFolder.open(path)
-    finished = {line.index for line in folder.episodes()} | folder.pending().keys()
+    finished = kept(path).keys()
     events = [orjson.loads(line) for line in folder.events_file.read_bytes().splitlines()]
     assert finished == {event["index"] for event in events if event["event"] == "episode_finished"}
     assert finished

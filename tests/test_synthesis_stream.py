@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from synthesis_stage import Fate, Stage, contents, people
+from synthesis_stage import Fate, Stage, contents, kept, people
 
 import refinesynth.episode
 from refinesynth.backends import Backend
@@ -35,8 +35,8 @@ def acts(monkeypatch: pytest.MonkeyPatch) -> Acts:
     def put_on(fates: list[Fate]) -> Stage:
         stage = Stage(fates)
 
-        async def play_episode(persona: Persona, *, index: int, settings: object, models: object) -> EpisodeOutcome:
-            return await stage.play(index, persona)
+        async def play_episode(persona: Persona, *, index: int, **_: object) -> EpisodeOutcome:
+            return await stage.act(index, persona)
 
         monkeypatch.setattr(refinesynth.episode, "play_episode", play_episode)
         return stage
@@ -63,7 +63,6 @@ def names(folder: Path) -> list[str]:
         ({"seed": True}, "seed is True"),
         ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),
         ({"attempts": 4}, r"attempts is 4; expected Attempts\(...\) or None"),
-        ({"resume": True, "output": None}, "resume is asked for without output"),
         ({"rules": 5}, "rules is 5; expected a rule or its text"),
         ({"rules": "stricct()"}, "stricct"),
         ({"script_rules": "strict("}, "strict"),
@@ -132,12 +131,10 @@ async def test_bad_rows_before_the_first_persona_are_logged_too(tmp_path: Path, 
     assert [event["event"] for event in events] == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
 
 
-async def test_a_folder_is_not_used_twice_unless_resumed(tmp_path: Path, acts: Acts) -> None:
+async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> None:
     acts(FATES)
     await synthesize(people(50), 3, output=tmp_path / "run")
-    with pytest.raises(RunFolderError, match="is not empty"):
-        await synthesize(people(50), 6, output=tmp_path / "run")
-    result = await synthesize(people(50), 6, output=tmp_path / "run", resume=True, concurrency=2)
+    result = await synthesize(people(50), 6, output=tmp_path / "run", concurrency=2)
     assert len(result) == 6
     assert result.config.n == 6
     whole = await synthesize(people(50), 6, output=tmp_path / "whole")
@@ -162,7 +159,7 @@ async def test_a_resume_with_other_settings_is_refused(
 ) -> None:
     acts(FATES)
     await synthesize(people(50), 1, output=tmp_path / "run")
-    asked: dict[str, Any] = {"output": tmp_path / "run", "resume": True, **change}
+    asked: dict[str, Any] = {"output": tmp_path / "run", **change}
     with pytest.raises(RunFolderError) as caught:
         await synthesize(people(50), 2, **asked)
     assert field in str(caught.value)
@@ -173,7 +170,7 @@ async def test_a_resume_with_another_connection_is_taken(tmp_path: Path, acts: A
     first = Backend(model="rehearsal", timeout=10)
     await synthesize(people(50), 1, first, output=tmp_path / "run")
     second = Backend(model="rehearsal", timeout=20, requests_per_minute=6000)
-    assert (await synthesize(people(50), 2, second, output=tmp_path / "run", resume=True)).reached
+    assert (await synthesize(people(50), 2, second, output=tmp_path / "run")).reached
 
 
 class Plain(BaseRule):
@@ -190,7 +187,7 @@ async def test_rules_are_objects_or_text(tmp_path: Path, acts: Acts) -> None:
     assert by_text.config.rules == by_default.config.rules == repr(strict())
     own = await synthesize(people(5), 1, output=tmp_path / "own", rules=Plain())
     assert " at 0x" not in own.config.rules
-    assert (await synthesize(people(5), 2, output=tmp_path / "own", rules=Plain(), resume=True)).reached
+    assert (await synthesize(people(5), 2, output=tmp_path / "own", rules=Plain())).reached
 
 
 async def test_no_secret_is_in_any_file(tmp_path: Path, acts: Acts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,8 +204,7 @@ async def test_no_secret_is_in_any_file(tmp_path: Path, acts: Acts, monkeypatch:
         raise AssertionError("nothing is asked")
 
     result = await synthesize(people(5), 1, backend, output=tmp_path / "run", call=call)
-    text = b"".join(path.read_bytes() for path in result.path.iterdir()).decode()
-    assert canary not in text
+    assert canary.encode() not in b"".join(path.read_bytes() for path in result.path.iterdir())
     player: Any = result.config.models["player"]
     assert player["temperature"] == 0.5
     assert player["extra"] == {"extra_headers": {"X-Team": "***"}, "stop": ["Bearer ***", 5]}
@@ -237,10 +233,9 @@ async def test_leaving_a_stream_early_stops_the_run_to_be_resumed(tmp_path: Path
                 break
     result = trajectories.result()
     assert 4 <= len(result) < 50
-    folder = RunFolder.open(result.path)
-    assert {line.index for line in folder.episodes()} | folder.pending().keys() == stage.finished.keys()
+    assert kept(result.path) == stage.finished
     before = len(result)
-    async with stream(people(100), 50, output=tmp_path / "run", resume=True) as trajectories:
+    async with stream(people(100), 50, output=tmp_path / "run") as trajectories:
         new = [trajectory.id async for trajectory in trajectories]
     assert len(new) == 50 - before
     assert [trajectory.id for trajectory in trajectories.result()][before:] == new
@@ -299,16 +294,15 @@ async def test_a_cancelled_run_leaves_what_is_finished(tmp_path: Path, acts: Act
 
         await synthesize(people(100), 50, output=tmp_path / "run", concurrency=8, on_progress=enough)
     assert scope.cancelled_caught
-    folder = RunFolder.open(tmp_path / "run")
-    assert {line.index for line in folder.episodes()} | folder.pending().keys() == stage.finished.keys()
-    last = orjson.loads(folder.events_file.read_bytes().splitlines()[-1])
+    assert kept(tmp_path / "run") == stage.finished
+    last = orjson.loads(RunFolder.open(tmp_path / "run").events_file.read_bytes().splitlines()[-1])
     assert (last["event"], last["why"]) == ("run_ended", "interrupted")
 
 
 def test_importing_brings_neither_pydantic_ai_nor_litellm() -> None:
     script = (
         "import sys, refinesynth.synthesis; "
-        "print(sorted({'pydantic_ai', 'litellm', 'jinja2', 'datasets', 'pyarrow', 'zstandard', 'structlog', 'rich'} & sys.modules.keys()))"
+        "print(sorted({'pydantic_ai', 'litellm', 'jinja2', 'datasets', 'pyarrow', 'structlog', 'rich'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "[]"

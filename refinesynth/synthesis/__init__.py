@@ -1,15 +1,19 @@
 """Many episodes at once, until enough trajectories are accepted."""
 
+from refinesynth.synthesis.dry_run import estimate
+from refinesynth.synthesis.forecast import Estimate
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import Records, SynthesisResult
 from refinesynth.synthesis.stream import TrajectoryStream, stream
 from refinesynth.synthesis.synthesize import synthesize
 
 __all__ = [
+    "Estimate",
     "Progress",
     "Records",
     "SynthesisResult",
     "TrajectoryStream",
+    "estimate",
     "stream",
     "synthesize",
 ]

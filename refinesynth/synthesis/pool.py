@@ -4,27 +4,29 @@ The pool knows nothing of roles or models: an episode is a function. What is wri
 are or who finishes first: outcomes are committed in the order of the personas, up to the one with which `n` are accepted.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from refinesynth.errors import RunFolderError, RunStopped
-from refinesynth.outcome import EpisodeOutcome
+from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageError
 from refinesynth.personas import Personas
-from refinesynth.run import EpisodeLine, RunWriter, fingerprint
-from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.reorder import Reorder
+from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
+from refinesynth.synthesis.means import Boundless, Means
+from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory
 
-Play = Callable[[int, Persona], Awaitable[EpisodeOutcome]]
-"""One episode, given a persona's position and the persona; raises only `RunStopped` and cancellation."""
+Play = Callable[[int, Persona], Awaitable[Finished]]
+"""One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
 
 _Stream = TypeVar("_Stream")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
+_AT_ONCE = 64
+"""Episodes that are committed in one go, before other tasks have their turn."""
 
 
 def window(concurrency: int) -> int:
@@ -35,8 +37,8 @@ def window(concurrency: int) -> int:
 class Pool:
     """Plays episodes until `n` are accepted and committed, or the personas run out. To be run once.
 
-    All state belongs to one event loop and is changed without awaiting in between, so cancellation finds every finished
-    episode either committed or held; those that are held go to pending.jsonl, however the run ends.
+    An episode that is finished is in the journal before its worker goes on, whatever is cancelled meanwhile: in its turn it is
+    committed to the files, else it waits there. In memory there are only the numbers of those that wait.
     """
 
     def __init__(
@@ -50,11 +52,14 @@ class Pool:
         on_progress: Callable[[Progress], None] | None = None,
         on_accepted: Callable[[Trajectory], None] | None = None,
         has_room: Callable[[], bool] | None = None,
+        means: Means | None = None,
+        surroundings: Callable[[], Surroundings] | None = None,
     ) -> None:
         """A pool that writes to `folder`.
 
-        `on_accepted` is given each trajectory right after it is written; while `has_room` says no, nothing new is
-        started (call `wake` when that changes).
+        `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
+        started (call `wake` when that changes). What `means` do not allow for is not started either; an episode that cannot be
+        paid any more (`BudgetSpent`) is put back, and the others go on.
         """
         self._play = play
         self._personas = personas
@@ -64,18 +69,22 @@ class Pool:
         self._on_progress = on_progress
         self._on_accepted = on_accepted
         self._has_room = has_room
+        self._means = means or Boundless()
+        self._surroundings = surroundings
         self._committed_before = folder.committed.episodes
-        self._reorder = Reorder(first=self._committed_before)
-        waiting = folder.take_waiting()
-        for outcome in waiting.values():
-            self._reorder.add(outcome)
-        self._waiting = {index: EpisodeLine.of(outcome) for index, outcome in waiting.items()}
+        self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
         self._tally = Tally(n=n, committed=folder.committed, waiting=self._waiting.values())
+        self._written = folder.committed.accepted
+        """Accepted trajectories that are committed; `folder.committed` is ahead of it by what is on its way."""
+        self._undelivered = deque[Finished]()
+        """Appended, and not known to be committed yet; empty if nobody takes trajectories."""
         self._changed = anyio.Event()
         self._scope = anyio.CancelScope()
         self._failure: Exception | None = None
         self.ran_out_after: int | None = None
         """How many personas there were, once they have run out."""
+        self.out_of_money = False
+        """Whether the run ended because nothing more could be paid."""
 
     @property
     def reached(self) -> bool:
@@ -85,14 +94,18 @@ class Pool:
     @property
     def progress(self) -> Progress:
         """The counts at this moment."""
-        return self._tally.progress(written=self._folder.committed.accepted, bad_personas=self._personas.bad)
+        return self._tally.progress(
+            written=self._written,
+            bad_personas=self._personas.bad,
+            surroundings=self._surroundings,
+        )
 
     def wake(self) -> None:
         """Look again whether something may be started."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Play until there is nothing more to do.
+        """Play until there is nothing more to do; if there is nothing from the beginning, nothing is logged either.
 
         Raises:
             RunStopped: No episode can go on. The message says where the partial run is.
@@ -100,21 +113,23 @@ class Pool:
                 cannot be written.
             Exception: Whatever `on_progress` raised.
         """
+        if self.reached:
+            return
         try:
-            self._commit()
+            with anyio.CancelScope(shield=True):
+                await self._commit_waiting()
             if not self.reached:
                 await self._play_all()
         except BaseException as error:
             # Cancellation and errors pass through, whatever else goes wrong here.
             try:
                 self._end(f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "interrupted")
-            except RunFolderError as lost:
-                error.add_note(f"Not everything that was finished could be saved: {lost}")
+            except StorageError as lost:
+                error.add_note(str(lost))
             raise
-        self._end("personas_ran_out")
+        self._end("budget_spent" if self.out_of_money else "personas_ran_out")
 
     def _end(self, why: str) -> None:
-        self._folder.keep_waiting(self._reorder.held())
         progress = self.progress
         self._folder.log.info(
             "run_ended",
@@ -123,6 +138,7 @@ class Pool:
             n=self._n,
             started=progress.started,
             finished=progress.finished,
+            seconds=round(progress.elapsed, 1),
         )
 
     async def _play_all(self) -> None:
@@ -134,7 +150,7 @@ class Pool:
                     group.start_soon(self._guarded, self._work, receive)
         if isinstance(self._failure, RunStopped):
             raise RunStopped(
-                f"{self._failure} {self._whereabouts()} Mend the cause, then resume that run."
+                f"{self._failure} {self._whereabouts()} Mend the cause, then ask for the same again: it goes on from there."
             ) from self._failure
         if self._failure is not None:
             self._failure.add_note(self._whereabouts())
@@ -150,19 +166,22 @@ class Pool:
 
     async def _feed(self, send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
         """Start personas as they are needed; at most one is read before its time."""
-        finished = self._folder.episodes()
+        finished = self._folder.personas()
         count = 0
         with send:
             async for index, persona in self._personas:
                 count = index + 1
                 if index < self._committed_before:
-                    self._check_same(index, persona, next(finished).persona)
+                    self._check_same(index, persona, next(finished))
                 elif index in self._waiting:
                     line = self._waiting.pop(index)
                     self._check_same(index, persona, line.persona)
                     self._tally.pass_by(line)
                 else:
                     while not self._may_start(index):
+                        if not self._tally.in_flight and not self._means.may_start(0):
+                            self.out_of_money = True
+                            return
                         self._changed = anyio.Event()
                         await self._changed.wait()
                     self._tally.started += 1
@@ -178,7 +197,8 @@ class Pool:
     def _may_start(self, index: int) -> bool:
         return (
             self._tally.in_flight < min(self._concurrency, self._tally.wanted())
-            and index < self._reorder.next + window(self._concurrency)
+            and index < self._folder.committed.episodes + window(self._concurrency)
+            and self._means.may_start(self._tally.in_flight)
             and (self._has_room is None or self._has_room())
         )
 
@@ -192,29 +212,60 @@ class Pool:
     async def _work(self, receive: MemoryObjectReceiveStream[tuple[int, Persona]]) -> None:
         with receive.clone() as personas:
             async for index, persona in personas:
-                outcome = await self._play(index, persona)
-                self._finish(outcome)
+                try:
+                    finished = await self._play(index, persona)
+                except BudgetSpent:
+                    self._tally.put_back()
+                    self._report()
+                    self.wake()
+                    continue
+                # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
+                with anyio.CancelScope(shield=True):
+                    await self._finish(finished)
 
-    def _finish(self, outcome: EpisodeOutcome) -> None:
-        # Nothing is awaited here: cancellation must find this episode either unfinished or held.
-        self._reorder.add(outcome)
-        line = self._tally.finish(outcome)
-        known = line.model_dump(mode="json", exclude={"persona", "violations", "trajectories_end", "rejected_end"})
-        self._folder.log.info("episode_finished", **known)
-        self._commit()
-        self.wake()
+    async def _finish(self, finished: Finished) -> None:
+        line = finished.line
+        if line.index == self._folder.committed.episodes and not self.reached:
+            await self._commit([finished])
+        else:
+            await self._folder.keep_waiting(finished)
+        self._tally.finish(line)
         self._report()
+        written = self._written
+        await self._commit_waiting()
+        self._folder.log.info(
+            "episode_finished", **line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
+        )
+        if written != self._written:
+            self._report()
+        self.wake()
         if self.reached:
             self._scope.cancel()
 
-    def _commit(self) -> None:
-        """Write every outcome that is in its turn, until `n` are accepted."""
-        while not self.reached and (outcome := self._reorder.peek()) is not None:
-            # Let go of only when it is written: a full disk loses nothing.
-            self._folder.append(outcome)
-            self._reorder.advance()
-            if outcome.trajectory is not None and self._on_accepted is not None:
-                self._on_accepted(outcome.trajectory)
+    async def _commit_waiting(self) -> None:
+        """Commit every waiting episode that is in its turn, until `n` are accepted."""
+        while due := self._due():
+            await self._commit(due)
+
+    def _due(self) -> list[Finished]:
+        next_, accepted = self._folder.committed.episodes, self._folder.committed.accepted
+        due: list[Finished] = []
+        while accepted < self._n and len(due) < _AT_ONCE and next_ in self._folder.waiting:
+            due.append(self._folder.read_waiting(next_))
+            accepted += due[-1].line.accepted
+            next_ += 1
+        return due
+
+    async def _commit(self, episodes: list[Finished]) -> None:
+        if self._on_accepted is not None:
+            self._undelivered.extend(episodes)
+        await self._folder.append(*episodes)
+        self._written += sum(finished.line.accepted for finished in episodes)
+        # Commits come true in their order, but whoever waited for one may go on in any.
+        while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
+            trajectory = self._undelivered.popleft().trajectory
+            if trajectory is not None and self._on_accepted is not None:
+                self._on_accepted(Trajectory.from_json(trajectory))
 
     def _report(self) -> None:
         if self._on_progress is not None:

@@ -1,9 +1,25 @@
 """Where a run stands."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from refinesynth.backends.budget import Budget
+from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What changes also while no episode begins or ends: the bill, and how the backends are."""
+
+    paid: Spent
+    """In all: episodes in flight, broken-off ones and earlier processes included."""
+    budget: Budget | None = None
+    """What may be paid; None without limit."""
+    retries: int = 0
+    """Attempts of this process after a first one that failed."""
+    troubles: tuple[str, ...] = ()
+    """Backends that are down or let requests wait, each in a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +58,11 @@ class Progress:
     """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
     accepted_before: int = 0
     """Of those, the accepted ones."""
+    surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
+    """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
+
+    def look(self) -> Surroundings:
+        """What is around the run now; what finished episodes took, if nothing more is known."""
+        if self.surroundings is not None:
+            return self.surroundings()
+        return Surroundings(paid=Spent(usage=self.usage, cost_usd=self.cost_usd))

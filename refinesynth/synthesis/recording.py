@@ -22,18 +22,31 @@ _OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "
 
 
 def record(
-    settings: "EpisodeSettings", backends: "Mapping[Role, Backend]", *, n: int, concurrency: int, personas: str
+    settings: "EpisodeSettings",
+    backends: "Mapping[Role, Backend]",
+    *,
+    n: int,
+    concurrency: int,
+    personas: str,
+    budget: str | None = None,
+    fallback: "Backend | None" = None,
 ) -> RunConfig:
-    """The configuration of a run. Values that could be secrets are hidden."""
+    """The configuration of a run. Values that could be secrets are hidden.
+
+    The fallback is among the connections: it may be named when it is needed, and each trajectory says what answered.
+    """
     models: dict[str, JsonValue] = {}
     connections: dict[str, JsonValue] = {}
     for role, backend in backends.items():
         given = backend.model_dump(mode="json")
         models[str(role)] = {name: _hidden(given.pop(name)) for name in _OF_THE_MODEL}
         connections[str(role)] = {name: _hidden(value) for name, value in given.items()}
+    if fallback is not None:
+        connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
     return RunConfig(
         n=n,
         concurrency=concurrency,
+        budget=budget,
         play=settings.play,
         seed=settings.seed,
         rules=stable_repr(settings.rules),

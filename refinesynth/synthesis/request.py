@@ -1,33 +1,42 @@
 """What is asked of a run, checked before anything is written or paid for; and the run made ready from it."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from refinesynth.attempts import Attempts
-from refinesynth.errors import InputError
+from refinesynth.backends.budget import Budget
+from refinesynth.errors import InputError, RunFolderError
 from refinesynth.mistakes import Mistakes
-from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import BadRow, Personas, PersonaSource, open_personas
-from refinesynth.run import RunConfig, RunWriter, next_run_folder
+from refinesynth.run import RunFolder, RunWriter, next_run_folder
+from refinesynth.run.logs import level_of
+from refinesynth.synthesis.lookout import Lookout
+from refinesynth.synthesis.paying import prices_of, purse_of, what_it_takes
+from refinesynth.synthesis.players import Players
 from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.recording import record
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.trajectory import Persona, Trajectory
+from refinesynth.tracing import Tracing
+from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from refinesynth.backends import BackendSpec, Completion, Role
+    from refinesynth.backends import Backend, BackendSpec, Completion
+    from refinesynth.backends.purse import BudgetPurse
     from refinesynth.episode import EpisodeSettings
     from refinesynth.rules import Rule
 
 MAX_CONCURRENCY = 100_000
 """Most workers: each is a task with a few kilobytes of its own, before it does anything."""
 
+
+MAX_PROCESSES = 1_024
+"""Most worker processes: more than any machine has cores."""
 
 MAX_N = 10**12
 """Most trajectories that can be asked for; far beyond what any disk holds, and exact as a float in every forecast."""
@@ -40,13 +49,20 @@ class Begun:
     pool: Pool
     folder: RunWriter
     personas: Personas
+    purse: "BudgetPurse"
 
     def result(self) -> SynthesisResult:
         """What is on disk, with the reason why it is no more."""
+        folder = RunFolder(self.folder.path, self.folder.config)
+        return SynthesisResult(folder, ended=self._why(), bad_personas=self.personas.bad)
+
+    def _why(self) -> str | None:
+        if self.pool.out_of_money:
+            accepted = self.folder.committed.accepted
+            return what_it_takes(self.purse.budget, self.purse.spent, accepted=accepted, n=self.folder.config.n)
         count = self.pool.ran_out_after
         source = self.personas.description
-        ended = None if count is None else f"{source} ran out after {count:,} persona{'s' * (count != 1)}"
-        return SynthesisResult(self.folder, ended=ended, bad_personas=self.personas.bad)
+        return None if count is None else f"{source} ran out after {count:,} persona{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +83,22 @@ class Request:
     prompts: str | PathLike[str] | None
     judge: bool
     max_turns: int | None
-    resume: bool
+    fresh: bool
+    budget: Budget | str | None
+    fallback: "str | Backend | None"
+    deadline: float | None
+    processes: int
+    log_level: str
+    tracing: Tracing | None
     on_progress: Callable[[Progress], None] | None
     call: "Completion | None"
 
     def __post_init__(self) -> None:
         _check_count("n", self.n, "how many accepted trajectories to make", most=MAX_N)
         _check_count("concurrency", self.concurrency, "how many episodes to play at once", most=MAX_CONCURRENCY)
+        _check_count("processes", self.processes, "in how many processes to play", most=MAX_PROCESSES)
+        if self.deadline is not None and not self.deadline > 0:
+            raise InputError(f"deadline is {self.deadline!r}; expected seconds, more than 0, or None for no end")
         if self.max_turns is not None:
             _check_count("max_turns", self.max_turns, "the longest draft, in turns")
         if self.play not in ("live", "narrated"):
@@ -84,8 +109,7 @@ class Request:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise InputError(f"{name} is {value!r}; expected {kind.__name__}(...) or None")
-        if self.resume and self.output is None:
-            raise InputError("resume is asked for without output; name the folder of the run to go on with")
+        Budget.of(self.budget)
 
     @asynccontextmanager
     async def begin(
@@ -96,36 +120,85 @@ class Request:
     ) -> AsyncGenerator[Begun, None]:
         """Open everything and make the pool; the folder is made last, when all else is known to be usable.
 
+        For a run that has its `n` already, neither personas nor models are looked at.
+
         Raises:
             InputError: Something that was asked cannot be done.
+            StorageError: The folder cannot be written.
         """
         # Imported here: what opens models brings pydantic-ai with it.
-        from refinesynth.backends import open_models, resolve_roles
+        from refinesynth.backends import open_models, resolve, resolve_roles
+        from refinesynth.backends.watch import Calls
 
         settings = self._settings()
         # A key is asked for only where a role is played.
         backends = {role: found for role, found in resolve_roles(self.backend).items() if role in settings.roles}
+        calls = Calls()
+        fallback = None if self.fallback is None else resolve(self.fallback)
+        open_once = cache(partial(open_models, backends, call=self.call, fallback=fallback, calls=calls))
+        players = Players(
+            settings=settings,
+            backends=backends,
+            fallback=fallback,
+            call=self.call,
+            models=open_once,
+            calls=calls,
+            processes=self.processes,
+            log_level=level_of(self.log_level),
+            tracing=self.tracing,
+        )
+        budget = Budget.of(self.budget)
+        asked = backends.values() if fallback is None else (*backends.values(), fallback)
+        prices = prices_of(asked, budget, injected=self.call is not None)
         async with open_personas(self.personas) as personas:
-            await personas.look()
-            models = open_models(backends, call=self.call)
-            folder = self._open_folder(
-                record(settings, backends, n=self.n, concurrency=self.concurrency, personas=personas.description)
-            )
-            try:
-                _log_start(folder, personas)
-                pool = Pool(
-                    play=partial(_play, settings, models),
-                    personas=personas,
-                    folder=folder,
+            if not self._has_enough():
+                await personas.look()
+                open_once()
+            folder = RunWriter.claim(
+                next_run_folder() if self.output is None else Path(self.output),
+                record(
+                    settings,
+                    backends,
                     n=self.n,
                     concurrency=self.concurrency,
-                    on_progress=self.on_progress,
-                    on_accepted=on_accepted,
-                    has_room=has_room,
+                    personas=personas.description,
+                    budget=None if budget is None else str(budget),
+                    fallback=fallback,
+                ),
+                fresh=self.fresh,
+                log_level=level_of(self.log_level),
+            )
+            try:
+                purse = purse_of(
+                    budget, prices, spent=folder.spent(), totals=folder.committed, waiting=folder.waiting_lines()
                 )
-                yield Begun(pool, folder, personas)
+                async with players.open(folder, purse) as play:
+                    pool = Pool(
+                        play=play,
+                        personas=personas,
+                        folder=folder,
+                        n=self.n,
+                        concurrency=self.concurrency,
+                        on_progress=self.on_progress,
+                        on_accepted=on_accepted,
+                        has_room=has_room,
+                        means=purse,
+                        surroundings=Lookout(purse, calls, open_once).look,
+                    )
+                    if not pool.reached:
+                        _log_start(folder, personas)
+                    yield Begun(pool, folder, personas, purse)
             finally:
                 folder.close()
+
+    def _has_enough(self) -> bool:
+        """Whether there is nothing left to do; what else is wrong with the folder is said when it is opened."""
+        if self.output is None or self.fresh:
+            return False
+        try:
+            return RunFolder.open(Path(self.output)).totals().accepted >= self.n
+        except RunFolderError:
+            return False
 
     def _settings(self) -> "EpisodeSettings":
         # Imported here: it brings pydantic-ai with it.
@@ -144,12 +217,8 @@ class Request:
             prompts=Prompts(None if self.prompts is None else Path(self.prompts)),
             max_turns=MAX_TURNS if self.max_turns is None else self.max_turns,
             judge=self.judge,
+            deadline=self.deadline,
         )
-
-    def _open_folder(self, config: RunConfig) -> RunWriter:
-        if self.output is None:
-            return RunWriter.create(next_run_folder(), config)
-        return (RunWriter.resume if self.resume else RunWriter.create)(Path(self.output), config)
 
 
 def _check_count(name: str, value: object, meaning: str, *, most: int | None = None) -> None:
@@ -168,14 +237,6 @@ def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]")
     if not callable(cast("object", given)):
         raise InputError(f"{name} is {given!r}; expected a rule or its text, such as 'strict()'")
     return given
-
-
-async def _play(
-    settings: "EpisodeSettings", models: "Mapping[Role, Any]", index: int, persona: Persona
-) -> EpisodeOutcome:
-    from refinesynth.episode import play_episode
-
-    return await play_episode(persona, index=index, settings=settings, models=models)
 
 
 def _log_start(folder: RunWriter, personas: Personas) -> None:

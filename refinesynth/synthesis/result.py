@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
-from refinesynth.run.episodes import sum_costs
+from refinesynth.run.spending import Spending
+from refinesynth.spent import Spent
 from refinesynth.trajectory import Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Records(Generic[_Record]):
 class SynthesisResult:
     """A run's trajectories and what they took. Iterating reads the accepted trajectories from disk, lazily.
 
-    The counts are those of the moment in which the result was made or opened.
+    The counts are those of the moment in which the result was made or opened. Without the run's journal, because somebody has
+    copied the lines alone, all lines count, and what was paid is unknown.
     """
 
     def __init__(self, folder: RunFolder, *, ended: str | None = None, bad_personas: int = 0) -> None:
@@ -45,13 +47,12 @@ class SynthesisResult:
         self._folder = folder
         self._ended = ended
         self._totals = folder.totals()
-        self._usage, self._cost = self._totals.usage, self._totals.cost_usd
-        self.pending = 0
+        self.spent = tuple(folder.spent())
+        """What was used and paid, per role and model: everything, episodes that never ended included."""
+        self.spending = Spending.of(self.spent, self._totals)
+        """Where it went: per role, per model, per rejecting rule, and on what came to nothing."""
+        self.pending = len(folder.waiting_lines())
         """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was reached."""
-        for outcome in folder.pending(after=self._totals.episodes).values():
-            self.pending += 1
-            self._usage += outcome.usage
-            self._cost = sum_costs(self._cost, outcome.cost_usd)
         self.bad_personas = bad_personas
         """Rows of the source that are no personas, as far as it was read for this result; 0 for an opened one."""
 
@@ -60,7 +61,8 @@ class SynthesisResult:
         """The result of the run in `path`, be it finished, interrupted or still going on.
 
         Raises:
-            RunFolderError: There is no run at `path`, or its files were changed.
+            RunFolderError: There is no run at `path`.
+            StorageError: Its journal cannot be read.
         """
         return cls(RunFolder.open(path))
 
@@ -129,13 +131,43 @@ class SynthesisResult:
 
     @property
     def usage(self) -> Usage:
-        """Tokens and requests of all finished episodes, `pending` ones included."""
-        return self._usage
+        """Tokens and requests of the run, those of refused attempts and of unfinished episodes included."""
+        rows = self.spent
+        return Usage(
+            requests=sum(row.requests for row in rows),
+            input_tokens=sum(row.input_tokens for row in rows),
+            cached_tokens=sum(row.cached_tokens for row in rows),
+            output_tokens=sum(row.output_tokens for row in rows),
+        )
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars for all finished episodes, `pending` ones included; None where a model's price is unknown."""
-        return self._cost
+        """US dollars for all of `usage`; None where a model's price is unknown."""
+        if self._totals.cost_usd is None or any(row.unpriced for row in self.spent):
+            return None
+        return sum((row.cost_usd for row in self.spent), 0.0)
+
+    @property
+    def cost_per_accepted(self) -> float | None:
+        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if unknown."""
+        return None if self.cost_usd is None or not len(self) else self.cost_usd / len(self)
+
+    @property
+    def spent_by_role(self) -> dict[str, Spent]:
+        """Role name to what it took, refused attempts and unfinished episodes included."""
+        return dict(self.spending.by_role)
+
+    @property
+    def spent_by_model(self) -> dict[str, Spent]:
+        """Backend's model to what it took, likewise."""
+        return dict(self.spending.by_model)
+
+    @property
+    def wasted_by_rule(self) -> dict[str, Spent]:
+        """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that nobody went on
+        from. Where several rules refused one thing, they share its cost.
+        """
+        return dict(self.spending.wasted)
 
     @property
     def reached(self) -> bool:
@@ -153,6 +185,8 @@ class SynthesisResult:
             sentence += f" {failed:,} of {self.episodes:,} episodes gave none"
             most = self.by_rule.most_common(1)
             sentence += f", most refusals by {most[0][0]}." if most else "."
+            if not most and (reason := self._totals.last_reason) is not None:
+                sentence += f" The last one: {reason if reason.endswith('.') else f'{reason}.'}"
         if self.bad_personas:
             sentence += f" {self.bad_personas:,} rows of the source are no personas."
         return sentence

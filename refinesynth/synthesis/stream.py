@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Literal, Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from refinesynth.attempts import Attempts
+from refinesynth.attempts import DEADLINE, Attempts
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import PersonaSource
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Begun, Request
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.tracing import Tracing
 from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from refinesynth.backends import BackendSpec, Completion
+    from refinesynth.backends import Backend, BackendSpec, Completion
+    from refinesynth.backends.budget import Budget
     from refinesynth.rules import Rule
 
 
@@ -94,14 +96,20 @@ async def stream(
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,
     max_turns: int | None = None,
-    resume: bool = False,
+    fresh: bool = False,
+    budget: "Budget | str | None" = None,
+    fallback: "str | Backend | None" = None,
+    deadline: float | None = DEADLINE,
+    processes: int = 1,
+    log_level: str = "info",
+    tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     call: "Completion | None" = None,
 ) -> AsyncGenerator[TrajectoryStream, None]:
     """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     Whoever takes trajectories slowly slows the run down: about `concurrency` of them wait in memory, then nothing new is
-    started. Leaving the block early stops the run cleanly, to be resumed. A resumed run gives only what is new.
+    started. Leaving the block early stops the run cleanly; the same call goes on with it, and gives only what is new.
 
     Raises:
         InputError: Something that was given cannot be used.
@@ -122,7 +130,13 @@ async def stream(
         prompts=prompts,
         judge=judge,
         max_turns=max_turns,
-        resume=resume,
+        fresh=fresh,
+        budget=budget,
+        fallback=fallback,
+        deadline=deadline,
+        processes=processes,
+        log_level=log_level,
+        tracing=tracing,
         on_progress=on_progress,
         call=call,
     )

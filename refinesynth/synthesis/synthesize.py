@@ -4,15 +4,17 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
-from refinesynth.attempts import Attempts
+from refinesynth.attempts import DEADLINE, Attempts
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import PersonaSource
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.tracing import Tracing
 
 if TYPE_CHECKING:
-    from refinesynth.backends import BackendSpec, Completion
+    from refinesynth.backends import Backend, BackendSpec, Completion
+    from refinesynth.backends.budget import Budget
     from refinesynth.rules import Rule
 
 
@@ -32,16 +34,25 @@ async def synthesize(
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,
     max_turns: int | None = None,
-    resume: bool = False,
+    fresh: bool = False,
+    budget: "Budget | str | None" = None,
+    fallback: "str | Backend | None" = None,
+    deadline: float | None = DEADLINE,
+    processes: int = 1,
+    log_level: str = "info",
+    tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     call: "Completion | None" = None,
 ) -> SynthesisResult:
     """Start personas until `n` trajectories are accepted, or the personas run out (`SynthesisResult.shortfall` says so).
 
     Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes in
-    trajectories.jsonl, rejected.jsonl and episodes.jsonl, whatever the concurrency. Memory grows with `concurrency`, not
-    with `n`. Cancellation (Ctrl-C) ends the run at once, with everything that was finished on disk, to be resumed.
-    Not promised: that a run which is killed loses none of what it has paid for.
+    trajectories.jsonl and rejected.jsonl, whatever the concurrency. Memory grows with `concurrency`, not with `n`.
+
+    A run that was cancelled or killed, at whatever instant, goes on when it is asked for again with the same `output`: no
+    accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
+    Settings that would change the data must be the same then; `n`, `concurrency`, `budget` and how servers are reached may
+    differ.
 
     Args:
         personas: A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face
@@ -53,18 +64,31 @@ async def synthesize(
         script_rules: What a script must satisfy; None for `rules.script()`.
         mistakes: Where mistakes come from; None for at least two, asked for where natural ones do not suffice.
         attempts: How often an episode may try again.
-        output: The run folder, new or empty; None for the next free `runs/NNN` under the current folder.
+        output: The run folder. A run that is there is continued, with the same personas in the same order; more may follow at
+            their end. None for the next free `runs/NNN` under the current folder.
         concurrency: Most episodes in flight.
         seed: Of the run; each episode's own seed is derived from it.
         prompts: Folder with prompt templates that replace shipped ones of the same name.
         judge: Whether an LLM judge must agree to what the rules accept.
         max_turns: Longest draft, in turns; None for the default.
-        resume: Go on with the run in `output`. Finished personas are skipped; `n` and `concurrency` may differ.
+        fresh: Begin anew. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
+        budget: What may be spent in all, such as `"50usd"` or `"20Mtok"`: a hard stop, which the total passes by less than one
+            request. The run then ends as when its personas run out, and goes on with a higher one.
+        fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it is
+            there again. Which one answered is in each trajectory's provenance.
+        deadline: Seconds that an episode may take before it is given up, the time not counted in which its backend is down;
+            None for no end.
+        processes: How many processes play, each on a core; rules, prompts and `call` must be such that they can be pickled.
+            One budget and one rate limit hold for all, and the files are the same as with one.
+        log_level: How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`.
+        tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`.
 
     Raises:
-        InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder.
+        InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder, which may
+            also be in use by another process.
+        StorageError: The folder cannot be written, or its journal cannot be read. What was finished is on disk.
         RunStopped: No episode can go on (authentication, unknown model, quota). What was finished is on disk.
     """
     request = Request(
@@ -82,7 +106,13 @@ async def synthesize(
         prompts=prompts,
         judge=judge,
         max_turns=max_turns,
-        resume=resume,
+        fresh=fresh,
+        budget=budget,
+        fallback=fallback,
+        deadline=deadline,
+        processes=processes,
+        log_level=log_level,
+        tracing=tracing,
         on_progress=on_progress,
         call=call,
     )

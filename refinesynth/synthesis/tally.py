@@ -1,13 +1,11 @@
 """The counts of a run that is going on."""
 
-import copy
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from refinesynth.outcome import EpisodeOutcome
 from refinesynth.run import EpisodeLine, Totals
-from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.progress import Progress, Surroundings
 
 
 class Tally:
@@ -16,7 +14,7 @@ class Tally:
     def __init__(self, *, n: int, committed: Totals, waiting: Iterable[EpisodeLine] = ()) -> None:
         """Begin from what an earlier process has finished; of that, `waiting` is not committed."""
         self._n = n
-        self._finished = copy.deepcopy(committed)
+        self._finished = committed.model_copy(deep=True)
         self._began = time.monotonic()
         self._ahead = 0
         """Accepted episodes of an earlier process that the feeder has not come to yet."""
@@ -31,11 +29,13 @@ class Tally:
         """Episodes that are being played."""
         return self.started - self._finished.episodes
 
-    def finish(self, outcome: EpisodeOutcome) -> EpisodeLine:
-        """Count an episode that has come to an end; its line, for the log."""
-        line = EpisodeLine.of(outcome)
+    def finish(self, line: EpisodeLine) -> None:
+        """Count an episode that has come to an end."""
         self._finished.add(line)
-        return line
+
+    def put_back(self) -> None:
+        """An episode was broken off, as if it had not been started."""
+        self.started -= 1
 
     def pass_by(self, line: EpisodeLine) -> None:
         """The feeder has come to one of the episodes that were waiting."""
@@ -54,7 +54,9 @@ class Tally:
         tries_for_one = (self._finished.episodes + 1) / (self._finished.accepted + 1)
         return math.ceil(missing * tries_for_one) + missing // 8
 
-    def progress(self, *, written: int, bad_personas: int) -> Progress:
+    def progress(
+        self, *, written: int, bad_personas: int, surroundings: Callable[[], Surroundings] | None = None
+    ) -> Progress:
         """The counts at this moment."""
         done = self._finished
         return Progress(
@@ -74,4 +76,5 @@ class Tally:
             elapsed=time.monotonic() - self._began,
             finished_before=self._before,
             accepted_before=self._accepted_before,
+            surroundings=surroundings,
         )

@@ -1,0 +1,128 @@
+"""`estimate`: a handful of personas played for real, and from that what a whole run will take."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from refinesynth.errors import BudgetSpent, InputError, RunStopped
+from refinesynth.personas import PersonaSource, open_personas
+from refinesynth.run import EpisodeLine, RunFolder
+from refinesynth.synthesis.forecast import Estimate
+from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.synthesize import synthesize
+from refinesynth.trajectory import Persona
+
+if TYPE_CHECKING:
+    from refinesynth.backends import BackendSpec
+    from refinesynth.backends.budget import Budget
+
+SAMPLE = 8
+"""Personas that are played, unless told otherwise."""
+_LOOKED_AT = 1_000
+"""The sample is spread over so many personas at the beginning of the source: reading more might take long."""
+
+
+async def estimate(
+    personas: PersonaSource | None = None,
+    n: int = 100,
+    backend: "BackendSpec" = "rehearsal",
+    *,
+    sample: int = SAMPLE,
+    concurrency: int = 16,
+    budget: "Budget | str | None" = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Estimate:
+    """Play `sample` personas as `synthesize` would, and extrapolate to `n`. This asks the backend and costs money.
+
+    Nothing is kept: what is played here is played and paid again by a run. Of a file, a list or a dataset, the sample is
+    spread over the first 1,000 personas; of an iterator it is the first ones, which are consumed.
+
+    Not promised: that the backend is as quick with `concurrency` episodes in flight as it was with `sample`, and that
+    personas further on are like those at the beginning.
+
+    Args:
+        personas: As for `synthesize`, as are `backend` and all further settings.
+        n: Accepted trajectories to extrapolate to.
+        backend: See `synthesize`.
+        sample: Personas to play.
+        concurrency: Episodes in flight that the time is extrapolated to.
+        budget: What the sample may cost; if it is spent, the episodes that were finished count.
+        on_progress: Called with each change of the sample's run.
+        settings: Everything else that `synthesize` takes, but `output` and `fresh`.
+
+    Raises:
+        InputError: Something that was given cannot be used.
+        BudgetSpent: The budget did not pay for one whole episode.
+        RunStopped: No episode can go on.
+    """
+    _check(n=n, sample=sample, concurrency=concurrency)
+    if taken := settings.keys() & {"output", "fresh"}:
+        raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
+    chosen, source = await _spread(personas, sample)
+    seen: list[Progress] = []
+
+    def see(moment: Progress) -> None:
+        seen.append(moment)
+        if on_progress is not None:
+            on_progress(moment)
+
+    with TemporaryDirectory(prefix="refinesynth-dry-run-") as folder:
+        try:
+            result = await synthesize(
+                chosen,
+                len(chosen),
+                backend,
+                output=Path(folder) / "run",
+                concurrency=min(concurrency, len(chosen)),
+                budget=budget,
+                on_progress=see,
+                **settings,
+            )
+        except RunStopped as stopped:
+            # Without what is said of the folder, which will not be there.
+            raise RunStopped(str(stopped.__cause__ or stopped)) from stopped
+        lines = _finished(result.path)
+    if not lines:
+        raise BudgetSpent(f"the budget of {budget} did not pay for one whole episode: give a higher one, or none.")
+    return Estimate.of(
+        [(line.accepted, line.spent) for line in lines],
+        n=n,
+        concurrency=concurrency,
+        source=source,
+        elapsed=seen[-1].elapsed,
+        episode_seconds=_in_flight_seconds(seen) / len(lines),
+    )
+
+
+def _check(**counts: object) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{name} is {value!r}; expected a whole number, 1 or more")
+
+
+async def _spread(source: PersonaSource | None, sample: int) -> tuple[list[Persona], str]:
+    """`sample` personas, and what they were read from."""
+    read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
+    most = sample if read_once else max(sample, _LOOKED_AT)
+    found: list[Persona] = []
+    async with open_personas(source) as personas:
+        await personas.look()
+        async for _, persona in personas:
+            found.append(persona)
+            if len(found) == most:
+                break
+        count = min(sample, len(found))
+        return [found[at * len(found) // count] for at in range(count)], personas.description
+
+
+def _finished(path: Path) -> list[EpisodeLine]:
+    folder = RunFolder.open(path)
+    return [*folder.episodes(), *folder.waiting_lines()]
+
+
+def _in_flight_seconds(moments: list[Progress]) -> float:
+    """How long all episodes lasted together: what was in flight between two moments, times the time between them."""
+    return sum(one.in_flight * (then.elapsed - one.elapsed) for one, then in pairwise(moments))

@@ -1,0 +1,158 @@
+"""From a few episodes to what a whole run will take, with honest ranges."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+from typing import Any, Self
+
+from refinesynth.spent import Spent
+
+CONFIDENCE = 0.9
+"""How often the yield, and what an episode takes, lie within their ranges."""
+_RESAMPLED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number that is not known exactly."""
+
+    low: float
+    likely: float
+    high: float
+    """Infinite where nothing bounds it."""
+
+    def over(self, other: "Range") -> Self:
+        """This divided by a yield; the extremes of both together, so the result is too wide rather than too narrow."""
+        return type(self)(_over(self.low, other.high), _over(self.likely, other.likely), _over(self.high, other.low))
+
+    def times(self, factor: float) -> Self:
+        """This, so many times."""
+        return type(self)(self.low * factor, self.likely * factor, self.high * factor)
+
+    def at_least(self, bound: float) -> Self:
+        """This, nowhere less than `bound`."""
+        return type(self)(max(self.low, bound), max(self.likely, bound), max(self.high, bound))
+
+    def as_json(self) -> dict[str, float | None]:
+        """For programs; what is infinite is None."""
+        ends = {"low": self.low, "likely": self.likely, "high": self.high}
+        return {name: end if math.isfinite(end) else None for name, end in ends.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What `n` trajectories will take, from the episodes of a dry run."""
+
+    n: int
+    concurrency: int
+    source: str
+    """What the personas were read from, in words."""
+    episodes: int
+    """Played for this."""
+    accepted: int
+    """Of these."""
+    paid: Spent
+    """By this estimate."""
+    elapsed: float
+    """Seconds that it took."""
+    acceptance: Range
+    """Share of the personas that give a trajectory (Wilson's interval)."""
+    personas: Range
+    """Needed for `n`. So are all ranges that follow; those of means by bootstrap over the episodes."""
+    requests: Range
+    input_tokens: Range
+    output_tokens: Range
+    cost_usd: Range | None
+    """US dollars; None where a model's price is unknown."""
+    seconds: Range
+    """At this concurrency, if the backend keeps up with it."""
+
+    @classmethod
+    def of(
+        cls,
+        episodes: Sequence[tuple[bool, Spent]],
+        *,
+        n: int,
+        concurrency: int,
+        source: str,
+        elapsed: float,
+        episode_seconds: float,
+    ) -> "Estimate":
+        """From what became of each episode and what it took; one lasted `episode_seconds` on average."""
+        accepted = sum(one for one, _ in episodes)
+        acceptance = wilson(accepted, len(episodes))
+        needed = Range(n, n, n).over(acceptance)
+
+        def in_all(amount: Callable[[Spent], float]) -> Range:
+            each = bootstrap([amount(spent) for _, spent in episodes])
+            return each.times(n).over(acceptance)
+
+        paid = sum((spent for _, spent in episodes), Spent())
+        return cls(
+            n=n,
+            concurrency=concurrency,
+            source=source,
+            episodes=len(episodes),
+            accepted=accepted,
+            paid=paid,
+            elapsed=elapsed,
+            acceptance=acceptance,
+            personas=needed,
+            requests=in_all(lambda spent: spent.usage.requests),
+            input_tokens=in_all(lambda spent: spent.usage.input_tokens),
+            output_tokens=in_all(lambda spent: spent.usage.output_tokens),
+            cost_usd=None if paid.cost_usd is None else in_all(lambda spent: spent.cost_usd or 0.0),
+            # No run is faster than one episode.
+            seconds=needed.times(episode_seconds / concurrency).at_least(episode_seconds),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        ranges = ("acceptance", "personas", "requests", "input_tokens", "output_tokens", "cost_usd", "seconds")
+        found: dict[str, Range | None] = {name: getattr(self, name) for name in ranges}
+        return {
+            "n": self.n,
+            "concurrency": self.concurrency,
+            "source": self.source,
+            "sample": {
+                "episodes": self.episodes,
+                "accepted": self.accepted,
+                **self.paid.usage.model_dump(),
+                "cost_usd": self.paid.cost_usd,
+                "seconds": self.elapsed,
+            },
+            "confidence": CONFIDENCE,
+            **{name: None if one is None else one.as_json() for name, one in found.items()},
+        }
+
+
+def wilson(hits: int, tries: int) -> Range:
+    """Where a share may lie of which `hits` of `tries` were seen; from 0 to 1 if there was no try."""
+    if not tries:
+        return Range(0.0, 0.5, 1.0)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share, spread = hits / tries, z * z / tries
+    middle = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * math.sqrt(share * (1 - share) / tries + spread / tries / 4)
+    # Nobody has seen that nothing is ever accepted.
+    likely = share if hits else middle
+    return Range(
+        0.0 if not hits else max(0.0, middle - half), likely, 1.0 if hits == tries else min(1.0, middle + half)
+    )
+
+
+def bootstrap(values: Sequence[float]) -> Range:
+    """The mean, and where it may lie; always the same for the same values."""
+    if not values:
+        return Range(0.0, 0.0, math.inf)
+    dice = random.Random(0)
+    means = sorted(fmean(dice.choices(values, k=len(values))) for _ in range(_RESAMPLED))
+    tail = round(_RESAMPLED * (1 - CONFIDENCE) / 2)
+    mean = fmean(values)
+    return Range(min(mean, means[tail]), mean, max(mean, means[-1 - tail]))
+
+
+def _over(amount: float, share: float) -> float:
+    return amount / share if share else math.inf

@@ -1,0 +1,56 @@
+"""Looks at what is around a run: the bill, and how its backends are."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from refinesynth.synthesis.progress import Surroundings
+
+if TYPE_CHECKING:
+    from refinesynth.backends.governor import GovernorState
+    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.watch import Calls
+
+
+@dataclass(frozen=True)
+class Lookout:
+    """Where to look."""
+
+    purse: "BudgetPurse"
+    calls: "Calls"
+    models: "Callable[[], Mapping[Any, Any]]"
+    """Role to model; not asked before there was a call."""
+
+    def look(self) -> Surroundings:
+        """This moment."""
+        from refinesynth.backends.governing import governors_in
+
+        limited = self.purse.budget.usd is not None or self.purse.budget.tokens is not None
+        asked = self.calls.finished or len(self.calls)
+        states = [governor.state for governor in governors_in(self.models().values())] if asked else []
+        troubles = (trouble(state, now=time.monotonic()) for state in states)
+        return Surroundings(
+            paid=self.purse.spent,
+            budget=self.purse.budget if limited else None,
+            retries=self.calls.retried,
+            troubles=tuple(found for found in troubles if found is not None),
+        )
+
+
+def trouble(state: "GovernorState", *, now: float) -> str | None:
+    """What keeps a backend from taking requests, in a clause; None if nothing does. `now` is on its clock."""
+    if state.down_since is not None:
+        because = f" ({state.fault})" if state.fault else ""
+        return f"{state.name} has been down for {_seconds(now - state.down_since)}{because}; the run waits for it"
+    if state.held_until is not None and state.held_until > now:
+        return f"{state.name} asks for a pause of {_seconds(state.held_until - now)}"
+    if state.waiting and state.limit is not None:
+        return f"{state.name} is given {state.limit:,} requests at once, {state.waiting:,} wait"
+    return None
+
+
+def _seconds(seconds: float) -> str:
+    whole = math.ceil(seconds)
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min"  # noqa: PLR2004

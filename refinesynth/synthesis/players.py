@@ -1,0 +1,132 @@
+"""Where the episodes of a run are played: in this process, or in several."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from refinesynth.run import Finished, RunWriter, shard_journal, shard_journals
+from refinesynth.synthesis.pool import Play
+from refinesynth.tracing import Tracing, traced
+from refinesynth.trajectory import Persona
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Backend, Completion, Role
+    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.watch import Calls
+    from refinesynth.episode import EpisodeSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Players:
+    """What episodes are played with."""
+
+    settings: "EpisodeSettings"
+    backends: "Mapping[Role, Backend]"
+    fallback: "Backend | None"
+    call: "Completion | None"
+    models: "Callable[[], Mapping[Role, Any]]"
+    """Opens them, once."""
+    calls: "Calls"
+    """The requests of `models` that are in flight."""
+    processes: int
+    log_level: int
+    tracing: Tracing | None
+
+    @asynccontextmanager
+    async def open(self, folder: RunWriter, purse: "BudgetPurse") -> AsyncGenerator[Play, None]:
+        """What plays one episode, as long as the block runs.
+
+        Raises:
+            ConfigurationError: Spans are to be exported, and what that needs is not installed.
+        """
+        if self.processes == 1:
+            from refinesynth.backends import close_models
+
+            opened: dict[Role, Any] = {}
+
+            def models() -> "Mapping[Role, Any]":
+                opened.update(self.models())
+                return opened
+
+            try:
+                with traced(self.tracing):
+                    async with watched(self.calls):
+                        yield _Here(self, models, folder, purse)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await close_models(opened.values())
+            return
+        # Imported here: it brings pydantic-ai with it.
+        from refinesynth.synthesis.shards import open_crew
+        from refinesynth.synthesis.shards.shard import Assignment
+
+        journals = [shard_journal(folder.path, number) for number in range(1, self.processes + 1)]
+        known = {folder.journal_file, *shard_journals(folder.path)}
+        assignments = [
+            Assignment(
+                settings=self.settings,
+                backends=self.backends,
+                fallback=self.fallback,
+                call=self.call,
+                journal=journal,
+                recall=tuple(sorted(known - {journal})),
+                shards=self.processes,
+                limited=bool(purse.tills),
+                log_level=self.log_level,
+                tracing=self.tracing,
+            )
+            for journal in journals
+        ]
+        async with open_crew(assignments, purse=purse) as crew:
+
+            async def play(index: int, persona: Persona) -> Finished:
+                return _counted(await crew.play(index, persona), purse)
+
+            yield play
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Plays in this process."""
+
+    players: Players
+    models: "Callable[[], Mapping[Role, Any]]"
+    folder: RunWriter
+    purse: "BudgetPurse"
+
+    async def __call__(self, index: int, persona: Persona) -> Finished:
+        # Imported here: it brings pydantic-ai with it.
+        from refinesynth.episode import episode_id, play_episode
+
+        settings = self.players.settings
+        memory = self.folder.memory(episode_id(persona, index=index, seed=settings.seed), index)
+        with self.purse.episode(index) as paying:
+            outcome = await play_episode(
+                persona, index=index, settings=settings, models=self.models(), memory=memory, purse=paying
+            )
+        return _counted(Finished.of(outcome), self.purse)
+
+
+def _counted(finished: Finished, purse: "BudgetPurse") -> Finished:
+    purse.ended(finished.line.spent)
+    return finished
+
+
+@asynccontextmanager
+async def watched(calls: "Calls") -> AsyncGenerator[None, None]:
+    """While the block runs, say so when a request takes too long, or nothing is answered."""
+    from refinesynth.backends.watch import log_alarm, watch
+
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch, calls, log_alarm)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,107 @@
+"""One purse for all shards: a shard's requests ask its parent before they are sent, and tell it what they cost."""
+
+from dataclasses import dataclass, field
+
+import anyio
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends.account import Price
+from refinesynth.synthesis.shards.channel import Channel
+from refinesynth.synthesis.shards.messages import Reserve, Reserved, Settle
+
+_MANY = 1_000
+"""Tokens by which a price is found out: a price may be rounded."""
+
+
+@dataclass
+class _Asked:
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    refusal: Exception | None = None
+
+
+class RemotePurse:
+    """The parent's purse, seen from a shard. Without a budget nothing is asked, and only told."""
+
+    def __init__(self, channel: Channel, *, limited: bool) -> None:
+        self._channel = channel
+        self._limited = limited
+        self._asked: dict[int, _Asked] = {}
+        self._last = 0
+
+    def episode(self, index: int) -> "RemoteEpisodePurse":
+        """The purse for one episode."""
+        return RemoteEpisodePurse(self, index)
+
+    async def hold(self, index: int, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteHold":
+        """See `Purse.reserve`.
+
+        Raises:
+            RunStopped: The budget does not allow it.
+        """
+        if not self._limited:
+            return RemoteHold(0, index, self._channel)
+        self._last += 1
+        number = self._last
+        hold = RemoteHold(number, index, self._channel)
+        asked = self._asked[number] = _Asked()
+        self._channel.post(Reserve(number, index, prompt_tokens, max_tokens, _prices(price)))
+        try:
+            await asked.answered.wait()
+        except BaseException:
+            hold.release()
+            raise
+        finally:
+            del self._asked[number]
+        if asked.refusal is not None:
+            raise asked.refusal
+        return hold
+
+    def answered(self, answer: Reserved) -> None:
+        """The parent has decided."""
+        if (asked := self._asked.get(answer.hold)) is not None:
+            asked.refusal = answer.refusal
+            asked.answered.set()
+
+
+@dataclass(frozen=True)
+class RemoteEpisodePurse:
+    """The parent's purse for one episode."""
+
+    purse: RemotePurse
+    index: int
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteHold":
+        """See `Purse.reserve`."""
+        return await self.purse.hold(self.index, prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
+
+
+@dataclass(frozen=True)
+class RemoteHold:
+    """What the parent has put aside for one request."""
+
+    number: int
+    index: int
+    channel: Channel
+
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """See `Hold.settle`."""
+        self.channel.post(Settle(self.number, self.index, usage, cost_usd))
+
+    def release(self) -> None:
+        """See `Hold.release`."""
+        if self.number:
+            self.channel.post(Settle(self.number, self.index))
+
+
+def _prices(price: Price) -> tuple[float, float] | None:
+    prompt = price(RequestUsage(input_tokens=_MANY))
+    answer = price(RequestUsage(output_tokens=_MANY))
+    return None if prompt is None or answer is None else (prompt / _MANY, answer / _MANY)
+
+
+def priced(prices: tuple[float, float] | None) -> Price:
+    """The price that `prices` stand for: a function cannot be sent to another process."""
+    if prices is None:
+        return lambda _usage: None
+    prompt, answer = prices
+    return lambda usage: usage.input_tokens * prompt + usage.output_tokens * answer

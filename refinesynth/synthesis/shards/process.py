@@ -1,0 +1,131 @@
+"""A worker process, from both sides: how it is started and ended, and what it does in between."""
+
+import gc
+import logging
+import math
+import multiprocessing
+import signal
+import socket
+from multiprocessing.process import BaseProcess
+
+import anyio
+from anyio.abc import SocketStream
+
+from refinesynth.backends.account import Purse
+from refinesynth.errors import ConfigurationError
+from refinesynth.run import Finished
+from refinesynth.run.logs import LOGGER, facts_of
+from refinesynth.synthesis.shards.channel import Channel, Closed
+from refinesynth.synthesis.shards.messages import Ended, Play, Reserved, Said
+from refinesynth.synthesis.shards.paying import RemotePurse
+from refinesynth.synthesis.shards.shard import Assignment, run_shard
+from refinesynth.trajectory import Persona
+
+_PATIENCE = 5.0
+"""Seconds that a process has to end by itself, and again after it was told to."""
+
+
+async def start(assignment: Assignment) -> tuple[Channel, BaseProcess]:
+    """Start a process that does what is assigned.
+
+    Raises:
+        ConfigurationError: The assignment cannot be given to another process.
+    """
+    ours, theirs = socket.socketpair()
+    # Spawned, not forked: the parent has threads and an event loop.
+    process = multiprocessing.get_context("spawn").Process(
+        target=work, args=(theirs, assignment), name="refinesynth-shard", daemon=True
+    )
+    try:
+        await anyio.to_thread.run_sync(process.start)
+    except (TypeError, AttributeError, ValueError, OSError) as error:
+        ours.close()
+        raise ConfigurationError(
+            f"the settings cannot be given to another process ({error}): rules and completion functions must be defined "
+            f"at the top of a module that can be imported. Or ask for one process"
+        ) from error
+    finally:
+        theirs.close()
+    return Channel(await SocketStream.from_socket(ours)), process
+
+
+def end(process: BaseProcess) -> int | None:
+    """See to it that a process that was let go ends; its exit code."""
+    for insist in (lambda: None, process.terminate, process.kill):
+        insist()
+        process.join(_PATIENCE)
+        if process.exitcode is not None:
+            break
+    return process.exitcode
+
+
+def work(connection: socket.socket, assignment: Assignment) -> None:
+    """What a worker process does: play what it is given, until its parent lets it go or dies."""
+    # Ctrl-C goes to all processes of a terminal; the parent alone decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    anyio.run(_work, connection, assignment)
+
+
+async def _work(connection: socket.socket, assignment: Assignment) -> None:
+    async with Channel(await SocketStream.from_socket(connection)).opened() as channel:
+        parent = _Parent(channel, limited=assignment.limited)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(parent.listen)
+            logger = logging.getLogger(LOGGER)
+            logger.addHandler(_ToParent(channel))
+            logger.setLevel(assignment.log_level)
+            gc.freeze()
+            gc.set_threshold(20_000, 20, 50)
+            await run_shard(assignment, parent)
+            tasks.cancel_scope.cancel()
+
+
+class _ToParent(logging.Handler):
+    """Hands what is logged here on to the process in which the run is."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one message."""
+        self._channel.post(Said(record.levelno, facts_of(record)))
+
+
+class _Parent:
+    """The commons of worker processes: their parent has them."""
+
+    def __init__(self, channel: Channel, *, limited: bool) -> None:
+        self._channel = channel
+        self._remote = RemotePurse(channel, limited=limited)
+        self._give, self._given = anyio.create_memory_object_stream[Play](math.inf)
+
+    async def listen(self) -> None:
+        """Take what the parent sends, until it lets go or dies."""
+        with self._give:
+            try:
+                while True:
+                    message = await self._channel.receive()
+                    if isinstance(message, Play):
+                        self._give.send_nowait(message)
+                    elif isinstance(message, Reserved):
+                        self._remote.answered(message)
+            except Closed:
+                return
+
+    async def next(self) -> tuple[int, Persona] | None:
+        """See `Commons.next`."""
+        try:
+            play = await self._given.receive()
+        except anyio.EndOfStream:
+            self._given.close()
+            return None
+        return play.index, play.persona
+
+    def purse(self, index: int) -> Purse:
+        """See `Commons.purse`."""
+        return self._remote.episode(index)
+
+    def ended(self, index: int, result: Finished | Exception) -> None:
+        """See `Commons.ended`."""
+        self._channel.post(Ended(index, result))

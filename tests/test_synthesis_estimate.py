@@ -1,0 +1,125 @@
+"""From a few episodes to what a whole run takes: ranges that hold the truth, and nothing left behind."""
+
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth import Backend, synthesize
+from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.errors import BudgetSpent, InputError
+from refinesynth.spent import Spent
+from refinesynth.synthesis.dry_run import estimate
+from refinesynth.synthesis.forecast import Estimate, Range, bootstrap, wilson
+from refinesynth.trajectory import Usage
+
+PEOPLE = [f"Somebody with the number {number}" for number in range(40)]
+PAID = Backend(model="gpt-4o", input_price=2.5, output_price=10, max_tokens=4_000)
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_a_share_lies_in_its_interval(hits: int, misses: int) -> None:
+    found = wilson(hits, hits + misses)
+    assert 0 <= found.low <= found.likely <= found.high <= 1
+    if hits:
+        assert found.likely == pytest.approx(hits / (hits + misses))
+    # More of the same is known better.
+    more = wilson(4 * hits, 4 * (hits + misses))
+    assert more.high - more.low <= found.high - found.low + 1e-12
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=20))
+def test_a_mean_lies_in_its_interval_which_is_always_the_same(values: list[float]) -> None:
+    found = bootstrap(values)
+    assert found == bootstrap(values)
+    assert found.low <= found.likely <= found.high
+    if values:
+        assert found.low >= min(values) - 1e-9
+        assert found.high <= max(values) + 1e-9
+
+
+episodes = st.lists(
+    st.tuples(st.booleans(), st.builds(Spent, usage=st.builds(Usage, output_tokens=st.integers(0, 10**6)))),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(episodes, st.integers(1, 10**6), st.integers(1, 10**4))
+def test_what_is_likely_lies_between_the_ends(played: list[tuple[bool, Spent]], n: int, concurrency: int) -> None:
+    found = Estimate.of(played, n=n, concurrency=concurrency, source="", elapsed=1, episode_seconds=2)
+    for one in (found.personas, found.requests, found.output_tokens, found.seconds, found.acceptance):
+        assert 0 <= one.low <= one.likely <= one.high
+    assert found.personas.low >= n
+    assert found.seconds.low >= 2
+    assert math.isinf(found.personas.high) == (found.accepted == 0)
+    assert found.as_json()["sample"]["episodes"] == len(played)
+
+
+def test_a_forecast_is_the_sample_times_what_is_missing() -> None:
+    one = Spent(usage=Usage(requests=10, input_tokens=1_000, output_tokens=100), cost_usd=0.5)
+    found = Estimate.of([(True, one), (False, one)], n=100, concurrency=10, source="", elapsed=9, episode_seconds=4)
+    assert found.personas.likely == 200
+    assert found.cost_usd is not None
+    assert found.cost_usd.likely == pytest.approx(100)
+    assert found.seconds.likely == pytest.approx(80)
+    unknown = Estimate.of([(True, Spent(cost_usd=None))], n=1, concurrency=1, source="", elapsed=1, episode_seconds=1)
+    assert unknown.cost_usd is None
+    assert unknown.as_json()["cost_usd"] is None
+    assert Range(1, 2, math.inf).as_json() == {"low": 1, "likely": 2, "high": None}
+
+
+async def test_a_run_takes_what_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = await estimate(PEOPLE, 20, PAID, call=Rehearsal(), sample=10)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+    assert found.episodes == 10
+    whole = await synthesize(PEOPLE, 20, PAID, call=Rehearsal(), output=tmp_path / "run", concurrency=1)
+    assert whole.cost_usd is not None
+    assert found.cost_usd is not None
+    assert found.cost_usd.low * 0.8 <= whole.cost_usd <= found.cost_usd.high * 1.2
+    assert found.personas.low <= whole.episodes <= found.personas.high
+    assert found.elapsed > 0
+    assert found.seconds.likely > 0
+
+
+async def test_the_sample_is_spread_over_the_source_but_an_iterator_is_read_no_further_than_needed() -> None:
+    seen: list[str] = []
+
+    rehearsal = Rehearsal()
+
+    async def call(**request: Any) -> object:
+        seen.append(str(request["messages"]))
+        return await rehearsal(**request)
+
+    await estimate(PEOPLE, 1, PAID, call=call, sample=4)
+    met = {person for person in PEOPLE if any(f"{person}\\n" in text or f"{person}'" in text for text in seen)}
+    assert {PEOPLE[0], PEOPLE[10], PEOPLE[20], PEOPLE[30]} == met
+    source = iter(PEOPLE)
+    await estimate(source, 1, sample=3)
+    assert next(source) in PEOPLE[3:5]
+
+
+async def test_fewer_personas_than_asked_for_are_all_played() -> None:
+    assert (await estimate(PEOPLE[:2], 5, sample=8)).episodes == 2
+
+
+async def test_an_estimate_keeps_to_a_budget() -> None:
+    found = await estimate(PEOPLE, 100, PAID, call=Rehearsal(), sample=40, budget="200ktok")
+    assert 0 < found.episodes < 40
+    assert found.paid.tokens <= 200_000 + 64_000
+    with pytest.raises(BudgetSpent, match="did not pay for one whole episode"):
+        await estimate(PEOPLE, 100, PAID, call=Rehearsal(), budget="2ktok")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sample": 0}, {"n": 0}, {"concurrency": True}, {"output": "runs/1"}, {"fresh": True}, {"budget": "5"}]
+)
+async def test_what_cannot_be_estimated_is_said(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        await estimate(PEOPLE, **wrong)  # type: ignore[arg-type]

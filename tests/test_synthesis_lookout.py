@@ -1,0 +1,48 @@
+"""How a run's backends are, in words."""
+
+import pytest
+
+from refinesynth.backends.breaker import Position
+from refinesynth.backends.governor import GovernorState
+from refinesynth.synthesis.lookout import trouble
+
+
+def state(
+    *,
+    limit: int | None = 8,
+    waiting: int = 0,
+    held_until: float | None = None,
+    down_since: float | None = None,
+    fault: str | None = None,
+) -> GovernorState:
+    return GovernorState(
+        name="gpt-4o",
+        limit=limit,
+        in_flight=8,
+        waiting=waiting,
+        latency=1.0,
+        held_until=held_until,
+        breaker=Position.CLOSED if down_since is None else Position.OPEN,
+        down_since=down_since,
+        fault=fault,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (state(), None),
+        (state(fault="gpt-4o answered 500"), None),
+        (state(held_until=99.0), None),
+        (state(waiting=9, limit=None), None),
+        (state(waiting=9), "gpt-4o is given 8 requests at once, 9 wait"),
+        (state(waiting=9, held_until=112.5), "gpt-4o asks for a pause of 13 s"),
+        (
+            state(waiting=9, down_since=20.0, fault="gpt-4o refuses connections"),
+            "gpt-4o has been down for 80 s (gpt-4o refuses connections); the run waits for it",
+        ),
+        (state(down_since=-500.0), "gpt-4o has been down for 10 min; the run waits for it"),
+    ],
+)
+def test_what_keeps_a_backend_from_taking_requests_is_said(found: GovernorState, said: str | None) -> None:
+    assert trouble(found, now=100.0) == said
