@@ -1,16 +1,19 @@
 """Faults and durations as a command line gives them."""
 
 import contextlib
+import re
 from collections import Counter
 from random import Random
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from refinesynth.cli.serve import Fail
 from refinesynth.errors import InputError
-from refinesynth.serve import HttpFaults, parse_duration, parse_faults
+from refinesynth.serve import NAMES, HttpFaults, parse_duration, parse_faults
 
 
 def test_the_documented_spelling_is_read() -> None:
@@ -26,6 +29,9 @@ def test_the_documented_spelling_is_read() -> None:
         ("429=lots", "no number"),
         ("429=", "no number"),
         ("hag=0.1", "did you mean hang"),
+        ("wrongtype=0.1", "did you mean wrong_type"),
+        ("midle=0.1", "did you mean middle"),
+        ("statuses=0.1", "no kind of fault"),
         ("teapot=0.1", "no kind of fault"),
         ("42=0.1", "no kind of fault"),
         ("200=0.1", "400 to 599"),
@@ -42,15 +48,25 @@ def test_what_cannot_be_is_explained(text: str, says: str) -> None:
         parse_faults(text)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_named_fault_is_read_drawn_and_told_in_the_help(name: str) -> None:
+    faults = parse_faults(f"{name}=1")
+    assert faults == HttpFaults.model_validate({name: 1.0})
+    assert faults.draw(Random(1)) == name
+    option: Any = get_args(Fail)[1]
+    assert re.search(rf"\b{name}\b", option.help)
+
+
 @given(
     st.text(max_size=30)
-    | st.lists(st.sampled_from(("429", "=", ",", ".", "0", "1", "hang", "garbage", "-")), max_size=8).map("".join)
+    | st.lists(st.sampled_from(("429", "=", ",", ".", "0", "1", "-", *NAMES)), max_size=8).map("".join)
 )
 def test_any_text_is_faults_or_an_input_error(text: str) -> None:
     faults = None
     with contextlib.suppress(InputError):
         faults = parse_faults(text)
-    assert faults is None or sum(faults.statuses.values()) + faults.hang + faults.garbage <= 1 + 1e-9
+    total = 0.0 if faults is None else sum(faults.statuses.values()) + sum(getattr(faults, name) for name in NAMES)
+    assert total <= 1 + 1e-9
 
 
 def test_faults_come_at_their_rates() -> None:

@@ -1,5 +1,6 @@
 """`refinesynth serve`: the rehearsal as an HTTP server."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,10 +20,16 @@ Fail = Annotated[
     typer.Option(
         "--fail",
         metavar="KIND=SHARE,...",
-        help="Shares of requests that fail: an HTTP status, hang or garbage, such as 429=0.05,hang=0.001.",
+        help="Shares of requests that fail, such as 429=0.05,hang=0.001: an HTTP status, or busy (429 without Retry-After), hang, "
+        "before, middle, after (reset before, in or after the body), garbage, drip, wrong_type, no_choices, length, filter, "
+        "huge, garble, deep, numbers, duplicates, mistyped.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Decides which request fails, and how long each takes.")]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE", help="Append a line of JSON for each request: whose, what, paid for or not."),
+]
 
 
 def serve(
@@ -33,10 +40,11 @@ def serve(
     jitter: Jitter = 0.0,
     fail: Fail = "",
     seed: Seed = 0,
+    log: Log = None,
 ) -> None:
     """Serve the rehearsal as an OpenAI-compatible API on this machine, for load and fault tests.
 
-    Needs the extra `serve`. Ends with Ctrl-C.
+    Ends with Ctrl-C.
     """
     from refinesynth.backends import resolve
     from refinesynth.backends.names import rehearsal_faults
@@ -54,6 +62,7 @@ def serve(
         jitter=jitter,
         faults=parse_faults(fail),
         seed=seed,
+        log=log,
     )
     console = output()
 

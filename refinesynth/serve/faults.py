@@ -4,19 +4,15 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from random import Random
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from refinesynth.errors import InputError
 
-HANG: Literal["hang"] = "hang"
-GARBAGE: Literal["garbage"] = "garbage"
+Fault = int | str
+"""An HTTP status, or the name of a field of `HttpFaults`."""
 
-Fault = int | Literal["hang", "garbage"]
-"""An HTTP status; or no answer at all; or status 200 with a body that is not JSON."""
-
-_NAMED = (HANG, GARBAGE)
 _STATUS = re.compile(r"[0-9]{3}")
 _DURATION = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?)[ ]?(?P<unit>ms|s|m)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
@@ -26,14 +22,47 @@ _SUM_SLACK = 1e-9
 
 
 class HttpFaults(BaseModel, frozen=True, extra="forbid"):
-    """The share of requests that fails, by kind; together at most all of them."""
+    """The share of requests that fails, by kind; together at most all of them.
+
+    From `drip` on, the completion function is asked, and its answer is what is spoilt: such a request counts as paid.
+    """
 
     statuses: Mapping[int, float] = Field(default_factory=dict[int, float])
     """HTTP error status (400 to 599) to the share of requests that get it; 429 and 503 come with Retry-After."""
+    busy: float = 0.0
+    """429 without Retry-After."""
     hang: float = 0.0
     """Never answered; the connection stays open until the client gives up."""
+    before: float = 0.0
+    """The connection is reset (TCP RST) before any byte of an answer."""
     garbage: float = 0.0
     """Answered with status 200 and a body that is no JSON."""
+    drip: float = 0.0
+    """The answer comes a byte at a time, ten a second."""
+    middle: float = 0.0
+    """Reset in the middle of the body."""
+    after: float = 0.0
+    """Reset right after the whole body."""
+    wrong_type: float = 0.0
+    """As text/html: the answer itself, or a page."""
+    no_choices: float = 0.0
+    """`choices` is empty, null or missing."""
+    length: float = 0.0
+    """Cut off, with `finish_reason` length."""
+    filter: float = 0.0
+    """Cut off, with `finish_reason` content_filter."""
+    huge: float = 0.0
+    """50 MB of content, streamed."""
+    garble: float = 0.0
+    """Lone surrogates, NUL, escape sequences, bidirectional marks and line separators in the content."""
+    deep: float = 0.0
+    """Nested 10,000 deep, in the content or in the body itself."""
+    numbers: float = 0.0
+    """1e400, NaN, Infinity and integers of thousands of digits, in the usage and in the content."""
+    duplicates: float = 0.0
+    """Keys that come twice with different values, in the body and in the content."""
+    mistyped: float = 0.0
+    """Values of the wrong type anywhere in the body."""
 
     @model_validator(mode="after")
     def _are_shares(self) -> Self:
@@ -48,7 +77,7 @@ class HttpFaults(BaseModel, frozen=True, extra="forbid"):
         return self
 
     def _shares(self) -> list[tuple[Fault, float]]:
-        return [*sorted(self.statuses.items()), (HANG, self.hang), (GARBAGE, self.garbage)]
+        return [*sorted(self.statuses.items()), *((name, getattr(self, name)) for name in NAMES)]
 
     def draw(self, random: Random) -> Fault | None:
         """What goes wrong with one request, if anything. Takes one number from `random`, whatever the shares are."""
@@ -58,6 +87,10 @@ class HttpFaults(BaseModel, frozen=True, extra="forbid"):
                 return fault
             point -= share
         return None
+
+
+NAMES = tuple(name for name in HttpFaults.model_fields if name != "statuses")
+"""The kinds of faults that are no HTTP status."""
 
 
 def parse_faults(text: str) -> HttpFaults:
@@ -71,10 +104,12 @@ def parse_faults(text: str) -> HttpFaults:
         name, equals, share = (part.strip() for part in piece.casefold().partition("="))
         if not equals:
             raise InputError(f"{piece!r} is no fault; write a kind, an equals sign and a share, as in 429=0.05")
-        if not (_STATUS.fullmatch(name) or name in _NAMED):
-            near = get_close_matches(name, _NAMED, n=1)
+        if not (_STATUS.fullmatch(name) or name in NAMES):
+            near = get_close_matches(name, NAMES, n=1)
             meant = f" (did you mean {near[0]}?)" if near else ""
-            raise InputError(f"{name!r} is no kind of fault{meant}; use an HTTP status such as 429, hang, or garbage")
+            raise InputError(
+                f"{name!r} is no kind of fault{meant}; use an HTTP status such as 429, or {', '.join(NAMES)}"
+            )
         if name in shares:
             raise InputError(f"{name!r} is given twice in {text!r}; give it once")
         try:
@@ -83,9 +118,9 @@ def parse_faults(text: str) -> HttpFaults:
             raise InputError(
                 f"{piece!r}: {share!r} is no number; write a share between 0 and 1, as in 429=0.05"
             ) from error
-    statuses = {int(name): share for name, share in shares.items() if name not in _NAMED}
+    statuses = {int(name): shares.pop(name) for name in list(shares) if name not in NAMES}
     try:
-        return HttpFaults(statuses=statuses, hang=shares.get(HANG, 0.0), garbage=shares.get(GARBAGE, 0.0))
+        return HttpFaults.model_validate({"statuses": statuses, **shares})
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise InputError(f"the faults {text!r} cannot be: {reason}") from error

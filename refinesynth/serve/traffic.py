@@ -1,61 +1,123 @@
-"""Counting requests for load tests: how many, how they ended, how many at once."""
+"""Counting requests for load tests: how many, how they ended, how many at once, and which completions were paid for."""
 
+import os
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Self
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+import orjson
 
-NUMBER = "refinesynth.number"
-"""Key of a request's scope: how many came before it."""
+from refinesynth.errors import InputError
 
-FAULT = "refinesynth.fault"
-"""Key of a request's scope: the fault that it got, if that is not a status."""
+SESSION_HEADER = "x-session-id"
+
+
+@dataclass
+class Exchange:
+    """One chat request, and what has become of it so far."""
+
+    number: int
+    """How many requests came before it."""
+    session: str | None = None
+    """The request's session header."""
+    seed: object = None
+    """The request's seed, whatever was sent as one."""
+    digest: str | None = None
+    """Of the request's body without its seed; None where no log is kept."""
+    status: int | None = None
+    """HTTP status of the answer, None if no answer was begun."""
+    fault: str | None = None
+    """Name of the fault that it got, if that is no status."""
+    paid: bool = False
+    """Whether a completion was made for it: that is what a provider bills, whoever still listens."""
+    bytes: int = 0
+    """Length of the answer's body as far as it was sent."""
+
+    @property
+    def ending(self) -> str:
+        """How it is counted."""
+        return self.fault or str(self.status or "none")
 
 
 @dataclass
 class Traffic:
-    """What the server has seen. One event loop changes it, so it needs no lock."""
+    """What the server has seen. One event loop changes it, so it needs no lock; its size does not grow with requests."""
 
+    log: "TrafficLog | None" = None
     requests: int = 0
+    paid: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
-    """Requests that have ended, by HTTP status, or `hang` or `garbage`."""
+    """Requests that have ended, by HTTP status or the fault's name; `none` where the client left before an answer."""
+
+    def begin(self) -> Exchange:
+        """A request has come."""
+        exchange = Exchange(number=self.requests)
+        self.requests += 1
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+        return exchange
+
+    def identify(self, exchange: Exchange, *, session: str | None, body: Mapping[str, Any]) -> None:
+        """Note what a request asks, for the log."""
+        if self.log is not None:
+            exchange.session, exchange.seed, exchange.digest = session, body.get("seed"), request_digest(body)
+
+    def end(self, exchange: Exchange) -> None:
+        """The last byte of its answer was sent, or there will be none."""
+        self.in_flight -= 1
+        self.paid += exchange.paid
+        self.endings[exchange.ending] += 1
+        if self.log is not None:
+            self.log.write(exchange)
 
     def report(self) -> dict[str, Any]:
         """The counts as JSON."""
         return {
             "requests": self.requests,
             "by_status": dict(sorted(self.endings.items())),
+            "paid": self.paid,
             "in_flight": self.in_flight,
             "max_in_flight": self.max_in_flight,
         }
 
 
-class Counting:
-    """ASGI middleware that numbers requests and counts them until the last byte of their answer."""
+class TrafficLog:
+    """A JSONL file with a line for each chat request that has ended: the fields of `Exchange`.
 
-    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
-        self._app = app
-        self._traffic = traffic
+    A line is written at once and whole, so that a killed server loses none.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        traffic = self._traffic
-        scope[NUMBER] = traffic.requests
-        traffic.requests += 1
-        traffic.in_flight += 1
-        traffic.max_in_flight = max(traffic.max_in_flight, traffic.in_flight)
-        status = "none"
+    def __init__(self, file: int) -> None:
+        self._file = file
 
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """A log that is appended to `path`.
 
+        Raises:
+            InputError: The file cannot be written.
+        """
         try:
-            await self._app(scope, receive, noting)
-        finally:
-            traffic.in_flight -= 1
-            traffic.endings[scope.get(FAULT, status)] += 1
+            return cls(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644))
+        except OSError as error:
+            raise InputError(f"cannot write the log {path}: {error.strerror}; choose another file") from error
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            os.close(self._file)
+
+    def write(self, exchange: Exchange) -> None:
+        """Append one line."""
+        os.write(self._file, orjson.dumps(asdict(exchange), default=str) + b"\n")
+
+
+def request_digest(body: Mapping[str, Any]) -> str:
+    """What a request asks, its seed left out; the order of keys does not matter."""
+    asked = {key: value for key, value in body.items() if key != "seed"}
+    return blake2b(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

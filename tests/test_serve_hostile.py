@@ -1,0 +1,245 @@
+"""Answers that are spoilt, connections that break, and the log of what was paid for, as clients meet them."""
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from refinesynth.errors import InputError
+from refinesynth.serve import NAMES, HttpFaults, create_app, running, sending
+from refinesynth.serve.spoilt import HUGE_BYTES, SPOILING
+
+URL = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+STRUCTURE = {"goal": "Take the pot.", "turns": [{"thought": "Hm.", "parameter_error": False}], "count": 3}
+
+
+async def tiny(**request: Any) -> dict[str, Any]:
+    """JSON when asked for JSON, else text."""
+    content = json.dumps(STRUCTURE) if request.get("response_format") else "Thought: so\nAction: look"
+    return {
+        "id": "chatcmpl-tiny",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request["model"],
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12},
+    }
+
+
+def served(name: str, **settings: Any) -> Any:
+    return running(create_app(tiny, faults=HttpFaults.model_validate({name: 1.0}), **settings))
+
+
+def answers(name: str, *, count: int = 40, seed: int = 0) -> list[httpx.Response]:
+    """What that many requests for text and for JSON get."""
+    asked = (BODY, {**BODY, "response_format": {"type": "json_object"}})
+    with served(name, seed=seed) as address, httpx.Client() as client:
+        return [client.post(f"{address}{URL}", json=asked[number % 2]) for number in range(count)]
+
+
+def contents(found: list[httpx.Response]) -> Iterator[str]:
+    for answer in found:
+        with suppress(ValueError, TypeError, KeyError, LookupError):
+            yield json.loads(answer.content)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("name", sorted(SPOILING - {"huge"}))
+def test_what_is_spoilt_follows_from_the_seed_and_the_number_of_the_request(name: str) -> None:
+    first = [answer.content for answer in answers(name, count=12)]
+    assert [answer.content for answer in answers(name, count=12)] == first
+    assert [answer.content for answer in answers(name, count=12, seed=1)] != first
+    assert len(set(first)) > 1
+
+
+def test_429_comes_with_and_without_retry_after() -> None:
+    with running(create_app(tiny, faults=HttpFaults(statuses={429: 0.5}, busy=0.5))) as address:
+        found = [httpx.post(f"{address}{URL}", json=BODY) for _ in range(12)]
+        stats = httpx.get(f"{address}/stats").json()
+    assert {answer.status_code for answer in found} == {429}
+    assert {answer.headers.get("retry-after") for answer in found} == {"1", None}
+    assert stats["by_status"] == {"429": 12}
+    assert stats["paid"] == 0
+
+
+def exchanged(address: str) -> tuple[bytes, bool]:
+    """All that the server sends over a connection until it closes it or is silent, and whether it reset it."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    body = json.dumps(BODY).encode()
+    head = (
+        f"POST {URL} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    received = b""
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(head.encode() + body)
+        try:
+            while piece := connection.recv(65_536):
+                received += piece
+        except ConnectionResetError:
+            return received, True
+    return received, False
+
+
+def test_a_reset_comes_before_in_or_after_the_body() -> None:
+    with running(create_app(tiny)) as address:
+        true = httpx.post(f"{address}{URL}", json=BODY).content
+    for name, sent in (("before", None), ("middle", true[: len(true) // 2]), ("after", true)):
+        with served(name) as address:
+            received, was_reset = exchanged(address)
+            stats = httpx.get(f"{address}/stats").json()
+        assert was_reset, name
+        assert (received.partition(b"\r\n\r\n")[2] if sent else received) == (sent or b"")
+        assert stats["by_status"] == {name: 1}
+        assert stats["paid"] == (name != "before")
+
+
+def test_a_dripping_answer_is_whole_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "DRIP_SECONDS", 0.001)
+    with served("drip") as address, httpx.stream("POST", f"{address}{URL}", json=BODY) as answer:
+        pieces = list(answer.iter_raw())
+    assert json.loads(b"".join(pieces))["choices"][0]["finish_reason"] == "stop"
+    assert len(pieces) > 20
+
+
+def test_a_huge_answer_is_one_that_json_readers_take() -> None:
+    received = 0
+    with served("huge") as address, httpx.stream("POST", f"{address}{URL}", json=BODY) as answer:
+        for piece in answer.iter_raw():
+            start = piece if not received else b""
+            received += len(piece)
+            assert not start or start.startswith(b'{"id":"chatcmpl-tiny"')
+        assert int(answer.headers["content-length"]) == received > HUGE_BYTES
+
+
+def test_a_wrong_type_holds_the_answer_or_a_page() -> None:
+    found = answers("wrong_type")
+    assert {answer.headers["content-type"].partition(";")[0] for answer in found} == {"text/html"}
+    assert {answer.content[:1] for answer in found} == {b"{", b"<"}
+
+
+def test_no_choices_length_and_filter_are_what_they_are_called() -> None:
+    assert [answer.json().get("choices", "missing") in ([], None, "missing") for answer in answers("no_choices")]
+    for name, reason in (("length", "length"), ("filter", "content_filter")):
+        found = [answer.json()["choices"][0] for answer in answers(name)]
+        assert {choice["finish_reason"] for choice in found} == {reason}
+        assert len({choice["message"]["content"] for choice in found}) > 5
+
+
+def test_garbled_content_breaks_lines_terminals_and_encodings() -> None:
+    found = "".join(str(content) for content in contents(answers("garble", count=120)))
+    for character in ("\ud800", "\x00", "\x1b", "\u202e", "\u2028", "\x85", "\r", "\ufeff"):
+        assert character in found or json.dumps(character)[1:-1] in found, ascii(character)
+    parsed = 0
+    for content in contents(answers("garble", count=40)):
+        with suppress(ValueError):
+            parsed += isinstance(json.loads(content), dict)
+    assert 5 < parsed < 20, "of twenty that were JSON, some are still"
+
+
+def test_deep_numbers_and_duplicates_reach_body_and_content() -> None:
+    deep = answers("deep")
+    assert all(
+        b"[" * 5_000 in answer.content or b'{"turns":' * 5_000 in answer.content.replace(b"\\", b"") for answer in deep
+    )
+    assert {b'"details"' in answer.content for answer in deep} == {True, False}
+    numbers = b"".join(answer.content for answer in answers("numbers", count=120))
+    assert all(number in numbers for number in (b"1e400", b"NaN", b"Infinity", b"9" * 5_000))
+    inner = b"".join(str(content).encode() for content in contents(answers("numbers", count=120)))
+    assert b"1e400" in inner
+    for answer in answers("duplicates"):
+        assert len(json.loads(answer.content, object_pairs_hook=list)) >= 6
+    assert any(
+        len({key for key, _ in pairs}) < len(pairs)
+        for answer in answers("duplicates")
+        for pairs in [json.loads(answer.content, object_pairs_hook=list)]
+    )
+
+
+def test_mistyped_values_stand_anywhere() -> None:
+    true = json.loads(answers("length", count=1)[0].content)
+    changed: set[str] = set()
+    for answer in answers("mistyped", count=200):
+        found: Any = answer.json()
+        if not isinstance(found, dict):
+            changed.add("all of it")
+            continue
+        found = cast("dict[str, Any]", found)
+        changed |= {key for key in true if type(found.get(key)) is not type(true[key])}
+    assert {"all of it", "choices", "usage", "model"} <= changed
+
+
+def test_every_fault_is_survived_by_the_server_and_counted() -> None:
+    for name in sorted(set(NAMES) - {"hang", "drip", "huge"}):
+        with served(name) as address:
+            for stream in (False, True):
+                with suppress(httpx.TransportError):
+                    httpx.post(f"{address}{URL}", json={**BODY, "stream": stream})
+            stats = httpx.get(f"{address}/stats").json()
+        assert stats["by_status"] == {"429" if name == "busy" else name: 2}
+        assert stats["in_flight"] == 0
+
+
+def test_a_backend_whose_answers_have_no_form_is_a_server_error_whatever_the_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def empty(**_: Any) -> dict[str, Any]:
+        return {}
+
+    with caplog.at_level("CRITICAL"), running(create_app(empty, faults=HttpFaults(length=1.0))) as address:
+        assert httpx.post(f"{address}{URL}", json=BODY).status_code == 500
+
+
+def test_the_log_says_whose_what_and_whether_it_was_paid_for(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    faults = HttpFaults(statuses={500: 0.3}, middle=0.3)
+    with running(create_app(tiny, faults=faults, log=log)) as address, httpx.Client() as client:
+        for seed in range(20):
+            with suppress(httpx.TransportError):
+                headers = {"x-session-id": f"episode-{seed % 2}"}
+                client.post(f"{address}{URL}", json={**BODY, "seed": seed}, headers=headers)
+        with suppress(httpx.TransportError):
+            client.post(f"{address}{URL}", json={**BODY, "temperature": 1})
+        stats = client.get(f"{address}/stats").json()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["number"] for line in lines] == list(range(21))
+    assert [line["seed"] for line in lines[:20]] == list(range(20))
+    assert {line["session"] for line in lines[:20]} == {"episode-0", "episode-1"}
+    assert lines[20]["session"] is None
+    assert len({line["digest"] for line in lines[:20]}) == 1, "the seed is no part of what is asked"
+    assert lines[20]["digest"] != lines[0]["digest"]
+    for line in lines:
+        assert line["paid"] == (line["status"] == 200)
+        assert (line["fault"] == "middle") <= (line["bytes"] > 0)
+    assert stats["paid"] == sum(line["paid"] for line in lines) > 0
+
+
+def test_a_log_is_appended_to_and_one_that_cannot_be_is_an_input_error(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    for _ in range(2):
+        with running(create_app(tiny, log=log)) as address:
+            httpx.post(f"{address}{URL}", json=BODY)
+    assert len(log.read_text().splitlines()) == 2
+    with pytest.raises(InputError, match="choose another file"):
+        create_app(tiny, log=tmp_path / "missing" / "log.jsonl")
+
+
+def test_a_client_that_resets_while_an_answer_is_made_is_still_billed(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with running(create_app(tiny, latency=0.05, log=log)) as address:
+        host, _, port = address.removeprefix("http://").partition(":")
+        body = json.dumps(BODY).encode()
+        with socket.create_connection((host, int(port))) as connection:
+            head = f"POST {URL} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            while not httpx.get(f"{address}/stats").json()["requests"]:
+                pass
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        while httpx.get(f"{address}/stats").json()["in_flight"]:
+            pass
+    assert json.loads(log.read_text())["paid"]
