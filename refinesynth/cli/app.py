@@ -14,13 +14,14 @@ from typer.core import TyperGroup
 
 from refinesynth._version import __version__
 from refinesynth.cli.backends import backends
-from refinesynth.cli.exits import ExitCode, describe
+from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.rules import rules
 from refinesynth.cli.run import run
 from refinesynth.cli.serve import serve
 from refinesynth.cli.show import show
+from refinesynth.cli.status import status
 from refinesynth.cli.verify import verify
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -61,10 +62,8 @@ class CommandLine(TyperGroup):
                 obj=settings,
                 **extra,
             )
-        except Exception as error:
-            if settings.debug:
-                raise
-            sys.exit(_report(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its reader gets a message
+            sys.exit(_report(error, traceback=settings.debug))
         if code in EXIT_CODES.values():
             end_promptly(code)
         sys.exit(code or ExitCode.OK)
@@ -80,7 +79,7 @@ class CommandLine(TyperGroup):
             raise typer.Exit(ExitCode.NOBODY_READS) from None
 
 
-def _report(error: Exception) -> ExitCode:
+def _report(error: Exception, *, traceback: bool) -> ExitCode:
     from refinesynth.cli.terminal import notes
 
     if isinstance(error, typer.TyperException):
@@ -88,7 +87,9 @@ def _report(error: Exception) -> ExitCode:
         command = "refinesynth" if context is None else context.command_path
         message, code = f"{error.format_message()}\nTry `{command} --help`.", ExitCode.WRONG_INPUT
     else:
-        message, code = describe(error, debug_hint=_DEBUG_HINT)
+        message, code = describe(error, debug_hint="" if traceback else _DEBUG_HINT)
+    if traceback:
+        notes().print(traced(error), soft_wrap=True)
     notes().print(f"refinesynth: {message}", soft_wrap=True)
     return code
 
@@ -117,7 +118,7 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-for command in (run, show, verify, export, backends, rules, serve):
+for command in (run, status, show, verify, export, backends, rules, serve):
     app.command()(command)
 
 

@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.figures import compact, counted, dollars, duration, per_time
+from refinesynth.cli import bill
+from refinesynth.cli.figures import counted, duration, per_time
 from refinesynth.cli.pace import Pace
 from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
@@ -125,20 +126,23 @@ class _Clock:
 
 def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
     """A moment as one log line."""
+    around = moment.look()
     return "; ".join(
         [
-            f"{duration(now)} {moment.accepted:,}/{moment.n:,} accepted",
+            f"{duration(now)} {_accepted(moment)} accepted",
             f"{_speed(pace, now)}",
-            f"{moment.in_flight:,} in flight, {moment.failed:,} gave none",
+            f"{moment.in_flight:,} in flight, {moment.failed:,} gave none{_spare(moment, ', ')}",
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
-            f"{_tokens(moment)}",
-            f"cost {_cost(moment, pace)}",
+            f"{bill.tokens(moment, around)}",
+            f"cost {bill.cost(moment, around)}",
+            *(one_line(trouble, most=200) for trouble in around.troubles),
         ]
     )
 
 
 def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     """A moment as a few lines that fit 80 columns."""
+    around = moment.look()
     top = Table.grid(padding=(0, 1), expand=True)
     for ratio in (None, 1, None, None):
         top.add_column(ratio=ratio, no_wrap=True)
@@ -146,7 +150,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     top.add_row(
         Text("accepted", style="bold"),
         ProgressBar(total=moment.n, completed=min(moment.accepted, moment.n), finished_style="green"),
-        Text(f"{moment.accepted:,}/{moment.n:,}", style="bold green" if done else "bold"),
+        Text(_accepted(moment), style="bold green" if done else "bold"),
         Text(f"{duration(now)}", style="dim"),
     )
     facts = Table.grid(padding=(0, 1))
@@ -155,17 +159,30 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     facts.add_row("pace", _speed(pace, now))
     facts.add_row(
         "episodes",
-        f"{moment.in_flight:,} in flight · {moment.finished:,} finished · {moment.failed:,} without a trajectory",
+        f"{moment.in_flight:,} in flight · {moment.finished:,} finished · {moment.failed:,} without a trajectory"
+        f"{_spare(moment, ' · ')}",
     )
     facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
     if moment.by_rule:
         facts.add_row("by rule", styled(_rules(moment.by_rule)))
-    facts.add_row("tokens", _tokens(moment))
-    facts.add_row("cost", _cost(moment, pace))
+    facts.add_row("tokens", bill.tokens(moment, around))
+    facts.add_row("cost", bill.cost(moment, around))
+    for trouble in around.troubles:
+        facts.add_row("backend", styled(f"! {one_line(trouble, most=200)}", "yellow"))
     if moment.bad_personas:
         it = "it" if moment.bad_personas == 1 else "them"
         facts.add_row("personas", f"! {counted(moment.bad_personas, 'row')} skipped: no persona in {it}")
     return Group(top, facts)
+
+
+def _accepted(moment: Progress) -> str:
+    return f"{min(moment.accepted, moment.n):,}/{moment.n:,}"
+
+
+def _spare(moment: Progress, before: str) -> str:
+    """Episodes that were in flight when the last one that was needed came in."""
+    spare = moment.accepted - moment.n
+    return f"{before}{spare:,} more than needed" if spare > 0 else ""
 
 
 def _speed(pace: Pace, now: float) -> str:
@@ -181,20 +198,3 @@ def _rules(by_rule: Mapping[str, int]) -> str:
     if len(ranked) > _RULES_SHOWN:
         shown.append(f"{len(ranked) - _RULES_SHOWN} more {sum(count for _, count in ranked[_RULES_SHOWN:]):,}")
     return " · ".join(shown)
-
-
-def _tokens(moment: Progress) -> str:
-    usage = moment.usage
-    cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
-    return (
-        f"{compact(usage.input_tokens)} in{cached}, {compact(usage.output_tokens)} out, "
-        f"{counted(usage.requests, 'request')}"
-    )
-
-
-def _cost(moment: Progress, pace: Pace) -> str:
-    if moment.cost_usd is None:
-        return "unknown"
-    forecast = pace.cost_in_all()
-    more = f", about {dollars(forecast)} in all" if forecast and moment.accepted < moment.n else ""
-    return dollars(moment.cost_usd) + more

@@ -2,9 +2,10 @@
 
 import errno
 from enum import IntEnum
+from traceback import format_exception
 
 from refinesynth.cli.printable import printable
-from refinesynth.errors import BackendError, RefinesynthError
+from refinesynth.errors import BackendError, RefinesynthError, StorageError
 
 
 class ExitCode(IntEnum):
@@ -16,10 +17,10 @@ class ExitCode(IntEnum):
     """A run ended before `n`, `verify` found something wrong, or a backend failed for good."""
     WRONG_INPUT = 2
     """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
+    STORAGE = 3
+    """Reading or writing a file failed: disk full, no permission, a damaged or newer journal; nothing finished is lost."""
     INTERNAL = 70
     """A fault of refinesynth itself (EX_SOFTWARE)."""
-    FILES = 74
-    """Reading or writing a file failed: disk full, no permission (EX_IOERR)."""
     HUNG_UP = 129
     """The terminal went away (128 + SIGHUP)."""
     INTERRUPTED = 130
@@ -46,13 +47,26 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename is not None else ""
         number = errno.errorcode.get(error.errno, str(error.errno))
-        return printable(f"{where}{error.strerror} ({number})"), ExitCode.FILES
+        return printable(f"{where}{error.strerror} ({number})"), ExitCode.STORAGE
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return printable(f"this should not have happened: {what}\n{debug_hint}"), ExitCode.INTERNAL
+    return _harmless(f"this should not have happened: {what}\n{debug_hint}".rstrip()), ExitCode.INTERNAL
+
+
+def traced(error: Exception) -> str:
+    """The traceback of an error, printable, and without keys: whoever raised it may not have thought of either."""
+    return _harmless("".join(format_exception(error)).rstrip())
+
+
+def _harmless(text: str) -> str:
+    from refinesynth.backends.redaction import redact
+
+    return printable(redact(text))
 
 
 def _code(error: RefinesynthError) -> ExitCode:
     if isinstance(error, BackendError):
         return ExitCode.FELL_SHORT
+    if isinstance(error, StorageError):
+        return ExitCode.STORAGE
     cause = error.__cause__
-    return ExitCode.FILES if isinstance(cause, OSError) and cause.errno in _FAILING_DISK else ExitCode.WRONG_INPUT
+    return ExitCode.STORAGE if isinstance(cause, OSError) and cause.errno in _FAILING_DISK else ExitCode.WRONG_INPUT

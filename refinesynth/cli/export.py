@@ -90,9 +90,9 @@ def _refuse_replacing_the_source(source: Path, output: Path) -> None:
     Raises:
         InputError: It would.
     """
-    from refinesynth.run import RUN_FILES
+    from refinesynth.run import is_run_file
 
-    of_a_run = output.name in RUN_FILES and (output.parent / "config.json").is_file()
+    of_a_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
     if of_a_run or (output.exists() and source.is_file() and output.samefile(source)):
         raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
 

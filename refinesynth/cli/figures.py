@@ -1,8 +1,12 @@
 """Numbers as people read them."""
 
+import math
+
 _MINUTE = 60
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
+_MILLS = 0.001
+_MOST_DIGITS = 10
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -40,5 +44,8 @@ def per_time(per_second: float) -> str:
 
 
 def dollars(amount: float) -> str:
-    """US dollars: cents, and more digits for less than a dollar."""
-    return f"{amount:,.2f} USD" if amount >= 1 or amount == 0 else f"{amount:.4f} USD"
+    """US dollars: cents, and more digits for less than a dollar, two that count at least."""
+    if amount >= 1 or amount == 0:
+        return f"{amount:,.2f} USD"
+    digits = 4 if amount >= _MILLS else min(_MOST_DIGITS, 1 - math.floor(math.log10(amount)))
+    return f"{amount:.{digits}f} USD"

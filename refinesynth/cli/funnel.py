@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from refinesynth.cli import spending as told
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
@@ -14,10 +15,12 @@ from refinesynth.synthesis.result import SynthesisResult
 
 
 def funnel(result: SynthesisResult) -> RenderableType:
-    """Personas started, scripts and drafts refused, by which rules, accepted; then tokens and cost."""
+    """Personas started, scripts and drafts refused, by which rules and what that wasted, accepted; then what it took."""
+    spending = result.spending
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(justify="right")
+    table.add_column(justify="right", no_wrap=True)
     table.add_row("personas started", f"{result.episodes + result.pending:,}")
     if result.bad_personas:
         table.add_row("rows without a persona", f"{result.bad_personas:,}")
@@ -25,18 +28,22 @@ def funnel(result: SynthesisResult) -> RenderableType:
     table.add_row("drafts refused", f"{result.drafts_refused:,}")
     # A script or draft that two rules refused counts for both.
     for rule, count in sorted(result.by_rule.items(), key=lambda item: (-item[1], item[0])):
-        table.add_row(styled(f"  refused by {one_line(rule, most=40)}", "dim"), styled(f"{count:,}", "dim"))
-    table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"))
+        wasted = told.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
+        row = (f"  refused by {one_line(rule, most=40)}", f"{count:,}", wasted)
+        table.add_row(*(styled(cell, "dim") for cell in row))
+    each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
+    table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
     if result.pending:
-        # Finished out of turn, or beyond the n-th: in no file yet but pending.jsonl.
-        table.add_row(styled("kept for a resume", "dim"), styled(f"{result.pending:,}", "dim"))
+        # Finished out of turn, or beyond the n-th: in the journal, and not in the files yet.
+        table.add_row(styled("kept for later", "dim"), styled(f"{result.pending:,}", "dim"))
     usage = result.usage
     cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
     took = (
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    return Group(table, "", styled(took, "dim"))
+    went = [told.by_outcome(spending), told.by_role(spending), told.by_model(spending)]
+    return Group(table, "", *(styled(line, "dim") for line in (took, *went) if line))
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
@@ -54,9 +61,8 @@ def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:
     return commands
 
 
-def how_to_resume(arguments: Sequence[str], path: Path) -> str:
-    """The command that continues a run: the same one, with its folder and `--resume`."""
-    named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in arguments)
-    folder = [] if named else ["-o", str(path)]
-    resume = [] if "--resume" in arguments else ["--resume"]
-    return shlex.join(["refinesynth", *arguments, *folder, *resume])
+def how_to_continue(arguments: Sequence[str], path: Path) -> str:
+    """The command that continues a run: the same one, with its folder."""
+    repeated = [argument for argument in arguments if argument != "--fresh"]
+    named = any(argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated)
+    return shlex.join(["refinesynth", *repeated, *([] if named else ["-o", str(path)])])

@@ -1,4 +1,4 @@
-"""How fast a run goes, when it will be done, and what it will have cost."""
+"""How fast a run goes, and when it will be done."""
 
 from collections import deque
 
@@ -38,10 +38,3 @@ class Pace:
         if self._latest is None or rate <= 0:
             return None
         return max(0, self._latest.n - self._latest.accepted) / rate
-
-    def cost_in_all(self) -> float | None:
-        """US dollars for `n` trajectories at the cost of those so far; None where a price is unknown or none is accepted."""
-        moment = self._latest
-        if moment is None or moment.cost_usd is None or moment.accepted <= 0:
-            return None
-        return moment.cost_usd * max(1.0, moment.n / moment.accepted)

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refinesynth.errors import InputError
-
 if TYPE_CHECKING:
     from refinesynth.cli.app import Settings
 
@@ -17,6 +15,15 @@ class Play(StrEnum):
 
     live = "live"
     narrated = "narrated"
+
+
+class LevelName(StrEnum):
+    """How urgent an event must be to be written."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
 
 
 class Preset(StrEnum):
@@ -54,9 +61,17 @@ Set = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="FOLDER", help="Where the run is written; by default runs/DATE-TIME."),
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="Where the run is written; by default runs/DATE-TIME. A run that is there is continued.",
+    ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER, asked for with the same settings.")]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Begin anew; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
+]
 PlayOption = Annotated[
     Play | None,
     typer.Option("--play", help="DM and Player turn by turn (live, the default), or one call for both voices."),
@@ -104,6 +119,45 @@ Prompts = Annotated[
     Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates; see docs/prompts.md.")
 ]
 Judge = Annotated[bool | None, typer.Option("--judge", help="Let a model judge what the rules accepted.")]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="LIMIT",
+        help="A hard stop: 50usd, 20Mtok, or 50usd,20Mtok. The same command with a higher one goes on.",
+    ),
+]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback",
+        metavar="NAME",
+        help="A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
+        "sets it alone.",
+    ),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option("--deadline", metavar="SECONDS", help="When an episode is given up; by default after two hours."),
+]
+Processes = Annotated[
+    int | None, typer.Option("--processes", min=1, help="Processes to play in, each on a core; by default 1.")
+]
+LogLevel = Annotated[
+    LevelName, typer.Option("--log-level", help="How much events.jsonl holds; debug lists every completion.")
+]
+Otel = Annotated[bool, typer.Option("--otel", help="Send OpenTelemetry spans over OTLP, as OTEL_EXPORTER_OTLP_* say.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
+    ),
+]
+Sample = Annotated[
+    int | None, typer.Option("--sample", min=1, help="With --dry-run: how many personas to play, by default 8.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
 
 
 def run(
@@ -114,7 +168,7 @@ def run(
     backend: BackendOption = None,
     set_: Set = None,
     output: Output = None,
-    resume: Resume = False,
+    fresh: Fresh = False,
     play: PlayOption = None,
     preset: PresetOption = None,
     rules: Rules = None,
@@ -126,16 +180,27 @@ def run(
     max_turns: MaxTurns = None,
     prompts: Prompts = None,
     judge: Judge = None,
+    budget: BudgetOption = None,
+    fallback: Fallback = None,
+    deadline: Deadline = None,
+    processes: Processes = None,
+    log_level: LogLevel = LevelName.info,
+    otel: Otel = False,
+    dry_run: DryRun = False,
+    sample: Sample = None,
+    json: AsJson = False,
 ) -> None:
-    """Make N verified trajectories from personas.
+    """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
-    Exits with 0 when N were accepted, 1 when there are fewer, 2 when it was asked wrongly, 130 after Ctrl-C.
+    Exits with 0 when N were accepted, 1 when there are fewer, 2 when it was asked wrongly, 3 when the folder cannot be
+    written, 130 after Ctrl-C.
     """
-    if resume and output is None:
-        raise InputError("--resume continues a run: say which one with -o FOLDER")
+    from refinesynth.backends.budget import Budget
     from refinesynth.cli import options
     from refinesynth.cli.running import fresh_folder, run_and_report
-    from refinesynth.cli.tuning import tuned
+    from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
+    from refinesynth.errors import InputError
+    from refinesynth.tracing import Tracing
 
     asked: dict[str, Any] = options.preset(None if preset is None else preset.value)
     given: dict[str, Any] = {
@@ -151,9 +216,24 @@ def run(
         "max_turns": max_turns,
         "prompts": prompts,
         "judge": judge,
+        "budget": None if budget is None else Budget.parse(budget),
+        "deadline": deadline,
+        "processes": processes,
+        "log_level": log_level.value,
+        "tracing": Tracing(export=True) if otel else None,
     }
     asked.update((name, value) for name, value in given.items() if value is not None)
-    asked["backend"] = tuned(asked.get("backend", "rehearsal"), set_ or [])
+    of_fallback, of_roles = split_fallback(set_ or [])
+    asked["backend"] = tuned(asked.get("backend", "rehearsal"), of_roles)
+    if (second := tuned_fallback(fallback, of_fallback)) is not None:
+        asked["fallback"] = second
+    if dry_run:
+        from refinesynth.cli.dry_running import estimate_and_report
+
+        code = estimate_and_report({**asked, "n": number}, sample=sample, json=json)
+        raise typer.Exit(code)
+    if sample is not None:
+        raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     settings: Settings = ctx.obj
     folder = fresh_folder() if output is None else output
-    raise typer.Exit(run_and_report({**asked, "n": number, "resume": resume}, folder, settings.arguments))
+    raise typer.Exit(run_and_report({**asked, "n": number, "fresh": fresh}, folder, settings.arguments, json=json))

@@ -3,25 +3,31 @@
 import asyncio
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from refinesynth.cli.display import LOG_EVERY, Display, choose
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.funnel import funnel, how_to_resume, next_commands
+from refinesynth.cli.funnel import funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.printable import one_line
+from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
-from refinesynth.errors import BackendError, RunFolderError
+from refinesynth.errors import BackendError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.run import RunFolder, next_aside
+from refinesynth.run.status import RunStatus
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
+
+_Result = TypeVar("_Result")
 
 
 def fresh_folder(parent: Path = Path("runs")) -> Path:
@@ -34,58 +40,78 @@ def fresh_folder(parent: Path = Path("runs")) -> Path:
     return folder
 
 
-def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[str]) -> ExitCode:
+def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[str], *, json: bool = False) -> ExitCode:
     """Run what was asked for into `folder`, report on it, and return the exit code.
 
-    Standard output gets the report, standard error everything before it. `arguments` are those of the command line, for the
-    command that resumes the run.
+    Standard output gets the report, as `json` if so wanted, standard error everything before it. `arguments` are those of
+    the command line, for the command that continues the run.
 
     Raises:
-        RefinesynthError: As `synthesize` raises it; if a backend stopped the run, after the report.
+        RefinesynthError: As `synthesize` raises it; if a backend or the disk stopped the run, after the report.
     """
     display = choose(notes())
     display.say(_announcement(asked, folder))
-    _import_backends(asked)
-    _calm_garbage_collector()
-    stopped: BackendError | None = None
+    there = None if asked.get("fresh") else _accepted_in(folder)
+    if there is not None and there < asked["n"]:
+        display.say(f"goes on with the run that is there: {there:,} of {asked['n']:,} accepted so far")
+    elif asked.get("fresh") and _accepted_in(folder) is not None:
+        display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
+    if there is None or there < asked["n"]:
+        import_backends(asked)
+    calm_garbage_collector()
+    stopped: BackendError | StorageError | None = None
     result: SynthesisResult | None = None
     with interruptible() as interrupt:
         display.open()
         try:
-            result = anyio.run(_synthesize, {**asked, "output": folder}, display, interrupt)
-        except BackendError as error:
+            result = anyio.run(shown, partial(synthesize, **asked, output=folder), display, interrupt)
+        except (BackendError, StorageError) as error:
             stopped = error
         finally:
             display.close()
         if interrupt.exit_code is not None and result is None:
-            _report_unfinished(folder, "interrupted", arguments)
+            _report_unfinished(folder, "interrupted", arguments, json=json)
             return interrupt.exit_code
     if stopped is not None:
-        _report_unfinished(folder, "stopped", arguments)
+        _report_unfinished(folder, "stopped", arguments, json=json)
         raise stopped
     if result is None:
         raise AssertionError("a run ends with a result, a signal or an error")
-    _report(result, result.shortfall)
+    if there is not None and there >= asked["n"]:
+        display.say(f"nothing was left to do: {there:,} of {asked['n']:,} were accepted before")
+    _report(result, result.shortfall, json=json)
     return ExitCode.OK if result.reached else ExitCode.FELL_SHORT
 
 
-def _import_backends(asked: Mapping[str, Any]) -> None:
-    """Import what the backends need, litellm among it, while Ctrl-C still breaks off an import: that takes seconds.
+def _accepted_in(folder: Path) -> int | None:
+    """How many trajectories the run in `folder` has accepted; None if no run is there, or none that can be read."""
+    try:
+        return RunFolder.open(folder).totals().accepted
+    except RefinesynthError:
+        # What is wrong with it is said when it is opened for writing.
+        return None
+
+
+def import_backends(asked: Mapping[str, Any]) -> None:
+    """Import what the backends need, litellm where it is needed, while Ctrl-C still breaks off an import: that takes seconds.
 
     Raises:
         ConfigurationError: There is no such backend; the run would have said the same.
     """
     from refinesynth.backends import resolve_roles
+    from refinesynth.backends.lean.choosing import why_not_lean
+    from refinesynth.backends.replayed import replayed_folder
 
     import_module("refinesynth.episode")
 
-    if not all(backend.rehearses for backend in resolve_roles(asked.get("backend", "rehearsal")).values()):
+    backends = resolve_roles(asked.get("backend", "rehearsal")).values()
+    if any(not backend.rehearses and not replayed_folder(backend) and why_not_lean(backend) for backend in backends):
         from refinesynth.backends.litellm_sdk import litellm
 
         litellm()
 
 
-def _calm_garbage_collector() -> None:
+def calm_garbage_collector() -> None:
     """Look for garbage cycles less often, and never among what is imported by now.
 
     With many episodes in flight this saves an eighth of the CPU and more, and at the end the interpreter does not go through
@@ -95,19 +121,19 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-async def _synthesize(asked: Mapping[str, Any], display: Display, interrupt: Interrupt) -> SynthesisResult | None:
-    """The result; None if a signal came first."""
+async def shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
+    """What `work` gives, whose progress is displayed; None if a signal came first."""
     if interrupt.received is not None:
         return None
     loop = asyncio.get_running_loop()
-    result: SynthesisResult | None = None
+    result: _Result | None = None
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
         interrupt.stops(lambda: loop.call_soon_threadsafe(tasks.cancel_scope.cancel))
         tasks.start_soon(_tick, display)
         try:
-            result = await synthesize(**asked, on_progress=display.update)
+            result = await work(on_progress=display.update)
         except Exception as error:  # noqa: BLE001
             # Raised below: out of a task group it would come wrapped in a group.
             failure = error
@@ -135,10 +161,13 @@ def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     return one_line(f"{asked['n']:,} trajectories from {source}, by {models}{offline}, into {folder}")
 
 
-def _report(result: SynthesisResult, shortfall: str | None) -> None:
+def _report(result: SynthesisResult, shortfall: str | None, *, json: bool) -> None:
     # Whoever does not read the report still gets the run's exit code: the run is done, and its files are there.
     with suppress(BrokenPipeError):
         console = output()
+        if json:
+            console.print(as_json(RunStatus.of(RunFolder.open(result.path))), soft_wrap=True)
+            return
         console.print()
         console.print(funnel(result))
         console.print()
@@ -152,14 +181,16 @@ def _report(result: SynthesisResult, shortfall: str | None) -> None:
             console.print(f"  {one_line(command)}", style="bold", soft_wrap=True)
 
 
-def _report_unfinished(folder: Path, how: str, arguments: Sequence[str]) -> None:
-    """Report on what is there; if a run was not even begun, there is nothing to say."""
+def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json: bool) -> None:
+    """Report on what is there; if a run was not even begun, or nothing can be read, there is nothing to say."""
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:
         notes().print(f"{how} before anything was written", soft_wrap=True)
         return
-    _report(result, None)
+    except StorageError:
+        return
+    _report(result, None, json=json)
     console = notes()
     console.print(f"{how}: everything finished so far is in {one_line(str(folder))}. To continue:", soft_wrap=True)
-    console.print(f"  {one_line(how_to_resume(arguments, folder))}", style="bold", soft_wrap=True)
+    console.print(f"  {one_line(how_to_continue(arguments, folder))}", style="bold", soft_wrap=True)

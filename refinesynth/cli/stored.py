@@ -9,7 +9,9 @@ import orjson
 from pydantic import ValidationError
 
 from refinesynth.errors import RunFolderError
+from refinesynth.journal import JournalReader
 from refinesynth.outcome import Refused
+from refinesynth.run.folder import JOURNAL
 from refinesynth.trajectory import Trajectory, explain
 
 ACCEPTED = "trajectories.jsonl"
@@ -78,17 +80,33 @@ def file_of(source: Path, *, refused: bool = False) -> Path:
 def lines(path: Path) -> Iterator[Line]:
     """The lines of a file that are not blank, lazily; a missing file has none.
 
-    In a run's own folder, an end without a newline is what a killed process was writing. It does not count: a resume cuts it.
+    In a run's own folder, only those that its journal counts: behind them is what a process is writing, or was when it was
+    killed.
+
+    Raises:
+        StorageError: The journal cannot be read.
     """
     if not path.exists():
         return
-    of_a_run = path.name in {ACCEPTED, REFUSED} and path.with_name("episodes.jsonl").exists()
+    end = _counted(path)
     with path.open("rb") as file:
+        at = 0
         for number, data in enumerate(file, start=1):
-            if of_a_run and not data.endswith(b"\n"):
+            at += len(data)
+            if end is not None and at > end:
                 return
             if data.strip():
                 yield Line(path, number, data)
+
+
+def _counted(path: Path) -> int | None:
+    """How many bytes of a run's file count; None where nothing says so."""
+    journal = path.with_name(JOURNAL)
+    if path.name not in {ACCEPTED, REFUSED} or not journal.is_file():
+        return None
+    with JournalReader.read(journal) as reader:
+        counted = reader.committed
+    return counted.trajectories_end if path.name == ACCEPTED else counted.rejected_end
 
 
 def _record(data: bytes) -> Trajectory | Refused:

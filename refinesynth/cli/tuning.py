@@ -42,6 +42,36 @@ def tuned(spec: "str | Mapping[str, str]", settings: Sequence[str]) -> "str | Ma
     return tuned
 
 
+FALLBACK = "fallback"
+
+
+def split_fallback(settings: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The settings of the fallback (`fallback.SETTING=VALUE`, without that prefix), and the others."""
+    of_fallback: list[str] = []
+    others: list[str] = []
+    for text in settings:
+        role, _, rest = text.strip().partition(".")
+        if role.casefold() == FALLBACK:
+            of_fallback.append(rest)
+        else:
+            others.append(text)
+    return of_fallback, others
+
+
+def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend | None":
+    """The fallback with its settings; None if there is none.
+
+    Raises:
+        ConfigurationError: There are settings and no fallback, or one of them cannot be.
+    """
+    if name is None:
+        if settings:
+            raise ConfigurationError("--set fallback.SETTING=VALUE is given without --fallback NAME; name one")
+        return None
+    found = tuned({"default": name}, settings)
+    return name if isinstance(found, str) else found["default"]
+
+
 def _parse(text: str) -> tuple[str | None, str, object]:
     found = _SETTING.fullmatch(text.strip())
     if found is None:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from refinesynth.journal import Entry, Journal
 from refinesynth.outcome import Refused
 from refinesynth.rules import Violation
+from refinesynth.run import EpisodeLine, Totals
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import (
     ActionSpec,
@@ -143,6 +145,38 @@ def write_run(folder: Path, trajectories: Sequence[Trajectory] = (), refused: Se
     (folder / "trajectories.jsonl").write_bytes(b"".join(item.to_json() + b"\n" for item in trajectories))
     (folder / "rejected.jsonl").write_bytes(b"".join(item.to_json() + b"\n" for item in refused))
     return folder
+
+
+def write_journal(folder: Path) -> None:
+    """Have what is in a run folder counted by a journal, all of it as one episode."""
+    journal = Journal.open(folder / "journal.sqlite")
+    ends = [(folder / name).stat().st_size for name in ("trajectories.jsonl", "rejected.jsonl")]
+    line = EpisodeLine(
+        index=0,
+        id="000000",
+        persona="0" * 16,
+        accepted=True,
+        reason=None,
+        scripts_refused=0,
+        drafts_refused=0,
+        by_rule={},
+        violations={},
+        usage=Usage(),
+        cost_usd=None,
+    )
+    entry = Entry(
+        index=0,
+        id=line.id,
+        persona=line.persona,
+        accepted=True,
+        line=line.to_json(),
+        trajectories_end=ends[0],
+        rejected_end=ends[1],
+    )
+    totals = Totals()
+    totals.add(line)
+    journal.enter([entry], totals=totals.to_json())
+    journal.close()
 
 
 def moment(

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth import __version__
 from refinesynth.cli import app
-from refinesynth.errors import InputError, RunFolderError, RunStopped
+from refinesynth.errors import InputError, RunStopped, StorageError
 
 
 def invoke(*arguments: str) -> Result:
@@ -74,11 +74,11 @@ def test_escape_sequences_in_wrong_input_are_not_obeyed() -> None:
         (RunStopped("no key"), 1, "refinesynth: no key\n"),
         (
             PermissionError(13, "Permission denied", "a\x1bb"),
-            74,
+            3,
             "refinesynth: a\\u001bb: Permission denied (EACCES)\n",
         ),
-        (OSError(28, "No space left on device"), 74, "refinesynth: No space left on device (ENOSPC)\n"),
-        (OSError(4242, "Odd"), 74, "refinesynth: Odd (4242)\n"),
+        (OSError(28, "No space left on device"), 3, "refinesynth: No space left on device (ENOSPC)\n"),
+        (OSError(4242, "Odd"), 3, "refinesynth: Odd (4242)\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
     ],
@@ -94,16 +94,24 @@ def test_errors_become_messages_and_exit_codes(
     assert (result.exit_code, result.stderr) == (code, message)
 
 
-def test_a_full_disk_is_74_and_notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_3_and_notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
-        error = RunFolderError("cannot write 'x'")
-        error.add_note("Not everything could be saved.")
-        raise error from OSError(28, "No space left on device")
+        error = StorageError("cannot write 'x'")
+        error.add_note("The run stopped.")
+        raise error
 
     monkeypatch.setattr("refinesynth.rules.available", fail)
     result = invoke("rules")
-    assert result.exit_code == 74
-    assert result.stderr == "refinesynth: cannot write 'x'\nNot everything could be saved.\n"
+    assert result.exit_code == 3
+    assert result.stderr == "refinesynth: cannot write 'x'\nThe run stopped.\n"
+
+
+def test_an_export_that_finds_the_disk_full_is_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise InputError("cannot write 'x'") from OSError(28, "No space left on device")
+
+    monkeypatch.setattr("refinesynth.rules.available", fail)
+    assert invoke("rules").exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -123,12 +131,14 @@ def test_a_fault_of_ours_is_70_and_says_how_to_see_more(
     assert "Traceback" not in result.stderr
 
 
-def test_debug_lets_the_error_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="nosuch"):
-        CliRunner().invoke(app, ["--debug", "rules", "nosuch()"], catch_exceptions=False)
+def test_debug_shows_the_traceback_and_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = invoke("rules", "nosuch()")
+    asked = invoke("--debug", "rules", "nosuch()")
+    assert asked.stderr.startswith("Traceback (most recent call last):\n")
+    assert asked.stderr.endswith(plain.stderr)
+    assert asked.exit_code == plain.exit_code == 2
     monkeypatch.setenv("REFINESYNTH_DEBUG", "1")
-    with pytest.raises(InputError):
-        CliRunner().invoke(app, ["rules", "nosuch()"], catch_exceptions=False)
+    assert "Traceback" in invoke("rules", "nosuch()").stderr
 
 
 def test_rules_lists_names_and_spells_out_chains() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from cli_records import moment
@@ -9,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
+from refinesynth.backends.budget import Budget
 from refinesynth.cli.display import Board, Log, board, choose, in_a_line
 from refinesynth.cli.pace import Pace
 from refinesynth.cli.terminal import SafeConsole
+from refinesynth.spent import Spent
 from refinesynth.synthesis import Progress
+from refinesynth.synthesis.progress import Surroundings
 from refinesynth.trajectory import Usage
 
 BUSY = moment(
@@ -53,7 +57,7 @@ def test_the_board_says_where_the_run_stands() -> None:
         "refused  1 script · 20 drafts",
         "by rule  ValidActions 12 · EnoughMistakes 7 · TaskSucceed 1",
         "tokens   1.23M in (20% cached), 203k out, 812 requests",
-        "cost     0.5000 USD, about 0.8065 USD in all",
+        "cost     0.5000 USD, 0.0081 USD each, about 0.8065 USD in all",
     ]
 
 
@@ -82,7 +86,34 @@ def test_a_run_that_is_done_promises_nothing_more() -> None:
     lines = drawn(moment(100, 50, cost=1.0))
     assert lines[0].endswith("100/100 0:50")
     assert "pace     2.0/s" in lines
-    assert "cost     1.00 USD" in lines
+    assert "cost     1.00 USD, 0.0100 USD each" in lines
+
+
+def test_more_than_needed_is_said_and_not_counted_as_if_it_were_wrong() -> None:
+    lines = drawn(moment(61, 50, n=60, in_flight=2))
+    assert lines[0].endswith("60/60 0:50")
+    assert "episodes 2 in flight · 61 finished · 0 without a trajectory · 1 more than needed" in lines
+    assert "0:50 60/60 accepted" in in_a_line(moment(61, 50, n=60), Pace(), 50)
+
+
+def test_what_is_around_the_run_is_looked_at_when_it_is_drawn() -> None:
+    around = [
+        Surroundings(
+            paid=Spent(usage=Usage(requests=1, input_tokens=900, output_tokens=100), cost_usd=2.0),
+            budget=Budget(usd=4, tokens=2_000_000),
+            retries=1,
+            troubles=("gpt-4o has been down for 80 s (\x1b[2J); the run waits for it",),
+        )
+    ]
+    progress = replace(moment(10, 5, cost=1.0), surroundings=lambda: around[0])
+    lines = drawn(progress)
+    assert "tokens   900 in, 100 out, 1 request, 1 retry; 1.00k of 2.00M" in lines
+    assert "cost     2.00 USD of 4.00 USD, 0.1000 USD each, about 30 of 100 on this budget" in lines
+    assert "backend  ! gpt-4o has been down for 80 s (\\u001b[2J); the run waits for it" in lines
+    assert "gpt-4o has been down" in in_a_line(progress, Pace(), 5)
+    around[0] = replace(around[0], paid=Spent(cost_usd=3.0), troubles=())
+    assert any(line.startswith("cost     3.00 USD of 4.00") for line in drawn(progress))
+    assert not any("backend" in line for line in drawn(progress))
 
 
 def test_before_the_first_there_is_no_forecast() -> None:
@@ -97,7 +128,7 @@ def test_a_log_line_says_it_too() -> None:
     pace.observe(BUSY)
     assert in_a_line(BUSY, pace, 31) == (
         "0:31 62/100 accepted; 2.0/s, about 0:19 left; 16 in flight, 3 gave none; refused: 1 script, 20 drafts; "
-        "1.23M in (20% cached), 203k out, 812 requests; cost 0.5000 USD, about 0.8065 USD in all"
+        "1.23M in (20% cached), 203k out, 812 requests; cost 0.5000 USD, 0.0081 USD each, about 0.8065 USD in all"
     )
 
 

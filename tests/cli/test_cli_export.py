@@ -111,7 +111,7 @@ def test_what_cannot_be_is_2_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["trajectories.jsonl", "episodes.jsonl", "config.json"])
+@pytest.mark.parametrize("name", ["trajectories.jsonl", "journal.sqlite", "config.json"])
 def test_what_a_run_wrote_is_never_replaced(run: Path, name: str) -> None:
     before = (run / name).read_bytes()
     result = export(run, "--format", "openai", "-o", run / name, "--overwrite")

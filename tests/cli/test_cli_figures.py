@@ -46,7 +46,10 @@ def test_rate(rate: float, text: str) -> None:
     assert per_time(rate) == text
 
 
-@pytest.mark.parametrize(("amount", "text"), [(0, "0.00 USD"), (0.00123, "0.0012 USD"), (1234.567, "1,234.57 USD")])
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0.00 USD"), (0.00123, "0.0012 USD"), (1234.567, "1,234.57 USD"), (0.000512, "0.00051 USD")],
+)
 def test_dollars(amount: float, text: str) -> None:
     assert dollars(amount) == text
 

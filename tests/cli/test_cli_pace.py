@@ -1,4 +1,4 @@
-"""Rate, time left and forecast of a run."""
+"""Rate and time left of a run."""
 
 import pytest
 from cli_records import moment
@@ -6,14 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.cli.pace import Pace
-from refinesynth.synthesis.progress import Progress
 
 
 def test_nothing_seen_promises_nothing() -> None:
     pace = Pace()
     assert pace.rate(5) == 0
     assert pace.remaining(5) is None
-    assert pace.cost_in_all() is None
 
 
 def test_a_steady_run() -> None:
@@ -44,21 +42,6 @@ def test_a_resumed_run_does_not_count_what_was_there() -> None:
     pace.observe(moment(95, 10, before=90))
     assert pace.rate(10) == pytest.approx(0.5)
     assert pace.remaining(10) == pytest.approx(10)
-
-
-def test_the_forecast_is_the_cost_of_n() -> None:
-    pace = Pace()
-    pace.observe(moment(25, 10, cost=0.5))
-    assert pace.cost_in_all() == pytest.approx(2)
-    pace.observe(moment(102, 20, cost=2.04))
-    assert pace.cost_in_all() == pytest.approx(2.04)
-
-
-@pytest.mark.parametrize("progress", [moment(25, 10, cost=None), moment(0, 10, cost=0.3)])
-def test_no_forecast_without_a_price_or_a_trajectory(progress: Progress) -> None:
-    pace = Pace()
-    pace.observe(progress)
-    assert pace.cost_in_all() is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 30)), max_size=100), st.floats(0, 1000))

@@ -15,9 +15,8 @@ from cli_records import a_trajectory, write_run
 
 from refinesynth import __version__
 from refinesynth.backends.rehearsal import Rehearsal
-from refinesynth.outcome import EpisodeOutcome
+from refinesynth.run import RunFolder
 from refinesynth.serve import create_app, running
-from refinesynth.trajectory import Trajectory
 
 COMMAND = [sys.executable, "-m", "refinesynth"]
 CANARY = "sk-canary-0815"
@@ -145,7 +144,9 @@ def finished(folder: Path) -> int:
     return events.read_bytes().count(b'"episode_finished"') if events.exists() else 0
 
 
-def test_ctrl_c_leaves_whole_files_without_secrets_and_a_resume_completes_them(tmp_path: Path, served: str) -> None:
+def test_ctrl_c_leaves_whole_files_without_secrets_and_the_same_command_completes_them(
+    tmp_path: Path, served: str
+) -> None:
     folder = tmp_path / "run"
     environment = {"HOSTED_VLLM_API_BASE": served, "HOSTED_VLLM_API_KEY": CANARY, "OPENAI_API_KEY": CANARY}
     asked = ["run", "-n", "6", "-o", str(folder), "--backend", "hosted_vllm/rehearsal", "--concurrency", "2"]
@@ -168,14 +169,12 @@ def test_ctrl_c_leaves_whole_files_without_secrets_and_a_resume_completes_them(t
     assert "interrupted: everything finished so far" in stderr
     assert "Traceback" not in stderr
 
-    kept = [Trajectory.from_json(line) for line in (folder / "trajectories.jsonl").read_bytes().splitlines()]
-    pending = folder / "pending.jsonl"
-    waiting = [EpisodeOutcome.from_json(line) for line in pending.read_bytes().splitlines()] if pending.exists() else []
-    counted = (folder / "episodes.jsonl").read_bytes().splitlines()
-    assert len(counted) + len(waiting) >= 2
-    assert len(kept) <= len(counted)
+    stopped = RunFolder.open(folder)
+    counted = list(stopped.episodes())
+    assert len(counted) + len(stopped.waiting_lines()) >= 2
+    assert len(list(stopped.trajectories())) == sum(line.accepted for line in counted)
 
-    resumed = call(*asked, "--resume", **environment)
+    resumed = call(*asked, **environment)
     assert resumed.returncode == 0, resumed.stderr
     lines = (folder / "trajectories.jsonl").read_bytes().splitlines()
     ids = [orjson.loads(line)["id"] for line in lines]
@@ -184,6 +183,64 @@ def test_ctrl_c_leaves_whole_files_without_secrets_and_a_resume_completes_them(t
     for text in (stdout, stderr, resumed.stdout, resumed.stderr):
         assert CANARY not in text
     assert [path.name for path in folder.iterdir() if CANARY.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("module", ["refinesynth.cli.app", "typer", "refinesynth.cli.running", "pydantic_ai"])
+def test_ctrl_c_while_something_is_imported_ends_it_without_a_traceback(tmp_path: Path, module: str) -> None:
+    program = f"""
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["refinesynth", "run", "-n", "1", "-o", {str(tmp_path / "run")!r}]
+from refinesynth.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_3_says_what_to_do_and_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert call("run", "-n", "2", "-o", folder).returncode == 0
+    (folder / "events.jsonl").rename(tmp_path / "events.jsonl")
+    (folder / "events.jsonl").symlink_to("/dev/full")
+    done = call("run", "-n", "4", "-o", folder)
+    assert done.returncode == 3, done.stderr
+    assert "events.jsonl': No space left on device. Everything finished so far is kept; make room" in done.stderr
+    assert "Traceback" not in done.stderr
+    (folder / "events.jsonl").unlink()
+    assert call("run", "-n", "4", "-o", folder).returncode == 0
+    assert call("run", "-n", "4", "-o", tmp_path / "whole").returncode == 0
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize("blocks", [60, 120])
+def test_a_disk_that_fills_up_while_it_runs_is_3(tmp_path: Path, blocks: int) -> None:
+    """No file may become longer than so many KiB: the system refuses as it does when there is no room."""
+    folder = tmp_path / "run"
+    asked = [*COMMAND, "run", "-n", "9", "-o", str(folder), "--play", "narrated"]
+    limited = ["bash", "-c", f'ulimit -f {blocks} && exec "$@"', "bash", *asked]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    spent = sum(row.requests for row in RunFolder.open(folder).spent())
+    assert spent > 0
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert call("run", "-n", "9", "-o", tmp_path / "whole", "--play", "narrated").returncode == 0
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_ctrl_c_ends_it_while_a_source_gives_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app, running
 from refinesynth.cli.display import Log
+from refinesynth.errors import StorageError
+from refinesynth.journal import RunLock
 from refinesynth.serve import HttpFaults, create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis import Progress
@@ -141,7 +143,8 @@ def test_the_papers_preset_and_what_overrides_it(tmp_path: Path, personas: Path)
         (["--mistakes", "many"], "--mistakes 'many' is none of"),
         (["--attempts", "drafts=0"], "--attempts 'drafts=0': drafts"),
         (["--prompts", "no-such-folder"], "no-such-folder"),
-        (["--resume"], "-o FOLDER"),
+        (["--resume"], "No such option: --resume"),
+        (["--backend", "replay:nowhere"], "there is no run to replay"),
         (["no-such-file.jsonl"], "there is no file 'no-such-file.jsonl'"),
     ],
 )
@@ -165,18 +168,63 @@ def test_a_file_without_personas_is_2(tmp_path: Path, content: bytes) -> None:
     assert "no personas" in result.stderr
 
 
-def test_a_run_is_not_written_over_and_can_be_resumed(tmp_path: Path, personas: Path) -> None:
+def test_the_same_command_goes_on_with_a_run_and_never_writes_over_one(tmp_path: Path, personas: Path) -> None:
     folder = tmp_path / "run"
     assert run(personas, "-n", 1, "-o", folder).exit_code == 0
-    again = run(personas, "-n", 2, "-o", folder)
-    assert again.exit_code == 2
-    assert "--resume" in again.stderr
-    other = run(personas, "-n", 2, "-o", folder, "--resume", "--seed", "5")
+    other = run(personas, "-n", 2, "-o", folder, "--seed", "5")
     assert other.exit_code == 2
     assert "seed: 0 -> 5" in other.stderr
-    resumed = run(personas, "-n", 2, "-o", folder, "--resume")
+    resumed = run(personas, "-n", 2, "-o", folder)
     assert resumed.exit_code == 0, resumed.output
     assert numbers(resumed)["accepted"] == 2
+    assert "goes on with the run that is there: 1 of 2 accepted so far" in resumed.stderr
+
+
+def test_a_complete_run_is_said_to_be_one(tmp_path: Path, personas: Path) -> None:
+    folder = tmp_path / "run"
+    assert run(personas, "-n", 2, "-o", folder).exit_code == 0
+    before = (folder / "events.jsonl").read_bytes()
+    again = run(personas, "-n", 2, "-o", folder)
+    assert again.exit_code == 0, again.output
+    assert "nothing was left to do: 2 of 2 were accepted before" in again.stderr
+    assert numbers(again)["accepted"] == 2
+    assert (folder / "events.jsonl").read_bytes() == before
+
+
+def test_fresh_keeps_the_old_run_beside_the_new_one(tmp_path: Path, personas: Path) -> None:
+    folder = tmp_path / "run"
+    assert run(personas, "-n", 1, "-o", folder, "--fresh").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["run"]
+    fresh = run(personas, "-n", 1, "-o", folder, "--seed", "5", "--fresh")
+    assert fresh.exit_code == 0, fresh.output
+    assert f"the run that is there is kept as {folder}.old-1" in fresh.stderr.replace("\n", "")
+    config = orjson.loads((tmp_path / "run.old-1" / "config.json").read_bytes())
+    assert config["seed"] == 0
+
+
+def test_a_folder_that_another_process_has_is_2(tmp_path: Path, personas: Path) -> None:
+    folder = tmp_path / "run"
+    assert run(personas, "-n", 1, "-o", folder).exit_code == 0
+    with RunLock(folder):
+        result = run(personas, "-n", 2, "-o", folder)
+    assert result.exit_code == 2
+    assert f"is in use by another run: process {os.getpid()} on" in result.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_3_and_what_is_in_it_is_reported(
+    tmp_path: Path, personas: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    assert run(personas, "-n", 1, "-o", folder).exit_code == 0
+
+    def full(*_: object) -> None:
+        raise StorageError("cannot write 'x': no room")
+
+    monkeypatch.setattr("refinesynth.run.lines.LineWriter.write", full)
+    result = run(personas, "-n", 2, "-o", folder)
+    assert result.exit_code == 3
+    assert numbers(result)["accepted"] == 1
+    assert "cannot write 'x': no room" in result.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_2(tmp_path: Path) -> None:
@@ -214,7 +262,7 @@ def test_an_interrupted_run_says_how_to_resume(
     finished = numbers(result)
     assert 2 <= finished["personas started"] < 30
     assert "interrupted: everything finished so far is in" in result.stderr
-    assert f"refinesynth run -n 30 -o '{folder}' --concurrency 3 --resume" in result.stderr
+    assert f"refinesynth run -n 30 -o '{folder}' --concurrency 3\n" in result.stderr
 
 
 def test_interrupt_and_resume_equals_one_run(
@@ -226,8 +274,8 @@ def test_interrupt_and_resume_equals_one_run(
         signal_after(3, signal.SIGINT)
         assert run("-n", 6, "-o", parts, "--concurrency", 4).exit_code == 130
     monkeypatch.undo()
-    assert run("-n", 6, "-o", parts, "--resume").exit_code == 0
-    for name in ("trajectories.jsonl", "rejected.jsonl", "episodes.jsonl"):
+    assert run("-n", 6, "-o", parts).exit_code == 0
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
         assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
@@ -257,7 +305,7 @@ def test_a_backend_that_refuses_stops_the_run(tmp_path: Path, monkeypatch: pytes
         result = run("-n", 2, "-o", tmp_path / "run", "--backend", "hosted_vllm/rehearsal")
     assert result.exit_code == 1
     assert "refinesynth: " in result.stderr
-    assert "--resume" in result.stderr
+    assert f"refinesynth run -n 2 -o {tmp_path / 'run'}" in result.stderr
     assert numbers(result)["accepted"] == 0
     assert "canary" not in result.output
     assert all(b"canary" not in path.read_bytes() for path in (tmp_path / "run").iterdir())

@@ -3,7 +3,7 @@
 import pytest
 
 from refinesynth.backends import Backend, OutputMode, resolve
-from refinesynth.cli.tuning import tuned
+from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
 from refinesynth.errors import ConfigurationError
 
 
@@ -66,3 +66,20 @@ def test_wrong_settings_say_what_is_right_and_never_repeat_a_value(setting: str,
         tuned("gpt-4o", [setting])
     assert message in str(caught.value)
     assert "canary" not in str(caught.value)
+
+
+def test_settings_of_the_fallback_are_its_own() -> None:
+    of_fallback, others = split_fallback(
+        ["temperature=1", "fallback.base_url=http://127.0.0.1:1/v1", "player.top_p=0.5"]
+    )
+    assert others == ["temperature=1", "player.top_p=0.5"]
+    second = tuned_fallback("hosted_vllm/m", of_fallback)
+    assert isinstance(second, Backend)
+    assert (second.model, second.base_url, second.temperature) == ("hosted_vllm/m", "http://127.0.0.1:1/v1", None)
+    assert tuned_fallback("gpt-4o", []) == "gpt-4o"
+    assert tuned_fallback(None, []) is None
+
+
+def test_settings_of_no_fallback_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="without --fallback"):
+        tuned_fallback(None, ["temperature=1"])

@@ -10,6 +10,7 @@ from cli_records import (
     a_trajectory,
     an_unreadable_answer,
     player,
+    write_journal,
     write_run,
 )
 from typer.testing import CliRunner, Result
@@ -121,9 +122,9 @@ def test_bad_lines_are_named_and_counted(folder: Path) -> None:
 
 
 def test_what_a_killed_run_was_writing_does_not_count(folder: Path) -> None:
-    (folder / "episodes.jsonl").touch()
+    write_journal(folder)
     with (folder / "trajectories.jsonl").open("ab") as file:
-        file.write(a_trajectory("torn").to_json()[:100])
+        file.write(a_trajectory("whole").to_json() + b"\n" + a_trajectory("torn").to_json()[:100])
     result = verify(folder)
     assert result.exit_code == 0, result.output
     assert rows(result)["trajectories kept"] == ["1", "1"]

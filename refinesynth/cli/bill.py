@@ -1,0 +1,62 @@
+"""The bill of a run that goes on: what was paid, what one trajectory costs, what `n` will cost, and how far a budget reaches."""
+
+from collections.abc import Callable
+
+from refinesynth.cli.figures import compact, counted, dollars
+from refinesynth.synthesis.progress import Progress, Surroundings
+
+
+def cost(moment: Progress, around: Surroundings) -> str:
+    """`12.30 USD of 50.00 USD, 0.0123 USD each, about 39.40 USD in all`."""
+    if around.paid.cost_usd is None:
+        return "unknown"
+    limit = None if around.budget is None else around.budget.usd
+    text = dollars(around.paid.cost_usd) + ("" if limit is None else f" of {dollars(limit)}")
+    each = _each(moment, moment.cost_usd)
+    if not each:
+        return text
+    text += f", {dollars(each)} each"
+    if moment.accepted < moment.n:
+        text += _forecast(moment, paid=around.paid.cost_usd, each=each, limit=limit, show=dollars)
+    return text
+
+
+def tokens(moment: Progress, around: Surroundings) -> str:
+    """`1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and of a budget in tokens what `cost` says of dollars."""
+    usage = around.paid.usage
+    cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
+    text = (
+        f"{compact(usage.input_tokens)} in{cached}, {compact(usage.output_tokens)} out, "
+        f"{counted(usage.requests, 'request')}"
+    )
+    if around.retries:
+        text += f", {counted(around.retries, 'retry', 'retries')}"
+    limit = None if around.budget is None else around.budget.tokens
+    if limit is None:
+        return text
+    text += f"; {compact(around.paid.tokens)} of {compact(limit)}"
+    each = _each(moment, moment.usage.input_tokens + moment.usage.output_tokens)
+    if each and moment.accepted < moment.n:
+        text += _forecast(moment, paid=around.paid.tokens, each=each, limit=limit, show=compact)
+    return text
+
+
+def cost_in_all(moment: Progress, around: Surroundings) -> float | None:
+    """US dollars for `n` trajectories, if the missing ones cost what those so far did; None if that is unknown."""
+    each = _each(moment, moment.cost_usd)
+    if around.paid.cost_usd is None or each is None:
+        return None
+    return around.paid.cost_usd + max(0, moment.n - moment.accepted) * each
+
+
+def _each(moment: Progress, spent: float | None) -> float | None:
+    """Finished episodes alone tell: what is in flight has been paid in part, and has given nothing yet."""
+    return None if spent is None or not moment.accepted else spent / moment.accepted
+
+
+def _forecast(moment: Progress, *, paid: float, each: float, limit: float | None, show: Callable[[float], str]) -> str:
+    in_all = paid + (moment.n - moment.accepted) * each
+    if limit is not None and in_all > limit:
+        reaches = moment.accepted + int(max(0.0, limit - paid) / each)
+        return f", about {reaches:,} of {moment.n:,} on this budget"
+    return f", about {show(in_all)} in all"

@@ -1,0 +1,92 @@
+"""`refinesynth run --dry-run`: what a run will take, from a handful of personas that are played for it."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import anyio
+from rich.console import Console
+from rich.table import Table
+
+from refinesynth.cli.display import choose
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.figures import compact, counted, dollars, duration
+from refinesynth.cli.interrupt import interruptible
+from refinesynth.cli.printable import one_line, printable
+from refinesynth.cli.running import calm_garbage_collector, import_backends, shown
+from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.jsontext import write_json
+from refinesynth.synthesis.dry_run import SAMPLE, estimate
+from refinesynth.synthesis.forecast import CONFIDENCE, Estimate, Range
+
+
+def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:
+    """Estimate what was asked for, say it, and return the exit code.
+
+    Raises:
+        RefinesynthError: As `estimate` raises it.
+    """
+    count = sample or SAMPLE
+    display = choose(notes())
+    display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
+    import_backends(asked)
+    calm_garbage_collector()
+    found: Estimate | None = None
+    with interruptible() as interrupt:
+        display.open()
+        try:
+            found = anyio.run(shown, partial(estimate, **asked, sample=count), display, interrupt)
+        finally:
+            display.close()
+        if found is None:
+            display.say("interrupted before there was anything to tell")
+            return interrupt.exit_code or ExitCode.INTERRUPTED
+    # Whoever does not read it has paid for it all the same.
+    with suppress(BrokenPipeError):
+        _print(output(), found, json=json)
+    return ExitCode.OK
+
+
+def _print(console: Console, found: Estimate, *, json: bool) -> None:
+    if json:
+        console.print(printable(write_json(found.as_json()).decode()), soft_wrap=True)
+        return
+    cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
+    console.print(
+        f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, {found.accepted:,} accepted, in "
+        f"{duration(found.elapsed)}{cost}.\n",
+        soft_wrap=True,
+    )
+    console.print(table(found))
+    console.print(
+        f"\nYield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
+        f"these; the time, if the backend keeps up. A larger --sample narrows them.",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def table(found: Estimate) -> Table:
+    """The estimate, line by line: what is likely, and from where to where it may be."""
+    lines = Table(box=None, padding=(0, 2), header_style="dim")
+    lines.add_column(f"for n = {found.n:,}")
+    for name in ("likely", "from", "to"):
+        lines.add_column(name, justify="right", no_wrap=True)
+
+    def line(name: str, values: Range, show: Callable[[float], str]) -> None:
+        ends = (values.likely, values.low, values.high)
+        lines.add_row(name, *(styled(show(end) if math.isfinite(end) else "?") for end in ends))
+
+    line("personas needed", found.personas, lambda count: f"{math.ceil(count):,}")
+    line("accepted of them", found.acceptance, lambda share: f"{share:.0%}")
+    line("requests", found.requests, compact)
+    line("tokens in", found.input_tokens, compact)
+    line("tokens out", found.output_tokens, compact)
+    if found.cost_usd is None:
+        lines.add_row("cost", "unknown", "", "")
+    else:
+        line("cost", found.cost_usd, dollars)
+    line(f"time, {found.concurrency:,} in flight", found.seconds, duration)
+    return lines

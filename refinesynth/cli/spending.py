@@ -1,0 +1,55 @@
+"""Where the money of a run went, in words and figures; in tokens, where there is no price."""
+
+from collections.abc import Mapping
+
+from refinesynth.cli.figures import compact, dollars
+from refinesynth.cli.printable import one_line
+from refinesynth.run.spending import Spending
+from refinesynth.spent import Spent
+
+_LEAST = 0.005
+"""Shares below this are not told, nor is a single one."""
+
+
+def amount(spent: Spent, *, of: Spent) -> str:
+    """A part of the whole, in the whole's unit: `0.0242 USD` if that was paid for, else `12.3k tokens`."""
+    if of.cost_usd:
+        return dollars(spent.cost_usd or 0.0)
+    return f"{compact(spent.tokens)} tokens"
+
+
+def by_outcome(spending: Spending) -> str:
+    """`93% on accepted trajectories, 5% on what rules refused, 2% on what was not needed or not finished`."""
+    return _shares(
+        {
+            "on accepted trajectories": spending.kept,
+            "on what rules refused": sum(spending.wasted.values(), Spent()),
+            "on episodes that gave none": spending.fruitless,
+            "on what was not needed or not finished": spending.unneeded,
+        },
+        of=spending.total,
+    )
+
+
+def by_role(spending: Spending) -> str:
+    """`52% player, 40% dungeon master, 8% script writer`."""
+    return _shares(
+        {one_line(role.replace("_", " ")): spent for role, spent in spending.by_role.items()}, of=spending.total
+    )
+
+
+def by_model(spending: Spending) -> str:
+    """The same for models; empty if there was but one."""
+    models = {one_line(model, most=40): spent for model, spent in spending.by_model.items()}
+    return _shares(models, of=spending.total) if len(models) > 1 else ""
+
+
+def _shares(parts: Mapping[str, Spent], *, of: Spent) -> str:
+    whole = of.cost_usd or of.tokens
+    if not whole:
+        return ""
+    shares = {name: (spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / whole for name, spent in parts.items()}
+    told = [(share, name) for name, share in shares.items() if share >= _LEAST]
+    if len(told) < 2:  # noqa: PLR2004
+        return ""
+    return ", ".join(f"{share:.0%} {name}" for share, name in sorted(told, key=lambda item: -item[0]))

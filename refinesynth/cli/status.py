@@ -1,0 +1,184 @@
+"""`refinesynth status`: where a run stands, also while another process works on it and after that one died."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from refinesynth.run.status import RunStatus
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+
+_MANY_IN_FLIGHT = 8
+"""Episodes in flight that are listed before the rest is only counted."""
+
+_STOPPED = {
+    "personas_ran_out": "stopped: the personas ran out; the same command with more of them at the end goes on with it",
+    "budget_spent": "stopped: the budget is spent; the same command with a larger one goes on with it",
+}
+"""What ends a run by itself before it has its `n`."""
+
+
+def status(run: Run, *, json: AsJson = False) -> None:
+    """Say where a run stands: its process, what is accepted, in flight, refused and paid. Changes nothing."""
+    from refinesynth.cli.terminal import output
+    from refinesynth.run import RunFolder
+    from refinesynth.run.status import RunStatus
+
+    found = RunStatus.of(RunFolder.open(run))
+    console = output()
+    if json:
+        console.print(as_json(found), soft_wrap=True)
+        return
+    for part in (_overview(found), _in_flight(found), _paid(found), _went(found)):
+        if part is not None:
+            console.print(part)
+
+
+def _overview(found: "RunStatus") -> "Table":
+    from refinesynth.cli.figures import counted, duration
+    from refinesynth.cli.printable import one_line
+    from refinesynth.cli.terminal import styled
+
+    table = _labelled()
+    totals = found.totals
+    style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
+    table.add_row("run", styled(one_line(str(found.folder))))
+    table.add_row("state", styled(_state(found), style))
+    beyond = f", {found.waiting:,} more finished and kept for later" if found.waiting else ""
+    table.add_row("accepted", f"{found.written:,} of {found.n:,}{beyond}")
+    tried = f" ({totals.accepted / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
+    table.add_row("episodes", f"{totals.episodes:,} finished{tried}")
+    table.add_row("refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}")
+    for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
+        table.add_row("", styled(f"{count:,} by {one_line(rule, most=40)}", "dim"))
+    if found.elapsed is not None:
+        table.add_row("elapsed", duration(found.elapsed))
+    if event := found.last_event:
+        said = " ".join(str(event[name]) for name in ("event", "id", "why") if event.get(name))
+        table.add_row("last event", styled(one_line(f"{said}, {event.get('timestamp', 'at no known time')}")))
+    return table
+
+
+def _state(found: "RunStatus") -> str:
+    process = f"process {found.holder.pid} on {found.holder.host}" if found.holder else "a process"
+    match found.state:
+        case "running":
+            return f"running, by {process}"
+        case "complete":
+            return "complete"
+        case "stopped":
+            return _STOPPED.get(
+                found.why, f"stopped: {found.why or 'nobody knows why'}; the same command goes on with it"
+            )
+        case "died":
+            return f"died with {process}; the same command goes on with it and pays for nothing twice"
+
+
+def _in_flight(found: "RunStatus") -> "RenderableType | None":
+    from refinesynth.cli.figures import counted
+    from refinesynth.cli.printable import one_line
+
+    if not found.outstanding:
+        return None
+    table = _labelled()
+    label = "in flight" if found.state == "running" else "begun"
+    table.add_row(label, counted(len(found.outstanding), "episode"))
+    for one in found.outstanding[:_MANY_IN_FLIGHT]:
+        at = f"attempt {one.attempt}, last answered {one.role.replace('_', ' ')}"
+        table.add_row("", one_line(f"{one.episode}  {counted(one.requests, 'request')}, {at}"))
+    if len(found.outstanding) > _MANY_IN_FLIGHT:
+        table.add_row("", f"and {len(found.outstanding) - _MANY_IN_FLIGHT:,} more")
+    return table
+
+
+def _paid(found: "RunStatus") -> "RenderableType | None":
+    """What was used and paid, per role and model."""
+    from rich.table import Table
+
+    from refinesynth.cli.figures import dollars
+    from refinesynth.cli.printable import one_line
+    from refinesynth.cli.terminal import styled
+
+    if not found.spent:
+        return None
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("role")
+    table.add_column("model", overflow="fold")
+    for name in ("requests", "tokens in", "cached", "out", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
+
+    def row(role: str, model: str, counts: tuple[int, ...], cost: float | None, style: str = "") -> None:
+        figures = [*(f"{count:,}" for count in counts), "unknown" if cost is None else dollars(cost)]
+        table.add_row(*(styled(text, style) for text in (role, one_line(model), *figures)))
+
+    sums = [0, 0, 0, 0]
+    for spent in found.spent:
+        counts = (spent.requests, spent.input_tokens, spent.cached_tokens, spent.output_tokens)
+        sums = [one + other for one, other in zip(sums, counts, strict=True)]
+        row(spent.role.replace("_", " "), spent.model, counts, None if spent.unpriced else spent.cost_usd)
+    row("all", "", tuple(sums), found.cost_usd, "bold")
+    return table
+
+
+def _went(found: "RunStatus") -> "RenderableType | None":
+    """What came of what was paid."""
+    from refinesynth.cli import spending as told
+    from refinesynth.cli.figures import dollars
+    from refinesynth.cli.printable import one_line
+    from refinesynth.cli.terminal import styled
+
+    spending = found.spending
+    if not found.spent:
+        return None
+    table = _labelled()
+    if found.cost_per_accepted:
+        table.add_row("each", dollars(found.cost_per_accepted))
+    if went := told.by_outcome(spending):
+        table.add_row("went", went)
+    for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
+        wasted = f"{told.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
+        table.add_row("", styled(wasted, "dim"))
+    return table
+
+
+def _labelled() -> "Table":
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=10, style="dim")
+    table.add_column(overflow="fold")
+    return table
+
+
+def as_json(found: "RunStatus") -> str:
+    """A run for programs, as one JSON object."""
+    from dataclasses import asdict
+
+    from refinesynth.cli.printable import printable
+    from refinesynth.jsontext import write_json
+
+    holder = found.holder
+    value: dict[str, Any] = {
+        "folder": str(found.folder),
+        "state": found.state,
+        "why": found.why,
+        "process": None if holder is None else holder.model_dump(mode="json"),
+        "n": found.n,
+        "written": found.written,
+        "waiting": found.waiting,
+        **found.totals.model_dump(mode="json", exclude={"usage", "cost_usd", "wasted", "fruitless"}),
+        "in_flight": [asdict(one) for one in found.outstanding],
+        "spent": [asdict(one) for one in found.spent],
+        "cost_usd": found.cost_usd,
+        "cost_per_accepted": found.cost_per_accepted,
+        "spending": found.spending.as_json(),
+        "elapsed": found.elapsed,
+        "last_event": dict(found.last_event),
+    }
+    return printable(write_json(value).decode())
