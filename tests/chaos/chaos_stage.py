@@ -1,0 +1,66 @@
+"""What runs in hostile surroundings have in common: backends that do not wait long, and what must hold of a run folder."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+import refinesynth as rs
+from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.serve import HttpFaults, create_app
+
+STATUSES = (429, 500, 502, 503, 529)
+
+PATHS = ("litellm", "lean")
+"""The ways to a server."""
+
+
+def backend(address: str, *, path: str = "litellm", **settings: Any) -> rs.Backend:
+    """The rehearsal at `address`, asked with short pauses and few seconds of patience."""
+    patience: dict[str, Any] = {"timeout": 1.0, "longest_wait": 0.02, "retries": 20, "content_retries": 6}
+    given = {"model": "openai/rehearsal", "base_url": f"{address}/v1", "path": path, **patience, **settings}
+    return rs.Backend.model_validate(given)
+
+
+def served(faults: HttpFaults | None = None, *, seed: int = 0, slips: Faults | None = None, **settings: Any) -> Any:
+    """An application that rehearses with few faults of its own and fails as told."""
+    return create_app(Rehearsal(faults=slips or Faults.none()), faults=faults, seed=seed, **settings)
+
+
+def faults_of(kind: str | int, share: float) -> HttpFaults:
+    return HttpFaults(statuses={kind: share}) if isinstance(kind, int) else HttpFaults.model_validate({kind: share})
+
+
+async def counts(address: str) -> dict[str, int]:
+    """How the server's requests have ended so far."""
+    async with httpx.AsyncClient() as client:
+        return (await client.get(f"{address}/stats")).json()["by_status"]
+
+
+def lines(path: Path) -> list[bytes]:
+    """The lines of a JSONL file, each one JSON value and one line for every reader."""
+    content = path.read_bytes()
+    assert not content or content.endswith(b"\n"), path.name
+    found = content.split(b"\n")[:-1]
+    # Python's text reader knows more ends of a line than any other.
+    assert content.decode().splitlines() == [line.decode() for line in found], path.name
+    for line in found:
+        assert not any(byte < 0x20 for byte in line), path.name
+        orjson.loads(line)
+    return found
+
+
+def check_folder(folder: Path) -> None:
+    """All that must hold of a run folder, however the run went."""
+    for path in folder.glob("*.jsonl"):
+        lines(path)
+    if not (folder / "trajectories.jsonl").exists():
+        return
+    ids: set[str] = set()
+    for line in lines(folder / "trajectories.jsonl"):
+        trajectory = rs.Trajectory.from_json(line)
+        assert rs.rules.verify(trajectory.draft(), rs.rules.strict()).accepted
+        assert rs.rules.verify(rs.Draft(script=trajectory.script), rs.rules.script()).accepted
+        ids.add(trajectory.id)
+    assert len(ids) == len(lines(folder / "trajectories.jsonl"))
