@@ -1,64 +1,86 @@
-"""Verification: trajectories a second through the chains, beside what reading them from disk costs in the same process.
+"""Verification: trajectories of 20 turns a second through the chains of rules, on one core.
 
-python bench/verification.py [TRAJECTORIES]
+python -m bench.verification [--quick]
 """
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import anyio
 
 import refinesynth as rs
+from bench.figures import Figure, Section
+from bench.measuring import ask, pin, process, program
 from refinesynth.rules import Rule
 
-ROUNDS = 5
+TURNS = 20
 
 
-def main(count: int) -> None:
-    trajectories = anyio.run(_synthesize, count)
-    turns = sum(len(found.turns) for found in trajectories) / count
-    print(
-        f"{count} rehearsed trajectories of {turns:.1f} turns, each with a script of its own; best of {ROUNDS} rounds"
-    )
+def measure(*, quick: bool) -> Section:
+    """Every chain over the same rehearsed trajectories, each with a script of its own."""
+    pin("client")
+    rounds = 3 if quick else 15
+    trajectories = anyio.run(_synthesize, 60 if quick else 200)
+    count = len(trajectories)
     lines = [found.to_json() for found in trajectories]
     drafts = [found.draft() for found in trajectories]
-    reading = _best(lambda: [rs.Trajectory.from_json(line) for line in lines])
-    print(f"{'reading a line (reference)':32} {count / reading:9,.0f}/s   1.00")
-    for name, rule in (
-        ("agentrefine()", rs.rules.agentrefine()),
-        ("strict()", rs.rules.strict()),
-        ("script()", rs.rules.script()),
-    ):
-        took = _best(lambda rule=rule: _verify(drafts, rule))
-        print(f"{name:32} {count / took:9,.0f}/s  {took / reading:5.2f}")
+    with process(_first_sight, lines) as fresh:
+        first = ask(fresh) / count
+    reading = _best(lambda: [rs.Trajectory.from_json(line) for line in lines], rounds) / count
+
+    def figure(name: str, rule: Rule, goal: float | None = None) -> Figure:
+        rate = 1 / (_best(lambda: _verify(drafts, rule), rounds) / count)
+        return Figure(what=name, value=rate, unit="/s", reference=1 / reading, goal=goal, aim="at least")
+
+    return Section(
+        title="Verification",
+        how=f"{count} trajectories of {TURNS} turns, each with a script of its own, best of {rounds} rounds of CPU time; their patterns are compiled, as "
+        "they are in a run after a script's first exchange. Ratios are to reading the same lines from JSON.",
+        figures=(
+            Figure(what="reading a line", value=1 / reading, unit="/s", reference=1 / reading),
+            figure("agentrefine()", rs.rules.agentrefine(), goal=5_000),
+            figure("strict()", rs.rules.strict(), goal=2_000),
+            Figure(what="strict(), seen for the first time", value=1 / first, unit="/s", reference=1 / reading),
+            figure("script()", rs.rules.script()),
+        ),
+    )
 
 
 async def _synthesize(count: int) -> list[rs.Trajectory]:
     with tempfile.TemporaryDirectory() as folder:
-        backend = "rehearsal:natural_mistake=0"
-        return list(
-            await rs.synthesize(rs.personas.shipped()[:count], n=count, backend=backend, output=Path(folder) / "run")
-        )
+        personas = rs.personas.shipped()[:count]
+        result = await rs.synthesize(personas, n=count, backend="rehearsal", output=Path(folder) / "run")
+        return [found for found in result if len(found.turns) == TURNS]
+
+
+def _first_sight(parent: Connection, lines: Sequence[bytes]) -> None:
+    """In a fresh process, where no pattern is compiled yet."""
+    pin("client")
+    drafts = [rs.Trajectory.from_json(line).draft() for line in lines]
+    strict = rs.rules.strict()
+    parent.send(_seconds(lambda: _verify(drafts, strict)))
 
 
 def _verify(drafts: Sequence[rs.Draft], rule: Rule) -> None:
     for draft in drafts:
-        rs.rules.verify(draft, rule)
+        if not rs.rules.verify(draft, rule).accepted:
+            raise AssertionError("a trajectory that the run accepted is refused now")
 
 
-def _best(work: Callable[[], object]) -> float:
+def _best(work: Callable[[], object], rounds: int) -> float:
     """Seconds of CPU of the best round, after one that fills the caches of compiled patterns."""
     work()
-    times: list[float] = []
-    for _ in range(ROUNDS):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
+    return min(_seconds(work) for _ in range(rounds))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    program(measure)

@@ -1,0 +1,1 @@
+"""Programs that measure refinesynth; `python -m bench` runs them all, `python -m bench.NAME` one."""

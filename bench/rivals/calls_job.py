@@ -1,0 +1,52 @@
+"""The job in refinesynth's model and journal alone: calls_job.py BASE_URL FOLDER COUNT; prints how many answers there are.
+
+The same command again goes on in the same folder.
+"""
+
+import asyncio
+import gc
+import sys
+from pathlib import Path
+
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.models import Model, ModelRequestParameters
+
+from refinesynth.backends import Backend, Role, open_model
+from refinesynth.backends.session import Session
+from refinesynth.journal import Journal
+from refinesynth.run import EpisodeMemory
+
+CONCURRENCY = 256
+
+
+async def main(base_url: str, folder: Path, count: int) -> None:
+    model = open_model(Backend(model="hosted_vllm/bench", base_url=base_url))
+    numbers = iter(range(count))
+    journal = Journal.open(folder / "journal.sqlite")
+
+    async def work() -> None:
+        for number in numbers:
+            await _answer(model, journal, number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENCY):
+            group.create_task(work())
+    print(journal.paid_count())
+    journal.close()
+
+
+async def _answer(model: Model, journal: Journal, number: int) -> None:
+    name = f"{number:06d}"
+    memory = EpisodeMemory(journal, name, begun=not journal.created)
+    session = Session(id=name, seed=number, index=number, memory=memory)
+    asked = ModelRequest([UserPromptPart(f"Describe the person with the number {number} in one sentence.")])
+    await session.model(Role.PLAYER, model).request([asked], None, ModelRequestParameters())
+
+
+if __name__ == "__main__":
+    # As the command line does for a run.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    place = Path(sys.argv[2])
+    place.mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(sys.argv[1], place, int(sys.argv[3])))
