@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FUZZ_EXAMPLES ?= 20000
 DEMO ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench fuzz format clean
 
 demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend and show one
 	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
@@ -24,9 +25,12 @@ check: $(VENV)/.dev ## Lint, types, order of the rooms
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev ## Measure start-up and verification, each beside a reference
-	@$(BIN)/python bench/startup.py
-	@$(BIN)/python bench/verification.py
+bench: $(VENV)/.dev ## Measure everything beside a reference, print one table and write docs/benchmarks.md
+	@$(BIN)/python bench/rivals/setup.py
+	@$(BIN)/python -m bench
+
+fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz
 
 format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff format .
