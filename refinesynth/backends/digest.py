@@ -25,13 +25,9 @@ def digest_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     Not in it: seed, model, server and sampling, which a run's configuration holds, and the ids and thoughts that a
     provider makes up.
     """
-    found = blake2b(digest_size=_SIZE)
-    for text in _words(messages, parameters):
-        # Lengths keep ("a", "bc") apart from ("ab", "c").
-        piece = text.encode("utf-8", "surrogatepass")
-        found.update(b"%d:" % len(piece))
-        found.update(piece)
-    return found.digest()
+    # Lengths keep ("a", "bc") apart from ("ab", "c").
+    whole = "".join([f"{len(text)}:{text}" for text in _words(messages, parameters)])
+    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
 
 
 def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:

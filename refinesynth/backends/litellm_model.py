@@ -36,6 +36,10 @@ _DOUBTFUL = 5
 _SEED_STEP = 0x9E3779B1
 """Added to the seed when an answer is asked for again, lest the same empty answer come back."""
 _SEEDS = 2**31
+_FORMLESS = frozenset({"temperature", "top_p", "max_tokens", "seed", "extra_headers"})
+"""Settings that leave the form of a request alone."""
+_FORMS = 64
+"""Most forms that are kept: roles have few, others may make one for each request."""
 
 
 class LiteLLMModel(Model):
@@ -84,6 +88,8 @@ class LiteLLMModel(Model):
             tokens_per_minute=backend.tokens_per_minute,
             longest_wait=backend.longest_wait,
         )
+        self._prepared: dict[int, tuple[ModelRequestParameters, ModelRequestParameters]] = {}
+        """What requests ask for, and what became of it here: the roles have one object each for all their requests."""
         self._answered = 0
         self._rejected = 0
         self._doubtful = 0
@@ -114,11 +120,20 @@ class LiteLLMModel(Model):
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         """As every model does, after choosing another output mode for schemas that the usual one cannot express."""
+        settings = {**(self.settings or {}), **(model_settings or {})}
+        lasting = _FORMLESS.issuperset(settings)
+        known = self._prepared.get(id(model_request_parameters)) if lasting else None
+        if known is not None:
+            return cast("ModelSettings", settings) or None, known[1]
         parameters = model_request_parameters
         mode = mode_for_open_schema(self.backend)
         if mode is not None and parameters.output_mode == "auto" and _asks_for_free_keys(parameters):
             parameters = parameters.with_default_output_mode(cast("Any", mode.value))
-        return super().prepare_request(model_settings, parameters)
+        prepared = super().prepare_request(model_settings, parameters)
+        if lasting and len(self._prepared) < _FORMS:
+            # The key's object is kept too: another one of that id cannot come about.
+            self._prepared[id(model_request_parameters)] = (model_request_parameters, prepared[1])
+        return prepared
 
     async def aclose(self) -> None:
         """Close the connections; they open again when they are needed."""

@@ -90,6 +90,19 @@ async def persist(
             raise _Again(fault)
         raise GaveUp(fault, faults.total())
 
+    try:
+        return await once()
+    except _Again as again:
+        first: _Again | None = again
+
+    async def from_the_second() -> _Result:
+        nonlocal first
+        if first is not None:
+            # The first attempt was made above: most need no other, and tenacity costs more than all else here.
+            failed, first = first, None
+            raise failed
+        return await once()
+
     retrying = AsyncRetrying(
         sleep=sleep,
         wait=_Backoff(backend.longest_wait, met),
@@ -97,7 +110,7 @@ async def persist(
         before_sleep=_warn,
         reraise=True,
     )
-    return await retrying(once)
+    return await retrying(from_the_second)
 
 
 class _Backoff(wait_base):
