@@ -93,22 +93,24 @@ async def persist(
     try:
         return await once()
     except _Again as again:
-        first: _Again | None = again
+        first = again
+    return await _go_on(once, first, wait=_Backoff(backend.longest_wait, met), sleep=sleep)
+
+
+async def _go_on(
+    once: Callable[[], Awaitable[_Result]], failed: _Again | None, *, wait: wait_base, sleep: Sleep
+) -> _Result:
+    """The attempts after the first, which has failed: most requests need none, and tenacity costs more than all else here."""
 
     async def from_the_second() -> _Result:
-        nonlocal first
-        if first is not None:
-            # The first attempt was made above: most need no other, and tenacity costs more than all else here.
-            failed, first = first, None
-            raise failed
+        nonlocal failed
+        if failed is not None:
+            first, failed = failed, None
+            raise first
         return await once()
 
     retrying = AsyncRetrying(
-        sleep=sleep,
-        wait=_Backoff(backend.longest_wait, met),
-        retry=retry_if_exception_type(_Again),
-        before_sleep=_warn,
-        reraise=True,
+        sleep=sleep, wait=wait, retry=retry_if_exception_type(_Again), before_sleep=_warn, reraise=True
     )
     return await retrying(from_the_second)
 
