@@ -22,6 +22,9 @@ _LOG.addHandler(logging.NullHandler())
 _AT_FIRST = 3
 """Retries of a server that was never there: seconds, so that a wrong address is said before anyone wonders."""
 
+_FEW = (Kind.CONTENT, Kind.DEFECT)
+"""Kinds with the smaller budget."""
+
 Sleep = Callable[[float], Awaitable[None]]
 """Waits that many seconds."""
 
@@ -63,7 +66,6 @@ async def persist(
         RefinesynthError: What the attempt raised of this kind, unchanged.
     """
     faults: Counter[Kind] = Counter()
-    few = (Kind.CONTENT, Kind.DEFECT)
 
     async def until_it_counts() -> _Result | Fault:
         while True:
@@ -82,11 +84,7 @@ async def persist(
         if not isinstance(fault, Fault):
             return fault
         faults[fault.kind] += 1
-        budget = backend.content_retries if fault.kind in few else backend.retries
-        spent = faults[fault.kind] if fault.kind in few else sum(faults[kind] for kind in Kind if kind not in few)
-        if fault.kind is Kind.UNREACHED and not met() and faults[fault.kind] > _AT_FIRST:
-            raise GaveUp(fault, faults.total())
-        if fault.step is Step.RETRY and spent <= budget:
+        if _worth_another(fault, faults, backend, met=met()):
             raise _Again(fault)
         raise GaveUp(fault, faults.total())
 
@@ -95,6 +93,17 @@ async def persist(
     except _Again as again:
         first = again
     return await _go_on(once, first, wait=_Backoff(backend.longest_wait, met), sleep=sleep)
+
+
+def _worth_another(fault: Fault, faults: Counter[Kind], backend: Backend, *, met: bool) -> bool:
+    """Whether another attempt may mend it, and there is one left."""
+    if fault.step is not Step.RETRY:
+        return False
+    if fault.kind is Kind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
+        return False
+    if fault.kind in _FEW:
+        return faults[fault.kind] <= backend.content_retries
+    return sum(faults[kind] for kind in Kind if kind not in _FEW) <= backend.retries
 
 
 async def _go_on(
