@@ -26,7 +26,7 @@ check: $(VENV)/.dev ## Lint, types, order of the rooms
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## Measure everything beside a reference, print one table and write docs/benchmarks.md
-	@$(BIN)/python bench/rivals/setup.py
+	@$(BIN)/python -m bench.rivals.setup
 	@$(BIN)/python -m bench
 
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes

@@ -26,8 +26,6 @@ class Player:
     answers: int = 2
     """How often an invalid answer goes back to the model."""
     calls: Calls = field(default_factory=Calls)
-    _heard: dict[Message, ModelMessage] = field(default_factory=dict[Message, ModelMessage], init=False, repr=False)
-    """The same chat comes again with each turn, a little longer."""
 
     async def act(
         self,
@@ -56,14 +54,8 @@ class Player:
             model=self.model,
             calls=self.calls,
             answers=self.answers,
-            history=[self._as_heard(message) for message in view[:-1]],
+            history=[_as_message(message) for message in view[:-1]],
         )
-
-    def _as_heard(self, message: Message) -> ModelMessage:
-        heard = self._heard.get(message)
-        if heard is None:
-            heard = self._heard[message] = _as_message(message)
-        return heard
 
 
 def _turn(text: str) -> PlayerTurn:

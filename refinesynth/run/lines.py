@@ -26,6 +26,7 @@ class LineWriter:
             StorageError: The file cannot be opened.
         """
         self.path = path
+        self._failure: OSError | None = None
         try:
             self._file: BinaryIO = path.open("ab")
         except OSError as error:
@@ -37,15 +38,19 @@ class LineWriter:
         """Append lines, given without their newlines.
 
         Raises:
-            StorageError: The disk is full, or the file cannot be written for another reason.
+            StorageError: The disk is full, or the file cannot be written for another reason; nothing is written after that.
         """
         if not lines:
             return
+        if self._failure is not None:
+            # Part of a line may be there, and the rest of it in the buffer: what came next would not begin where `end` says.
+            raise cannot("write", self.path, self._failure) from self._failure
         data = b"".join(line + b"\n" for line in lines)
         try:
             self._file.write(data)
             self._file.flush()
         except OSError as error:
+            self._failure = error
             raise cannot("write", self.path, error) from error
         self.end += len(data)
 

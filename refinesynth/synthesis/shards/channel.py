@@ -3,7 +3,7 @@
 import math
 import pickle
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
 import anyio
@@ -38,7 +38,9 @@ class Channel:
     def post(self, message: object) -> None:
         """Send a message, after those that were posted before; if the other side is gone, it goes nowhere."""
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        self._post.send_nowait(len(data).to_bytes(_LENGTH, "big") + data)
+        # Between the other side's death and the end of `opened` there is a moment in which nobody sends any more.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._post.send_nowait(len(data).to_bytes(_LENGTH, "big") + data)
 
     async def receive(self) -> Any:
         """The next message.

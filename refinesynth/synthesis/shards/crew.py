@@ -57,6 +57,8 @@ class _Member:
         self._assignment = assignment
         self._purse = purse
         self._holds: dict[int, Hold] = {}
+        self._asked: dict[int, anyio.CancelScope] = {}
+        """Reservations that are not decided yet."""
         self._channel: Channel | None = None
         self._failure: Exception | None = None
 
@@ -86,8 +88,7 @@ class _Member:
             self._failure = error
         else:
             self._failure = RunStopped(
-                f"{_LIVES} worker processes died one after the other, the last with exit code {code} (-9: killed, mostly for "
-                f"want of memory): give the run more memory, or lower concurrency or processes."
+                f"{_LIVES} worker processes died one after the other, the last with exit code {code}{_meaning(code)}."
             )
         for playing in self.playing.values():
             playing.end(self._failure)
@@ -110,6 +111,7 @@ class _Member:
             for hold in self._holds.values():
                 hold.release()
             self._holds.clear()
+            self._asked.clear()
             with anyio.CancelScope(shield=True):
                 code = await anyio.to_thread.run_sync(end, process)
         return code
@@ -125,6 +127,7 @@ class _Member:
                 if (playing := self.playing.get(message.index)) is not None:
                     playing.end(message.result)
             elif isinstance(message, Reserve):
+                self._asked[message.hold] = anyio.CancelScope()
                 tasks.start_soon(self._reserve, channel, message)
             elif isinstance(message, Settle):
                 await self._settle(message)
@@ -134,17 +137,29 @@ class _Member:
     async def _reserve(self, channel: Channel, asked: Reserve) -> None:
         playing = self.playing.get(asked.index)
         refusal: Exception | None = RunStopped("the episode was given up.")
-        if playing is not None:
-            try:
-                self._holds[asked.hold] = await playing.purse.reserve(
-                    prompt_tokens=asked.prompt_tokens, max_tokens=asked.max_tokens, price=priced(asked.prices)
-                )
-                refusal = None
-            except RunStopped as error:
-                refusal = error
-        channel.post(Reserved(asked.hold, refusal))
+        try:
+            with self._asked[asked.hold] as given_up:
+                if playing is not None:
+                    try:
+                        hold = await playing.purse.reserve(
+                            prompt_tokens=asked.prompt_tokens, max_tokens=asked.max_tokens, price=priced(asked.prices)
+                        )
+                        self._holds[asked.hold] = hold
+                        refusal = None
+                    except RunStopped as error:
+                        refusal = error
+        finally:
+            del self._asked[asked.hold]
+        if not given_up.cancel_called:
+            channel.post(Reserved(asked.hold, refusal))
+        elif (hold := self._holds.pop(asked.hold, None)) is not None:
+            # Whoever asked has gone before it was decided.
+            hold.release()
 
     async def _settle(self, message: Settle) -> None:
+        if (asked := self._asked.get(message.hold)) is not None:
+            asked.cancel()
+            return
         hold = self._holds.pop(message.hold, None)
         if hold is None and message.hold == 0 and (playing := self.playing.get(message.index)) is not None:
             # There is no budget, so nothing was asked, and nothing waits here.
@@ -158,6 +173,15 @@ class _Member:
 
 
 _ANY: Price = priced(None)
+
+
+def _meaning(code: int | None) -> str:
+    if code is not None and code > 0:
+        return (
+            "; what it said is above. A script that asks for several processes must do so below "
+            "`if __name__ == '__main__':`, since each of them imports it"
+        )
+    return " (-9: killed, mostly for want of memory): give the run more memory, or lower concurrency or processes"
 
 
 class Crew:

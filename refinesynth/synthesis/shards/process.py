@@ -4,9 +4,11 @@ import gc
 import logging
 import math
 import multiprocessing
+import pickle
 import signal
 import socket
 from multiprocessing.process import BaseProcess
+from traceback import format_exception_only
 
 import anyio
 from anyio.abc import SocketStream
@@ -128,4 +130,13 @@ class _Parent:
 
     def ended(self, index: int, result: Finished | Exception) -> None:
         """See `Commons.ended`."""
-        self._channel.post(Ended(index, result))
+        self._channel.post(Ended(index, result if isinstance(result, Finished) else _portable(result)))
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that arrives: one with arguments of its own may be written, and not be read again."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - whatever its class does there
+        return RuntimeError("".join(format_exception_only(error)).strip())
+    return error

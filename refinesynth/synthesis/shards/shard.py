@@ -111,8 +111,10 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
                     persona, index=index, settings=settings, models=models, memory=memory, purse=commons.purse(index)
                 )
             except Exception as error:  # noqa: BLE001 - for whoever the run belongs to
+                journal.over(index)
                 commons.ended(index, error)
             else:
+                journal.over(index)
                 commons.ended(index, Finished.of(outcome))
 
         try:
