@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RefinesynthError,
         RunFolderError,
         RunStopped,
+        StorageError,
     )
     from refinesynth.mistakes import Mistakes
     from refinesynth.outcome import Refused
@@ -54,6 +55,7 @@ _HOMES = {
         "InputError",
         "RefinesynthError",
         "RunFolderError",
+        "StorageError",
         "RunStopped",
     ],
     "backends": ["Backend"],
@@ -102,6 +104,7 @@ __all__ = [
     "RunStopped",
     "Script",
     "Spent",
+    "StorageError",
     "SynthesisResult",
     "Trajectory",
     "Usage",

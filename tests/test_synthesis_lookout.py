@@ -39,7 +39,7 @@ def state(
         (state(waiting=9, held_until=112.5), "gpt-4o asks for a pause of 13 s"),
         (
             state(waiting=9, down_since=20.0, fault="gpt-4o refuses connections"),
-            "gpt-4o has been down for 80 s (gpt-4o refuses connections); the run waits for it",
+            "gpt-4o has been down for 80 s; the run waits for it (gpt-4o refuses connections)",
         ),
         (state(down_since=-500.0), "gpt-4o has been down for 10 min; the run waits for it"),
     ],

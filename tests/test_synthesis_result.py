@@ -126,7 +126,9 @@ async def test_a_shortfall_says_why(tmp_path: Path) -> None:
 
 async def test_a_shortfall_without_refusals_names_no_rule(tmp_path: Path) -> None:
     await written(tmp_path / "failed", Fate(accepted=False))
-    assert str(SynthesisResult.open(tmp_path / "failed").shortfall).endswith(" 1 of 1 episodes gave none.")
+    shortfall = str(SynthesisResult.open(tmp_path / "failed").shortfall)
+    assert shortfall.endswith(" 1 of 1 episodes gave none. The last one: too many drafts were refused.")
+    assert "most refusals" not in shortfall
     await written(tmp_path / "fine", GOOD)
     assert "gave none" not in str(SynthesisResult.open(tmp_path / "fine").shortfall)
 

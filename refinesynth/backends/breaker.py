@@ -54,6 +54,11 @@ class Breaker:
         """When the next request may go while it is open."""
 
     @property
+    def waits(self) -> bool:
+        """Whether an outage is waited for at all."""
+        return self._outage > 0
+
+    @property
     def closed(self) -> bool:
         """Whether requests may go."""
         return self.position is Position.CLOSED

@@ -42,6 +42,8 @@ class GovernorState:
     """On the same clock; None while the backend is up."""
     fault: str | None
     """What the backend failed with last, if it has not answered since."""
+    waits: bool = True
+    """Whether requests wait for the end of an outage; False where they go elsewhere."""
 
 
 class Governor:
@@ -115,6 +117,7 @@ class Governor:
             breaker=self._breaker.position,
             down_since=self._breaker.down_since,
             fault=None if fault is None else fault.message,
+            waits=self._breaker.waits,
         )
 
     def excuses(self, fault: Fault) -> bool:
@@ -266,7 +269,8 @@ class Governor:
         self._held_until = max(self._held_until, now + min(seconds, self._longest_wait))
 
     def _went_down(self, fault: Fault) -> None:
-        _LOG.warning("%s; the run waits, and one request at a time tries whether it is back", fault.message)
+        then = "the run waits" if self._breaker.waits else "others are asked"
+        _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
         for slot in self._queue:
             slot.stop_clock()
         self._changed()

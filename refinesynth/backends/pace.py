@@ -56,7 +56,7 @@ class Allowance:
             return
         gap = amount * (self._until - now) / max(self._remaining, 1.0)
         self._remaining = max(self._remaining - amount, 0.0)
-        self.ready_at = now + gap if gap > _UNNOTICED else float("-inf")
+        self.ready_at = min(now + gap, self._until) if gap > _UNNOTICED else float("-inf")
 
 
 class Pace:

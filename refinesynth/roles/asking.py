@@ -1,6 +1,6 @@
 """What the roles have in common: one question to a model, with bounded retries and calls.
 
-No role needs tools, so models are asked directly: an Agent of pydantic-ai costs a hundred times the CPU for the same request.
+No role needs tools, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same request.
 """
 
 from collections.abc import Sequence

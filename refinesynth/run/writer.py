@@ -40,7 +40,10 @@ class RunWriter(RunFolder):
         """Sums over everything that was appended; `committed.episodes` is the index of the next episode to append."""
         self.waiting = set(journal.held())
         """Indices of finished episodes that are in no file yet."""
-        self.log = open_events(until.enter_context(closing(LineWriter(self.events_file))), level=log_level)
+        events = until.enter_context(closing(LineWriter(self.events_file)))
+        self.milestones = open_events(events)
+        """Where a process says that it has begun and ended, at whatever level: `RunStatus` reads it."""
+        self.log = open_events(events, level=log_level)
         until.enter_context(logged(self.log, log_level))
         """structlog logger of events.jsonl; what the package logs elsewhere goes there too."""
         self._until = until.pop_all()

@@ -2,14 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.synthesis.progress import Surroundings
 
 if TYPE_CHECKING:
-    from refinesynth.backends.governor import GovernorState
+    from refinesynth.backends.governor import Governor, GovernorState
     from refinesynth.backends.purse import BudgetPurse
     from refinesynth.backends.watch import Calls
 
@@ -22,6 +22,8 @@ class Lookout:
     calls: "Calls"
     models: "Callable[[], Mapping[Any, Any]]"
     """Role to model; not asked before there was a call."""
+    elsewhere: Callable[[], tuple[int, tuple[str, ...]]] = lambda: (0, ())
+    """Retries and troubles in other processes of the run."""
 
     def look(self) -> Surroundings:
         """This moment."""
@@ -29,21 +31,28 @@ class Lookout:
 
         limited = self.purse.budget.usd is not None or self.purse.budget.tokens is not None
         asked = self.calls.finished or len(self.calls)
-        states = [governor.state for governor in governors_in(self.models().values())] if asked else []
-        troubles = (trouble(state, now=time.monotonic()) for state in states)
+        troubles = troubles_of(governors_in(self.models().values())) if asked else []
+        retries, elsewhere = self.elsewhere()
         return Surroundings(
             paid=self.purse.spent,
             budget=self.purse.budget if limited else None,
-            retries=self.calls.retried,
-            troubles=tuple(found for found in troubles if found is not None),
+            retries=self.calls.retried + retries,
+            troubles=(*troubles, *elsewhere),
         )
+
+
+def troubles_of(governors: "Iterable[Governor]") -> list[str]:
+    """What keeps backends from taking requests, each in a clause."""
+    found = (trouble(governor.state, now=time.monotonic()) for governor in governors)
+    return [clause for clause in found if clause is not None]
 
 
 def trouble(state: "GovernorState", *, now: float) -> str | None:
     """What keeps a backend from taking requests, in a clause; None if nothing does. `now` is on its clock."""
     if state.down_since is not None:
         because = f" ({state.fault})" if state.fault else ""
-        return f"{state.name} has been down for {_seconds(now - state.down_since)}{because}; the run waits for it"
+        then = "the run waits for it" if state.waits else "the fallback is asked"
+        return f"{state.name} has been down for {_seconds(now - state.down_since)}; {then}{because}"
     if state.held_until is not None and state.held_until > now:
         return f"{state.name} asks for a pause of {_seconds(state.held_until - now)}"
     if state.waiting and state.limit is not None:

@@ -1,12 +1,13 @@
 """Where the episodes of a run are played: in this process, or in several."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
+from refinesynth.errors import ConfigurationError
 from refinesynth.run import Finished, RunWriter, shard_journal, shard_journals
 from refinesynth.synthesis.pool import Play
 from refinesynth.tracing import Tracing, traced
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from refinesynth.backends.purse import BudgetPurse
     from refinesynth.backends.watch import Calls
     from refinesynth.episode import EpisodeSettings
+
+
+class Ready(NamedTuple):
+    """What is open while a run plays."""
+
+    play: Play
+    """Plays one episode."""
+    elsewhere: Callable[[], tuple[int, tuple[str, ...]]] = lambda: (0, ())
+    """Retries and troubles in other processes of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +46,7 @@ class Players:
     tracing: Tracing | None
 
     @asynccontextmanager
-    async def open(self, folder: RunWriter, purse: "BudgetPurse") -> AsyncGenerator[Play, None]:
+    async def open(self, folder: RunWriter, purse: "BudgetPurse") -> AsyncGenerator["Ready", None]:
         """What plays one episode, as long as the block runs.
 
         Raises:
@@ -54,7 +64,7 @@ class Players:
             try:
                 with traced(self.tracing):
                     async with watched(self.calls):
-                        yield _Here(self, models, folder, purse)
+                        yield Ready(_Here(self, models, folder, purse))
             finally:
                 with anyio.CancelScope(shield=True):
                     await close_models(opened.values())
@@ -63,6 +73,7 @@ class Players:
         from refinesynth.synthesis.shards import open_crew
         from refinesynth.synthesis.shards.shard import Assignment
 
+        _refuse_more_than_may_be_asked(self.backends.values(), self.processes)
         journals = [shard_journal(folder.path, number) for number in range(1, self.processes + 1)]
         known = {folder.journal_file, *shard_journals(folder.path)}
         assignments = [
@@ -85,7 +96,7 @@ class Players:
             async def play(index: int, persona: Persona) -> Finished:
                 return _counted(await crew.play(index, persona), purse)
 
-            yield play
+            yield Ready(play, crew.how)
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,15 @@ class _Here:
                 persona, index=index, settings=settings, models=self.models(), memory=memory, purse=paying
             )
         return _counted(Finished.of(outcome), self.purse)
+
+
+def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", processes: int) -> None:
+    for backend in backends:
+        if backend.max_in_flight is not None and backend.max_in_flight < processes:
+            raise ConfigurationError(
+                f"{backend.label} may be asked {backend.max_in_flight} requests at once, and {processes} processes would each ask "
+                f"at least one: lower processes, or raise max_in_flight"
+            )
 
 
 def _counted(finished: Finished, purse: "BudgetPurse") -> Finished:

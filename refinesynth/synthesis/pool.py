@@ -131,7 +131,7 @@ class Pool:
 
     def _end(self, why: str) -> None:
         progress = self.progress
-        self._folder.log.info(
+        self._folder.milestones.info(
             "run_ended",
             why="reached" if self.reached else why,
             accepted=progress.written,

@@ -172,9 +172,9 @@ class Request:
                 purse = purse_of(
                     budget, prices, spent=folder.spent(), totals=folder.committed, waiting=folder.waiting_lines()
                 )
-                async with players.open(folder, purse) as play:
+                async with players.open(folder, purse) as ready:
                     pool = Pool(
-                        play=play,
+                        play=ready.play,
                         personas=personas,
                         folder=folder,
                         n=self.n,
@@ -183,7 +183,7 @@ class Request:
                         on_accepted=on_accepted,
                         has_room=has_room,
                         means=purse,
-                        surroundings=Lookout(purse, calls, open_once).look,
+                        surroundings=Lookout(purse, calls, open_once, ready.elsewhere).look,
                     )
                     if not pool.reached:
                         _log_start(folder, personas)
@@ -240,7 +240,7 @@ def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]")
 
 
 def _log_start(folder: RunWriter, personas: Personas) -> None:
-    folder.log.info(
+    folder.milestones.info(
         "run_started",
         **folder.config.model_dump(mode="json", include={"n", "concurrency", "play", "seed", "personas", "versions"}),
         finished=folder.committed.episodes,

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -16,7 +16,7 @@ from refinesynth import rules
 from refinesynth.backends import Backend, Role, open_models, resolve_roles
 from refinesynth.backends.account import Hold, Price, Purse, Unlimited
 from refinesynth.episode import EpisodeSettings, play_episode
-from refinesynth.errors import ConfigurationError, RunStopped
+from refinesynth.errors import ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import JournalReader
 from refinesynth.prompts import Prompts
 from refinesynth.run import Finished
@@ -188,9 +188,20 @@ async def test_a_process_that_is_killed_is_replaced_and_goes_on_where_it_was(tmp
     assert completions(tmp_path) == sum(finished.line.usage.requests for finished in expected)
 
 
-async def test_a_process_that_always_dies_is_given_up_on(tmp_path: Path) -> None:
+async def die(**_: object) -> object:
+    os._exit(1)
+
+
+async def test_processes_that_always_die_are_given_up_on(tmp_path: Path) -> None:
+    assigned = [replace(one, call=die) for one in assignments(tmp_path, shards=1)]
+    with pytest.raises(RunStopped, match="worker processes died one after the other, the last with exit code 1"):
+        async with open_crew(assigned, purse=Counted(free=True)) as crew:
+            await crew.play(0, PERSONAS[0])
+
+
+async def test_what_no_process_could_do_better_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "journal-1.sqlite").mkdir()
-    with pytest.raises(RunStopped, match="worker processes died one after the other"):
+    with pytest.raises(StorageError, match="Is a directory"):
         async with open_crew(assignments(tmp_path, shards=1), purse=Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])
 

@@ -13,14 +13,14 @@ from refinesynth.backends.account import Hold, Price, Purse
 from refinesynth.errors import RunStopped
 from refinesynth.run import Finished
 from refinesynth.synthesis.shards.channel import Channel, Closed
-from refinesynth.synthesis.shards.messages import Ended, Play, Reserve, Reserved, Said, Settle
+from refinesynth.synthesis.shards.messages import Broken, Ended, How, Play, Reserve, Reserved, Said, Settle
 from refinesynth.synthesis.shards.paying import priced
 from refinesynth.synthesis.shards.process import end, start
 from refinesynth.synthesis.shards.shard import Assignment
 from refinesynth.trajectory import Persona
 
 _LIVES = 5
-"""How many processes one assignment may use up, one after the other; then something is wrong with all."""
+"""How many processes may die one after the other without finishing an episode; then something is wrong with all."""
 
 
 _LOG = logging.getLogger("refinesynth.shards")
@@ -59,6 +59,10 @@ class _Member:
         self._holds: dict[int, Hold] = {}
         self._asked: dict[int, anyio.CancelScope] = {}
         """Reservations that are not decided yet."""
+        self._deaths = 0
+        """Processes that died one after the other without finishing an episode."""
+        self.retries = 0
+        self.troubles: tuple[str, ...] = ()
         self._channel: Channel | None = None
         self._failure: Exception | None = None
 
@@ -82,8 +86,9 @@ class _Member:
         """Keep a process at work until it is cancelled, or too many have died."""
         code: int | None = None
         try:
-            for _ in range(_LIVES):
+            while self._deaths < _LIVES:
                 code = await self._one_life()
+                self._deaths += 1
         except Exception as error:  # noqa: BLE001 - told to whoever waits for an episode
             self._failure = error
         else:
@@ -97,13 +102,14 @@ class _Member:
         """A process from its start to its end, however that comes; its exit code."""
         channel, process = await start(self._assignment)
         code: int | None = None
+        broken: Exception | None = None
         try:
             async with channel.opened(), anyio.create_task_group() as tasks:
                 self._channel = channel
                 # What a process before this one has not finished.
                 for index, playing in self.playing.items():
                     channel.post(Play(index, playing.persona))
-                await self._listen(channel, tasks)
+                broken = await self._listen(channel, tasks)
                 tasks.cancel_scope.cancel()
         finally:
             self._channel = None
@@ -114,23 +120,31 @@ class _Member:
             self._asked.clear()
             with anyio.CancelScope(shield=True):
                 code = await anyio.to_thread.run_sync(end, process)
+        if broken is not None:
+            raise broken
         return code
 
-    async def _listen(self, channel: Channel, tasks: TaskGroup) -> None:
+    async def _listen(self, channel: Channel, tasks: TaskGroup) -> Exception | None:
+        """Do what the process asks for until it ends, or says why no other could do better."""
         while True:
             try:
                 message = await channel.receive()
             except Closed:
-                return
+                return None
             if isinstance(message, Ended):
                 # An episode that was given up meanwhile is nobody's.
                 if (playing := self.playing.get(message.index)) is not None:
                     playing.end(message.result)
+                    self._deaths = 0
             elif isinstance(message, Reserve):
                 self._asked[message.hold] = anyio.CancelScope()
                 tasks.start_soon(self._reserve, channel, message)
             elif isinstance(message, Settle):
                 await self._settle(message)
+            elif isinstance(message, How):
+                self.retries, self.troubles = message.retries, message.troubles
+            elif isinstance(message, Broken):
+                return message.error
             elif isinstance(message, Said):
                 _LOG.log(message.level, "%s", message.facts["text"], extra={"facts": message.facts})
 
@@ -186,6 +200,11 @@ def _meaning(code: int | None) -> str:
 
 class Crew:
     """Plays episodes in other processes."""
+
+    def how(self) -> tuple[int, tuple[str, ...]]:
+        """Requests that were made again, and what is wrong with backends, each trouble once however many have it."""
+        troubles = dict.fromkeys(trouble for member in self._members for trouble in member.troubles)
+        return sum(member.retries for member in self._members), tuple(troubles)
 
     def __init__(self, members: Sequence[_Member]) -> None:
         self._members = members

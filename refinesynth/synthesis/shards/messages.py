@@ -26,6 +26,22 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """From a shard: it cannot begin or go on, and another process in its place could not either."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """From a shard, once in a while: how its backends are."""
+
+    retries: int
+    """So far, of this process."""
+    troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """From a shard: may this be asked for?"""
 

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import signal
 import socket
+from collections.abc import Iterable
 from multiprocessing.process import BaseProcess
 from traceback import format_exception_only
 
@@ -14,11 +15,11 @@ import anyio
 from anyio.abc import SocketStream
 
 from refinesynth.backends.account import Purse
-from refinesynth.errors import ConfigurationError
+from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.run import Finished
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.shards.channel import Channel, Closed
-from refinesynth.synthesis.shards.messages import Ended, Play, Reserved, Said
+from refinesynth.synthesis.shards.messages import Broken, Ended, How, Play, Reserved, Said
 from refinesynth.synthesis.shards.paying import RemotePurse
 from refinesynth.synthesis.shards.shard import Assignment, run_shard
 from refinesynth.trajectory import Persona
@@ -78,7 +79,12 @@ async def _work(connection: socket.socket, assignment: Assignment) -> None:
             logger.setLevel(assignment.log_level)
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
-            await run_shard(assignment, parent)
+            try:
+                await run_shard(assignment, parent)
+            except RefinesynthError as error:
+                channel.post(Broken(_portable(error)))
+                # The parent ends this process, once it has read that.
+                await parent.let_go.wait()
             tasks.cancel_scope.cancel()
 
 
@@ -100,6 +106,7 @@ class _Parent:
     def __init__(self, channel: Channel, *, limited: bool) -> None:
         self._channel = channel
         self._remote = RemotePurse(channel, limited=limited)
+        self.let_go = anyio.Event()
         self._give, self._given = anyio.create_memory_object_stream[Play](math.inf)
 
     async def listen(self) -> None:
@@ -113,6 +120,7 @@ class _Parent:
                     elif isinstance(message, Reserved):
                         self._remote.answered(message)
             except Closed:
+                self.let_go.set()
                 return
 
     async def next(self) -> tuple[int, Persona] | None:
@@ -127,6 +135,10 @@ class _Parent:
     def purse(self, index: int) -> Purse:
         """See `Commons.purse`."""
         return self._remote.episode(index)
+
+    def how(self, retries: int, troubles: Iterable[str]) -> None:
+        """See `Commons.how`."""
+        self._channel.post(How(retries, tuple(troubles)))
 
     def ended(self, index: int, result: Finished | Exception) -> None:
         """See `Commons.ended`."""

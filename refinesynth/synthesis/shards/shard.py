@@ -4,7 +4,7 @@ Nothing here knows of processes. Whoever runs shards elsewhere, such as actors o
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,19 @@ import anyio
 
 from refinesynth.journal import Journal, JournalReader
 from refinesynth.run import EpisodeMemory, Finished
+from refinesynth.synthesis.lookout import troubles_of
 from refinesynth.tracing import Tracing, traced
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
     from refinesynth.backends.account import Purse
+    from refinesynth.backends.governor import Governor
+    from refinesynth.backends.watch import Calls
     from refinesynth.episode import EpisodeSettings
+
+_TELL_EVERY = 1.0
+"""Seconds between two looks at the backends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,10 @@ class Commons(Protocol):
         """The next episode to play, as soon as there is one; None when the run is over."""
         ...
 
+    def how(self, retries: int, troubles: Iterable[str]) -> None:
+        """Requests that were made again so far, and what is wrong with backends, in clauses; told when it has changed."""
+        ...
+
     def ended(self, index: int, result: Finished | Exception) -> None:
         """An episode has come to its end, or no episode can go on."""
         ...
@@ -88,6 +98,7 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
     """
     # Imported here: what opens models brings pydantic-ai with it.
     from refinesynth.backends import close_models, open_models
+    from refinesynth.backends.governing import governors_in
     from refinesynth.backends.watch import Calls, log_alarm, watch
     from refinesynth.episode import episode_id, play_episode
 
@@ -120,11 +131,22 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch, calls, log_alarm)
+                tasks.start_soon(_tell_how, calls, governors_in(models.values()), commons)
                 while (given := await commons.next()) is not None:
                     tasks.start_soon(play, *given)
                 tasks.cancel_scope.cancel()
         finally:
             await close_models(models.values())
+
+
+async def _tell_how(calls: "Calls", governors: "Sequence[Governor]", commons: Commons) -> None:
+    told: tuple[int, list[str]] = (0, [])
+    while True:
+        await anyio.sleep(_TELL_EVERY)
+        now = calls.retried, troubles_of(governors)
+        if now != told:
+            told = now
+            commons.how(*now)
 
 
 def _part(limit: float | None, shards: int) -> float | None:
