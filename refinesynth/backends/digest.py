@@ -40,13 +40,13 @@ def _words(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
             yield part.content
     for message in messages:
         if isinstance(message, ModelRequest):
-            yield from _asked(message)
+            yield from _asked(message, with_instructions=parameters.instruction_parts is None)
         else:
             yield from _answered(message)
 
 
-def _asked(message: ModelRequest) -> Iterator[str]:
-    yield f"request {message.instructions or ''}"
+def _asked(message: ModelRequest, *, with_instructions: bool) -> Iterator[str]:
+    yield f"request {(message.instructions or '') if with_instructions else ''}"
     for part in message.parts:
         yield part.part_kind
         if isinstance(part, SystemPromptPart):
