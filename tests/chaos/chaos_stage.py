@@ -18,7 +18,8 @@ PATHS = ("litellm", "lean")
 
 def backend(address: str, *, path: str = "litellm", **settings: Any) -> rs.Backend:
     """The rehearsal at `address`, asked with short pauses and few seconds of patience."""
-    patience: dict[str, Any] = {"timeout": 1.0, "longest_wait": 0.02, "retries": 20, "content_retries": 6}
+    patience: dict[str, Any] = {"timeout": 1.0, "longest_wait": 0.02, "outage": 10.0}
+    patience |= {"retries": 20, "content_retries": 6}
     given = {"model": "openai/rehearsal", "base_url": f"{address}/v1", "path": path, **patience, **settings}
     return rs.Backend.model_validate(given)
 

@@ -16,7 +16,7 @@ from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.errors import RunStopped
 from refinesynth.serve import NAMES, HttpFaults, running
 
-LONGEST_SECONDS = 60
+LONGEST_SECONDS = 120
 """A run of seconds that takes longer hangs."""
 
 LETHAL = frozenset({"filter"})
