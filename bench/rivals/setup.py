@@ -1,4 +1,4 @@
-"""Make the neighbours' environments under .bench-venvs: some minutes and three gigabytes, once.
+"""Make the neighbours' environments under .bench-venvs: some minutes and two gigabytes, once.
 
 python -m bench.rivals.setup
 """
@@ -19,10 +19,14 @@ _PACKAGES = {
 def main() -> None:
     for name, packages in _PACKAGES.items():
         folder = VENVS / name
+        complete = folder / "complete"
+        if complete.exists():
+            continue
         print(f"{folder}: {', '.join(packages)}")
         _run(sys.executable, "-m", "venv", folder)
         for package in packages:
             _run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", package)
+        complete.touch()
 
 
 def _run(*command: str | Path) -> None:
