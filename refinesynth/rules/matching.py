@@ -24,6 +24,9 @@ _COMPARED_CHARACTERS = 200
 _COMPARED_ACTIONS = 100
 """How many actions are compared to find the nearest."""
 
+_REMEMBERED = 4_096
+"""How many answers of `match_action` are kept: role, rules and DungeonMaster's request ask for the same one after another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -101,6 +104,22 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
     """
     if len(text) > MAX_ACTION_CHARACTERS or not (trimmed := text.strip()):
         return None
+    key = (id(actions), trimmed)
+    if (known := _remembered.get(key)) is not None and known[0] is actions:
+        return known[1]
+    found = _first_match(actions, trimmed)
+    if isinstance(actions, tuple):
+        if len(_remembered) >= _REMEMBERED:
+            _remembered.clear()
+        # The actions are kept too: others of that id cannot come about meanwhile.
+        _remembered[key] = (actions, found)
+    return found
+
+
+_remembered: dict[tuple[int, str], tuple[Sequence[ActionSpec], Match | None]] = {}
+
+
+def _first_match(actions: Sequence[ActionSpec], trimmed: str) -> Match | None:
     encoded = encode(trimmed)
     for action in _likely_first(actions, trimmed):
         if found := _match(action, encoded):
