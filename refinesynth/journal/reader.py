@@ -24,12 +24,14 @@ from refinesynth.journal.rows import (
     note_from_row,
     outstanding_from_row,
     paid_from_row,
+    persona_from_row,
     spent_from_row,
     whole_from_row,
 )
 from refinesynth.jsontext import scrub
 
 _PAGE = 500
+_PAGE_OF_PERSONAS = 5_000
 _PAGE_WITH_RECORDS = 16
 """Entries that are read at a time. No read lasts longer: while one does, the writer's log cannot be emptied."""
 
@@ -101,6 +103,16 @@ class JournalReader:
         columns = HELD_COLUMNS if held_blobs else HELD_COLUMNS.replace("records", "NULL")
         held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {size}"  # noqa: S608 - constants
         yield from self._pages(held_from_row, held, start)
+
+    def personas(self) -> Iterator[str]:
+        """Fingerprints of the personas of the committed episodes, by index, lazily; much cheaper than `entries`."""
+        start = 0
+        sql = f"SELECT idx, persona FROM entries WHERE idx >= ? ORDER BY idx LIMIT {_PAGE_OF_PERSONAS}"  # noqa: S608 - a constant
+        while page := self._values(persona_from_row, sql, start):
+            if page[0][0] != start or page[-1][0] != start + len(page) - 1:
+                raise damaged(self.path, f"of the episodes from {start} on, one is missing or listed twice")
+            start += len(page)
+            yield from (persona for _, persona in page)
 
     def held(self) -> list[int]:
         """Indices of the episodes that are held."""

@@ -228,6 +228,20 @@ def end_from_row(row: Row) -> Committed:
     return Committed(row[0] + 1, row[1], row[2])
 
 
+def persona_from_row(row: Row) -> tuple[int, str]:
+    """A committed episode's index and its persona's fingerprint.
+
+    Raises:
+        ValueError: No such row was written.
+    """
+    index, persona = row
+    if type(index) is not int or type(persona) is not str:
+        raise ValueError(
+            f"a {type(index).__name__} and a {type(persona).__name__} stand where a number and text belong"
+        )
+    return index, persona
+
+
 def note_from_row(row: Row) -> bytes | None:
     """The value of a note.
 

@@ -91,7 +91,7 @@ class RunWriter(RunFolder):
 
     def personas(self) -> Iterator[str]:
         """Fingerprints of the personas of the episodes in the files, in order, lazily."""
-        return (entry.persona for entry in self._records.entries() if not entry.is_held)
+        return self._records.personas()
 
     async def append(self, *episodes: Finished) -> None:
         """Write finished episodes to the files; the next in the order of the personas. Returns when they are committed.

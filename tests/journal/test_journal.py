@@ -175,6 +175,7 @@ class TestEntries:
             await journal.enter([committed(index) for index in range(1_100)])
             await journal.enter([held(index) for index in range(1_139, 1_100, -2)])
             everything = [*range(1_100), *range(1_101, 1_140, 2)]
+            assert list(journal.personas()) == [entry.persona for entry in journal.entries() if not entry.is_held]
             for start in (0, 1, 499, 500, 1_099, 1_100, 1_120, 5_000):
                 assert [entry.index for entry in journal.entries(start)] == [at for at in everything if at >= start]
             assert [entry.held for entry in journal.entries(1_100)] == [None] * 20

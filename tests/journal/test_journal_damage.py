@@ -89,6 +89,7 @@ def read_all(reader: JournalReader) -> None:
         lambda: [reader.entry(index) for index in range(12)],
         lambda: [list(reader.recorded(episode(index))) for index in (0, 5, 11, 20)],
         reader.held,
+        lambda: list(reader.personas()),
         lambda: reader.committed,
         lambda: reader.totals,
         reader.started,
