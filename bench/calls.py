@@ -152,8 +152,8 @@ async def _ours(base_url: str, path: str) -> Call:
     from pydantic_ai.models import ModelRequestParameters
 
     from refinesynth.backends import Backend, open_model
-    from refinesynth.backends.governor import Governor
-    from refinesynth.backends.limit import Limit
+    from refinesynth.backends.governing.governor import Governor
+    from refinesynth.backends.governing.limit import Limit
 
     # The others ask as many at once as they are told to; so does this one here.
     governor = Governor("bench", limit=Limit(start=None))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from refinesynth import backends, chat, export, personas, rules, testing
     from refinesynth.attempts import Attempts
     from refinesynth.backends import Backend
-    from refinesynth.backends.budget import Budget
+    from refinesynth.backends.money.budget import Budget
     from refinesynth.errors import (
         BackendError,
         BudgetSpent,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         RunFolderError,
         RunStopped,
         StorageError,
+        TrainingError,
     )
     from refinesynth.mistakes import Mistakes
     from refinesynth.outcome import Refused
@@ -57,9 +58,10 @@ _HOMES = {
         "RunFolderError",
         "StorageError",
         "RunStopped",
+        "TrainingError",
     ],
     "backends": ["Backend"],
-    "backends.budget": ["Budget"],
+    "backends.money.budget": ["Budget"],
     "mistakes": ["Mistakes"],
     "outcome": ["Refused"],
     "presets": ["paper"],
@@ -106,6 +108,7 @@ __all__ = [
     "Spent",
     "StorageError",
     "SynthesisResult",
+    "TrainingError",
     "Trajectory",
     "Usage",
     "__version__",

@@ -28,6 +28,10 @@ class StorageError(RefinesynthError):
     """
 
 
+class TrainingError(RefinesynthError):
+    """A training cannot go on: memory is short, the loss is no number, a checkpoint cannot be written or read."""
+
+
 class BackendError(RefinesynthError):
     """A request to a model failed for good, after the retries that its kind allows."""
 

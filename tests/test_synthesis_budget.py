@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refinesynth import Backend, synthesize
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.run import RunFolder

@@ -2,8 +2,8 @@
 
 import pytest
 
-from refinesynth.backends.breaker import Position
-from refinesynth.backends.governor import GovernorState
+from refinesynth.backends.governing.breaker import Position
+from refinesynth.backends.governing.governor import GovernorState
 from refinesynth.synthesis.lookout import trouble
 
 

@@ -14,15 +14,15 @@ from refinesynth.backends.account import Account, Price, current_account
 from refinesynth.backends.answer import Answer, read_answer
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.completion import Completion
-from refinesynth.backends.governing import governor_of
-from refinesynth.backends.governor import Governor
-from refinesynth.backends.pace import Pace
-from refinesynth.backends.prices import unknown
+from refinesynth.backends.governing.governor import Governor
+from refinesynth.backends.governing.governors import governor_of
+from refinesynth.backends.governing.pace import Pace
+from refinesynth.backends.governing.rates import headers_of
+from refinesynth.backends.governing.slot import Slot
+from refinesynth.backends.money.prices import unknown
 from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.backends.providers import key_of, server_of, split
-from refinesynth.backends.rates import headers_of
 from refinesynth.backends.retrying import GaveUp, Sleep, persist
-from refinesynth.backends.slot import Slot
 from refinesynth.backends.sorting import Fault, Kind, Step, sort
 from refinesynth.backends.watch import Call, Calls, Stage
 from refinesynth.errors import BackendError, EpisodeAbandoned, RefinesynthError, RunStopped

@@ -15,7 +15,7 @@ from refinesynth.errors import ConfigurationError
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from refinesynth.backends.governor import Governor
+    from refinesynth.backends.governing.governor import Governor
     from refinesynth.backends.litellm_model import LiteLLMModel
     from refinesynth.backends.watch import Calls
 
@@ -37,7 +37,7 @@ def open_model(
     """
     from refinesynth.backends.lean.opening import lean_completion
     from refinesynth.backends.litellm_model import LiteLLMModel
-    from refinesynth.backends.prices import price_of
+    from refinesynth.backends.money.prices import price_of
 
     if call is not None:
         return LiteLLMModel(backend, call=call, price=price_of(backend, listings=False), governor=governor, calls=calls)
@@ -87,7 +87,7 @@ def open_models(
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
     from refinesynth.backends.fallback import FallbackModel
-    from refinesynth.backends.governing import endpoint, governors_of
+    from refinesynth.backends.governing.governors import endpoint, governors_of
     from refinesynth.backends.watch import Calls
 
     calls = Calls() if calls is None else calls
@@ -121,11 +121,11 @@ def open_replay(folder: Path, role: Role) -> "LiteLLMModel":
         ConfigurationError: There is no such run, or it did not play the role.
         StorageError: Its journal cannot be read.
     """
-    from refinesynth.backends.breaker import Breaker
-    from refinesynth.backends.governor import Governor
-    from refinesynth.backends.limit import Limit
+    from refinesynth.backends.governing.breaker import Breaker
+    from refinesynth.backends.governing.governor import Governor
+    from refinesynth.backends.governing.limit import Limit
     from refinesynth.backends.litellm_model import LiteLLMModel
-    from refinesynth.backends.prices import free
+    from refinesynth.backends.money.prices import free
     from refinesynth.backends.replay import Replay
 
     backend = recorded_backend(folder, role)
@@ -141,7 +141,7 @@ def open_replay(folder: Path, role: Role) -> "LiteLLMModel":
 
 async def close_models(models: "Iterable[Model]") -> None:
     """Close the connections of models; what was being asked is broken off."""
-    from refinesynth.backends.governing import leaves_of
+    from refinesynth.backends.governing.governors import leaves_of
 
     for model in leaves_of(models):
         if (close := getattr(model, "aclose", None)) is not None:

@@ -6,7 +6,7 @@ from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
 from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
-from refinesynth.backends.deadline import deadline
+from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.cast import Cast, assemble

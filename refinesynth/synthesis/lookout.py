@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from refinesynth.synthesis.progress import Surroundings
 
 if TYPE_CHECKING:
-    from refinesynth.backends.governor import Governor, GovernorState
-    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.governing.governor import Governor, GovernorState
+    from refinesynth.backends.money.purse import BudgetPurse
     from refinesynth.backends.watch import Calls
 
 
@@ -27,7 +27,7 @@ class Lookout:
 
     def look(self) -> Surroundings:
         """This moment."""
-        from refinesynth.backends.governing import governors_in
+        from refinesynth.backends.governing.governors import governors_in
 
         limited = self.purse.budget.usd is not None or self.purse.budget.tokens is not None
         asked = self.calls.finished or len(self.calls)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.run.episodes import EpisodeLine, Totals
@@ -14,7 +14,7 @@ from refinesynth.spent import Spent
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
     from refinesynth.backends.account import Price
-    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.money.purse import BudgetPurse
 
 
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
@@ -25,7 +25,7 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     """
     if budget is None or budget.usd is None:
         return []
-    from refinesynth.backends.prices import is_known, price_of
+    from refinesynth.backends.money.prices import is_known, price_of
 
     prices: list[Price] = []
     for backend in backends:
@@ -53,7 +53,7 @@ def purse_of(
     Raises:
         ConfigurationError: The budget is in US dollars, and what was spent so far had no price.
     """
-    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.money.purse import BudgetPurse
 
     before, ended, episodes = sum(map(spent_of, spent), Spent()), totals.spent, totals.episodes
     for line in waiting:

@@ -15,7 +15,7 @@ from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
-    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.money.purse import BudgetPurse
     from refinesynth.backends.watch import Calls
     from refinesynth.episode import EpisodeSettings
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
 

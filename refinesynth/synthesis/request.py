@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from refinesynth.attempts import Attempts
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import BadRow, Personas, PersonaSource, open_personas
@@ -27,7 +27,7 @@ from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
-    from refinesynth.backends.purse import BudgetPurse
+    from refinesynth.backends.money.purse import BudgetPurse
     from refinesynth.episode import EpisodeSettings
     from refinesynth.rules import Rule
 

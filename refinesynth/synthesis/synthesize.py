@@ -14,7 +14,7 @@ from refinesynth.tracing import Tracing
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
-    from refinesynth.backends.budget import Budget
+    from refinesynth.backends.money.budget import Budget
     from refinesynth.rules import Rule
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import anyio
 
-from refinesynth.backends.governor import Governor
+from refinesynth.backends.governing.governor import Governor
 from refinesynth.backends.sorting import Fault, Kind, Step
 
 BUSY = Fault(Step.RETRY, Kind.RATE_LIMIT, "m says that there are too many requests", status=429)

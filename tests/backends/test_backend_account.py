@@ -19,7 +19,7 @@ from refinesynth.backends.account import Price
 from refinesynth.backends.answer import Answer, read_answer
 from refinesynth.backends.digest import digest_of
 from refinesynth.backends.litellm_model import LiteLLMModel
-from refinesynth.backends.prices import free
+from refinesynth.backends.money.prices import free
 from refinesynth.backends.session import Session
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.journal.paid import Paid

@@ -5,7 +5,7 @@ from governed import BROKEN, DOWN, LATE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.backends.breaker import Breaker, Position
+from refinesynth.backends.governing.breaker import Breaker, Position
 from refinesynth.backends.sorting import Fault
 
 

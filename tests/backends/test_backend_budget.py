@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.errors import InputError
 
 

@@ -11,7 +11,7 @@ from virtual_time import in_virtual_time
 from refinesynth import rules
 from refinesynth.attempts import Attempts
 from refinesynth.backends import open_models, resolve_roles
-from refinesynth.backends.deadline import current_deadline, deadline
+from refinesynth.backends.governing.deadline import current_deadline, deadline
 from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.prompts import Prompts

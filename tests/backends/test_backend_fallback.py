@@ -13,7 +13,7 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import Backend, Role, open_models
 from refinesynth.backends.fallback import FallbackModel
-from refinesynth.backends.governing import governor_of, governors_in
+from refinesynth.backends.governing.governors import governor_of, governors_in
 from refinesynth.backends.litellm_model import LiteLLMModel
 from refinesynth.backends.session import Session
 from refinesynth.errors import BudgetSpent, EpisodeAbandoned, RunStopped

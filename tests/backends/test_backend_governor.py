@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import in_virtual_time
 
-from refinesynth.backends.breaker import Breaker, Position
-from refinesynth.backends.deadline import deadline
-from refinesynth.backends.governor import Governor, GovernorState
-from refinesynth.backends.limit import Limit
-from refinesynth.backends.pace import Pace
+from refinesynth.backends.governing.breaker import Breaker, Position
+from refinesynth.backends.governing.deadline import deadline
+from refinesynth.backends.governing.governor import Governor, GovernorState
+from refinesynth.backends.governing.limit import Limit
+from refinesynth.backends.governing.pace import Pace
 from refinesynth.backends.sorting import Fault, Kind, Step
 from refinesynth.errors import RunStopped
 

@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinesynth.backends.limit import UNBOUNDED, Limit
+from refinesynth.backends.governing.limit import UNBOUNDED, Limit
 
 Server = Callable[[int], float]
 """Seconds that an answer of 100 tokens takes with so many in flight."""

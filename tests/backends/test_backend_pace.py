@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.backends.pace import Pace
-from refinesynth.backends.rates import Quota, Told
+from refinesynth.backends.governing.pace import Pace
+from refinesynth.backends.governing.rates import Quota, Told
 
 
 def starts(pace: Pace, *, tokens: float = 0.0, count: int = 100, until: float = float("inf")) -> list[float]:

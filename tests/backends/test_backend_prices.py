@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import PRESETS, Backend, litellm_sdk
-from refinesynth.backends.offpeak import OffPeak
-from refinesynth.backends.prices import Metered, free, is_known, price_of, unknown
-from refinesynth.backends.tariffs import listed
+from refinesynth.backends.money.offpeak import OffPeak
+from refinesynth.backends.money.prices import Metered, free, is_known, price_of, unknown
+from refinesynth.backends.money.tariffs import listed
 
 LISTED = (
     "gpt-4o",

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends.budget import Budget
-from refinesynth.backends.purse import BudgetPurse
-from refinesynth.backends.till import Till
+from refinesynth.backends.money.budget import Budget
+from refinesynth.backends.money.purse import BudgetPurse
+from refinesynth.backends.money.till import Till
 from refinesynth.errors import BudgetSpent
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.backends.rates import NOTHING, Quota, Told, headers_of, read_rates, seconds
+from refinesynth.backends.governing.rates import NOTHING, Quota, Told, headers_of, read_rates, seconds
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

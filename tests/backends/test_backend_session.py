@@ -17,7 +17,7 @@ from refinesynth.backends import Backend, Role
 from refinesynth.backends.account import Nobody, Price, charged_to, current_account
 from refinesynth.backends.ledger import Ledger
 from refinesynth.backends.litellm_model import LiteLLMModel
-from refinesynth.backends.prices import free
+from refinesynth.backends.money.prices import free
 from refinesynth.backends.session import Session
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.spent import Spent

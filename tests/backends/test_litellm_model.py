@@ -16,7 +16,7 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role, open_model, open_models, resolve, resolve_roles
 from refinesynth.backends.litellm_model import LiteLLMModel
-from refinesynth.backends.prices import free
+from refinesynth.backends.money.prices import free
 from refinesynth.backends.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 

@@ -7,7 +7,7 @@ from cli_records import moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.cli import bill
 from refinesynth.spent import Spent
 from refinesynth.synthesis.progress import Progress, Surroundings

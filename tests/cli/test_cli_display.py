@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
-from refinesynth.backends.budget import Budget
+from refinesynth.backends.money.budget import Budget
 from refinesynth.cli.display import Board, Log, board, choose, in_a_line
 from refinesynth.cli.pace import Pace
 from refinesynth.cli.terminal import SafeConsole

@@ -21,7 +21,7 @@ from refinesynth.trajectory import Persona
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
     from refinesynth.backends.account import Purse
-    from refinesynth.backends.governor import Governor
+    from refinesynth.backends.governing.governor import Governor
     from refinesynth.backends.watch import Calls
     from refinesynth.episode import EpisodeSettings
 
@@ -98,7 +98,7 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
     """
     # Imported here: what opens models brings pydantic-ai with it.
     from refinesynth.backends import close_models, open_models
-    from refinesynth.backends.governing import governors_in
+    from refinesynth.backends.governing.governors import governors_in
     from refinesynth.backends.watch import Calls, log_alarm, watch
     from refinesynth.episode import episode_id, play_episode
 

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import anyio
 
-from refinesynth.backends.deadline import Deadline
-from refinesynth.backends.pace import Pace
-from refinesynth.backends.rates import Told, read_rates
+from refinesynth.backends.governing.deadline import Deadline
+from refinesynth.backends.governing.pace import Pace
+from refinesynth.backends.governing.rates import Told, read_rates
 from refinesynth.backends.sorting import Fault
 
 

@@ -6,10 +6,10 @@ from typing import TypeAlias
 from pydantic_ai.models import Model
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.breaker import Breaker
 from refinesynth.backends.fallback import FallbackModel
-from refinesynth.backends.governor import Governor
-from refinesynth.backends.limit import Limit
+from refinesynth.backends.governing.breaker import Breaker
+from refinesynth.backends.governing.governor import Governor
+from refinesynth.backends.governing.limit import Limit
 from refinesynth.backends.providers import key_variables, server_of, split
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]

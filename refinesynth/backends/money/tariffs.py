@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from refinesynth.backends.offpeak import OffPeak
+from refinesynth.backends.money.offpeak import OffPeak
 from refinesynth.backends.providers import read_table, split
 
 _STEP = re.compile(r"(?:input_cost_per_token|output_cost_per_token)_above_(\d+)(k?)_tokens")

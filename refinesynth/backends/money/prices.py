@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from refinesynth.backends.backend import Backend
+from refinesynth.backends.money.tariffs import Rates, Tariff, listed
 from refinesynth.backends.providers import PROVIDERS, split
-from refinesynth.backends.tariffs import Rates, Tariff, listed
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage

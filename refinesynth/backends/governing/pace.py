@@ -4,7 +4,7 @@ The buckets are ours because of who waits: a limiter with a queue of its own, su
 overtake large ones for ever, and knows nothing of the priorities that the governor's queue keeps.
 """
 
-from refinesynth.backends.rates import Quota, Told
+from refinesynth.backends.governing.rates import Quota, Told
 
 _MINUTE = 60.0
 _WINDOW = 6.0

@@ -11,10 +11,10 @@ import anyio
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.account import Hold, Price
-from refinesynth.backends.budget import Budget
-from refinesynth.backends.estimates import Estimates, Forecast
 from refinesynth.backends.ledger import Count
-from refinesynth.backends.till import Till
+from refinesynth.backends.money.budget import Budget
+from refinesynth.backends.money.estimates import Estimates, Forecast
+from refinesynth.backends.money.till import Till
 from refinesynth.errors import BudgetSpent
 from refinesynth.spent import Spent
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import anyio
 
-from refinesynth.backends.breaker import DOWN, Breaker, Position
-from refinesynth.backends.deadline import current_deadline
-from refinesynth.backends.limit import UNBOUNDED, Limit
-from refinesynth.backends.pace import Pace
-from refinesynth.backends.rates import Told
-from refinesynth.backends.slot import Queue, Slot
+from refinesynth.backends.governing.breaker import DOWN, Breaker, Position
+from refinesynth.backends.governing.deadline import current_deadline
+from refinesynth.backends.governing.limit import UNBOUNDED, Limit
+from refinesynth.backends.governing.pace import Pace
+from refinesynth.backends.governing.rates import Told
+from refinesynth.backends.governing.slot import Queue, Slot
 from refinesynth.backends.sorting import Fault, Kind
 from refinesynth.errors import RunStopped
 
