@@ -4,10 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FUZZ_EXAMPLES ?= 20000
+# How many processes run the tests.
+JOBS ?= auto
+# Installed before everything else for development; name another wheel where your machine needs one.
+TORCH ?= torch==2.13.0
 DEMO ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench fuzz format clean
+.PHONY: demo test check bench parity fuzz format clean
 
 demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend and show one
 	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
@@ -15,7 +19,7 @@ demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend a
 
 test: $(VENV)/.dev ## Run all tests, with branch coverage
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -n $(JOBS) --dist worksteal
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -28,6 +32,9 @@ check: $(VENV)/.dev ## Lint, types, order of the rooms
 bench: $(VENV)/.dev ## Measure everything beside a reference, print one table and write docs/benchmarks.md
 	@$(BIN)/python -m bench.rivals.setup
 	@$(BIN)/python -m bench
+
+parity: $(VENV)/.dev ## Compare our training labels with those of TRL and LLaMA-Factory, each in an environment of its own
+	@$(BIN)/python -m tests.parity
 
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz
@@ -48,6 +55,7 @@ $(VENV)/.package: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "setting up $(VENV) for development (once, about two minutes)"
+	@echo "setting up $(VENV) for development (once, a few minutes)"
+	@$(PIP) '$(TORCH)'
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.package

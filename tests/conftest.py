@@ -10,6 +10,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell; but the processes that tests start are to hear Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests run in as many processes as there are cores, and each would start as many threads for its tiny matrices.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile("fast", max_examples=20, deadline=None)
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
