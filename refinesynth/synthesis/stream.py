@@ -109,7 +109,8 @@ async def stream(
     """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     Whoever takes trajectories slowly slows the run down: about `concurrency` of them wait in memory, then nothing new is
-    started. Leaving the block early stops the run cleanly; the same call goes on with it, and gives only what is new.
+    started. Leaving the block early stops the run cleanly; the same call goes on with it, and gives only what is new. What was
+    accepted and not taken by then is in `result()` and on disk; it is not given again.
 
     Raises:
         InputError: Something that was given cannot be used.
