@@ -25,7 +25,7 @@ class Traffic:
         self.limit = limit
         self.under_way = deque[int]()
 
-    def answers(self, server: Server, count: int, *, demand: float = inf) -> list[int]:
+    def answers(self, server: Server, count: int, *, demand: float = inf, kind: str = "any") -> list[int]:
         """The limit after each of so many answers."""
         seen = list[int]()
         for _ in range(count):
@@ -33,7 +33,7 @@ class Traffic:
                 self.under_way.append(self.limit.begin())
             in_flight = len(self.under_way)
             number = self.under_way.popleft()
-            self.limit.answered(number, seconds=server(in_flight), tokens=100, kind="any", in_flight=in_flight)
+            self.limit.answered(number, seconds=server(in_flight), tokens=100, kind=kind, in_flight=in_flight)
             self.limit.ended(number)
             seen.append(self.limit.current)
         return seen
@@ -83,6 +83,15 @@ def test_it_doubles_with_every_round_trip_at_first() -> None:
     seen = Traffic(Limit(start=16)).answers(even, 16 + 32 + 64 + 128 + 256)
     assert {16, 32, 64, 128, 256} <= set(seen)
     assert seen[-1] >= 512
+
+
+def test_it_doubles_again_for_requests_of_a_kind_that_doubling_was_not_judged_by() -> None:
+    """A run begins with scripts alone, which a server may find hard; the turns that come after them it need not."""
+    few = Traffic(Limit())
+    few.answers(queueing(4), 60, kind="script")
+    assert few.limit.current <= 32
+    # Two round trips at each size, and a few rounds until the scripts are outweighed.
+    assert few.answers(even, 700, kind="turn")[-1] >= 256
 
 
 def test_a_server_that_grows_is_followed() -> None:

@@ -72,7 +72,7 @@ class Limit:
     server that sends no 429 shows where it is saturated: there, that time grows as the requests in flight do. It is measured
     in rounds: those that doubling is judged by take the first answers that come; later ones wait for nearly all of their
     requests, or short answers would speak for long ones, which bear a wait more easily. Kinds of requests are compared each
-    with itself. Of two limits, the larger is kept if it brings more tokens a second in at least a quarter of proportion,
+    with itself, and doubling begins again once most of the work is of kinds that it was not judged by. Of two limits, the larger is kept if it brings more tokens a second in at least a quarter of proportion,
     else the smaller. Doubling at first, steps of a quarter later, ever longer rests in between.
 
     Refusals (429, overload, timeouts) halve the limit, once per round trip. It then returns to between the last good limit
@@ -89,6 +89,10 @@ class Limit:
         self._start = self._ceiling if start is None else min(float(start), self._ceiling)
         self._work: dict[Hashable, float] = {}
         """Seconds that all requests of a kind have taken so far: how much it weighs."""
+        self._doubled: set[Hashable] = set()
+        """Kinds by which doubling was judged: the server may take more of others."""
+        self._settled = False
+        """Whether steps of a quarter have found a limit: from then on a mix that changes is no reason to double."""
         self._begun = 0
         self._good = 1.0
         self._refused_since = 0
@@ -173,6 +177,9 @@ class Limit:
             self._climb_from_scratch(_STRIDE)
 
     def _climb_from_scratch(self, stride: float) -> None:
+        if stride > _STRIDE:
+            self._doubled = set()
+        self._settled = stride <= _STRIDE
         self._stride = stride
         self._camp: _Camp | None = None
         self._up = True
@@ -227,8 +234,21 @@ class Limit:
             return 0.0
         return sum(self._work[kind] * math.log(here.paces[kind] / there.paces[kind]) for kind in both) / work
 
+    def _double_again(self) -> bool:
+        """Whether doubling is to begin again, because it ended over kinds of requests that are few now."""
+        if self._stride > _STRIDE:
+            self._doubled.update(self._sums)
+        if self._settled or self._stride > _STRIDE:
+            return False
+        work = sum(one.seconds for one in self._sums.values())
+        return sum(one.seconds for kind, one in self._sums.items() if kind not in self._doubled) > work / 2
+
     def _judge(self, here: _Camp) -> None:
         binds = here.level >= _WANTED * here.size
+        if binds and self._double_again():
+            judged = self._doubled | self._sums.keys()
+            self._climb_from_scratch(_FIRST_STRIDE)
+            self._doubled = judged
         camp = self._camp
         if camp is None:
             self._camp = here
@@ -260,6 +280,7 @@ class Limit:
             self._camp = None
             self._rest = 1
         else:
+            self._settled = True
             self._up = not self._up
             self._rest = self._patience
             self._patience = min(2 * self._patience, _RESTS[1])
