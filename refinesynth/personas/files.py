@@ -12,8 +12,9 @@ from typing import BinaryIO
 
 import orjson
 
+from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
-from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines, open_binary
+from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
 from refinesynth.personas.parquet import check_installed, read_parquet
 from refinesynth.personas.rows import COLUMNS, BadRow, Row, find_column, read_text, read_value
 

@@ -1,9 +1,6 @@
 """Lines of a file, plain or compressed, of which even an endless one does not fill the memory."""
 
-import gzip
-import io
-from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 MAX_LINE_BYTES = 1 << 20
 """Longest line that is looked at, in bytes; of a longer one nothing is kept."""
@@ -48,20 +45,3 @@ class Lines:
     def stop(self) -> None:
         """End the iteration soon."""
         self._stopped = True
-
-
-def open_binary(path: Path, compression: str | None) -> BinaryIO:
-    """Open a file for buffered reading, decompressing as it is read.
-
-    Raises:
-        OSError: It cannot be opened.
-    """
-    if compression == ".gz":
-        return cast("BinaryIO", gzip.open(path, "rb"))
-    if compression == ".zst":
-        import zstandard
-
-        raw = path.open("rb")
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)
-        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader)))
-    return path.open("rb")

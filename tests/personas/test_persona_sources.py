@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read, write
@@ -321,6 +322,7 @@ async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
         ("people.jsonl.gz", b"A smith", "cannot be read: "),
         ("people.txt.gz", gzip.compress(b"A smith\n" * 9)[:-9], "cannot be read"),
         ("people.txt.zst", b"A smith", "cannot be read: "),
+        ("people.txt.zst", zstandard.compress(bytes(range(256)) * 9)[:-9], "cannot be read: it is cut off"),
         ("people.jsonl", b"", "is empty"),
         ("people.jsonl", b"{}\n", "none of the 1 rows of the file .* is one. line 1: has neither"),
     ],

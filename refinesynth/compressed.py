@@ -1,0 +1,72 @@
+"""Reads plain and compressed files alike; a compressed one that is cut off is an error and not the file's end."""
+
+import gzip
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_CHUNK = 1 << 18
+"""Bytes of a compressed file that are read at a time."""
+
+
+def open_binary(path: Path, compression: str | None) -> BinaryIO:
+    """Open a file for buffered reading; `compression` is `.gz`, `.zst` or None.
+
+    Raises:
+        OSError: It cannot be opened. Reading it raises EOFError where it is cut off, and zlib.error, OSError or ZstdError where
+            it is no such file.
+    """
+    if compression == ".gz":
+        return cast("BinaryIO", gzip.open(path, "rb"))
+    if compression == ".zst":
+        return cast("BinaryIO", io.BufferedReader(_Unpacked(path)))
+    return path.open("rb")
+
+
+class _Unpacked(io.RawIOBase):
+    """A Zstandard file's content, frame after frame. The library's own file object takes a cut-off file for its end."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj()
+        self._begun = False
+        """Whether there is something of the frame already."""
+        self._packed = b""
+        self._plain = memoryview(b"")
+        self._file = path.open("rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        while not self._plain:
+            if not self._unpack():
+                return 0
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), len(self._plain))
+        view[:count] = self._plain[:count]
+        self._plain = self._plain[count:]
+        return count
+
+    def _unpack(self) -> bool:
+        """Unpack a piece, which may be empty; whether there was one."""
+        packed = self._packed or self._file.read(_CHUNK)
+        if not packed:
+            if self._begun:
+                raise EOFError("it is cut off: the end of its last frame is missing")
+            return False
+        self._plain = memoryview(self._frame.decompress(packed))
+        self._begun = not self._frame.eof
+        self._packed = self._frame.unused_data if self._frame.eof else b""
+        if self._frame.eof:
+            self._frame = self._decompressor.decompressobj()
+        return True
