@@ -1,0 +1,44 @@
+"""Records in files: one JSON object a line, compressed or not; and where each stands."""
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+from zstandard import ZstdError
+
+from refinesynth.compressed import open_binary
+from refinesynth.errors import InputError
+
+TRAJECTORIES = "trajectories.jsonl"
+"""What a run folder keeps its accepted trajectories in."""
+
+_COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
+
+
+def records(path: Path, torn: list[str]) -> Iterator[tuple[object, str]]:
+    """Every record of a file, with `file:line`; read line by line, blank lines left out.
+
+    A last line that is cut off (no newline behind it, and no JSON), as a run that was killed may leave one, is left out and its
+    place appended to `torn`.
+
+    Raises:
+        InputError: The file cannot be read, or another line is not JSON.
+    """
+    try:
+        with open_binary(path, _COMPRESSIONS.get(path.suffix)) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    yield orjson.loads(line), where
+                except orjson.JSONDecodeError as error:
+                    if not line.endswith(b"\n"):
+                        torn.append(where)
+                        return
+                    raise InputError(
+                        f"{where}: this line is not JSON ({error}); expected one object a line. Mend or remove the line"
+                    ) from error
+    except (OSError, EOFError, zlib.error, ZstdError) as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error}") from error

@@ -1,0 +1,82 @@
+"""Conversations out of whatever training data is given."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from refinesynth.errors import InputError
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.data import tables
+from refinesynth.train.data.files import TRAJECTORIES, records
+from refinesynth.train.data.shapes import read_record
+from refinesynth.train.data.speaking import without_mistakes
+
+type_of_source = str | Path | Iterable[object]
+
+
+class Reading(Iterator[Conversation]):
+    """Conversations, one after the other; they are read when they are asked for."""
+
+    def __init__(self, sources: Sequence[type_of_source], *, without_refinement: bool) -> None:
+        self.torn: list[str] = []
+        """`file:line` of last lines that were cut off and left out; whole once all is read."""
+        self.emptied = 0
+        """Conversations of which nothing was left without mistakes."""
+        self._without_refinement = without_refinement
+        self._found = self._read(sources)
+
+    def __next__(self) -> Conversation:
+        return next(self._found)
+
+    def _read(self, sources: Sequence[type_of_source]) -> Iterator[Conversation]:
+        for number, source in enumerate(sources, start=1):
+            for record, where in self._records(source, number):
+                found = record if isinstance(record, Conversation) else read_record(record, where)
+                kept = without_mistakes(found) if self._without_refinement else found
+                if kept is None:
+                    self.emptied += 1
+                else:
+                    yield kept
+
+    def _records(self, source: type_of_source, number: int) -> Iterator[tuple[object, str]]:
+        if isinstance(source, str | Path):
+            return self._named(source)
+        if tables.is_dataset(source):
+            return tables.rows(source, f"dataset {number}")
+        if not isinstance(cast("Any", source), Iterable):
+            raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
+        return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
+
+    def _named(self, source: str | Path) -> Iterator[tuple[object, str]]:
+        path = Path(source)
+        if path.is_dir():
+            if (path / TRAJECTORIES).is_file():
+                return records(path / TRAJECTORIES, self.torn)
+            if tables.is_saved(path):
+                return tables.saved(path)
+            raise InputError(
+                f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
+                "or a folder that `save_to_disk` wrote"
+            )
+        if path.exists():
+            return records(path, self.torn)
+        if isinstance(source, str) and tables.is_hub_name(source):
+            return tables.from_hub(source)
+        raise InputError(
+            f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset"
+        )
+
+
+def read_conversations(sources: Sequence[type_of_source] | str | Path, *, without_refinement: bool = False) -> Reading:
+    """The conversations of all sources, in order, each read when it is asked for.
+
+    A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face dataset (an
+    object, a folder of `save_to_disk`, or `organisation/name`), or an iterable of trajectories, records or conversations. Forms are
+    recognised by their keys; see `shapes`.
+
+    `without_refinement` takes mistakes and the answers to them out (the paper's ablation); see `speaking.without_mistakes`.
+
+    Raises:
+        InputError: While reading: there is no such source, or a record is not sound; with file and line.
+    """
+    return Reading([sources] if isinstance(sources, str | Path) else sources, without_refinement=without_refinement)

@@ -1,0 +1,233 @@
+"""Records of every form that we export, told apart by their keys.
+
+    {"script", "turns", ...}                                a line of trajectories.jsonl
+    {"script", "trajectory", "persona"}                     the paper's own keys
+    {"conversations": [{"from", "value", "loss"}]}          AgentInstruct; without `loss` ShareGPT
+    {"messages": [{"role", "content", "loss"}]}             TRL, ms-swift
+    {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
+    {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
+
+A record without a flag on its messages would train on mistakes. It is taken only where it says in another way that its last
+message alone is to be trained on: as a prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have
+it. In such records nothing is known of the earlier turns: they are `HISTORY`. All other records without flags are refused.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import JsonValue, ValidationError
+
+from refinesynth.chat import Message, render_turns, to_messages
+from refinesynth.errors import InputError
+from refinesynth.jsontext import read_json, write_json
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.data.speaking import Said, conversation, digest
+from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns
+
+_FLAGS = ("loss", "loss_weight", "training", "weight")
+"""Keys of a message that say whether it is trained on."""
+
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
+_NUMBERED = re.compile(r"^(?P<whole>.+)#\d+$", re.DOTALL)
+
+_WHAT_TO_DO = (
+    "Export with a flag per message (`refinesynth export --format agentinstruct`), one record per correct turn "
+    "(`--masking split`), or add a boolean `loss` to every assistant message"
+)
+
+
+def read_record(record: object, where: str) -> Conversation:
+    """One record of any form.
+
+    Raises:
+        InputError: It is of none, or not sound; the message begins with `where`.
+    """
+    if isinstance(record, Trajectory):
+        return of_trajectory(record, where)
+    if not isinstance(record, Mapping):
+        raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
+    # Tables have a column for every key: where a record has none, its value is null.
+    given = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
+    if "script" in given and "turns" in given:
+        return _own(given, where)
+    if "script" in given and "trajectory" in given:
+        return _paper(given, where)
+    if "prompt" in given and "completion" in given:
+        return _prompt_completion(given, where)
+    for key in ("conversations", "messages"):
+        if key in given:
+            return _chat(given, _messages(given[key], key, where), where)
+    raise InputError(
+        f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
+        "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
+    )
+
+
+def of_trajectory(trajectory: Trajectory, where: str) -> Conversation:
+    """A trajectory as the conversation that all exports render.
+
+    Its group is its persona, its environment what its script says of it.
+    """
+    return conversation(
+        trajectory.id,
+        _persona(trajectory.persona.text),
+        _said(to_messages(trajectory)),
+        where,
+        environment=_environment(trajectory.script),
+    )
+
+
+def _own(given: Mapping[str, Any], where: str) -> Conversation:
+    try:
+        return of_trajectory(Trajectory.model_validate(given), where)
+    except ValidationError as error:
+        raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
+
+
+def _paper(given: Mapping[str, Any], where: str) -> Conversation:
+    try:
+        script = Script.from_llm(_parsed(given["script"]))
+        turns = read_turns(_parsed(given["trajectory"]))
+    except ValidationError as error:
+        raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
+    except ValueError as error:
+        raise InputError(f"{where}: the script or the trajectory cannot be read: {error}") from error
+    sound = [turn for turn in turns if not isinstance(turn, MalformedTurn)]
+    if len(sound) != len(turns):
+        at, bad = next((at, turn) for at, turn in enumerate(turns, start=1) if isinstance(turn, MalformedTurn))
+        raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {bad.problem}")
+    messages = _said(render_turns(script, sound))
+    persona = given.get("persona")
+    name = _id(given) or where
+    group = _persona(str(persona)) if persona else f"task {digest(messages[0].content)}"
+    return conversation(name, group, messages, where, environment=_environment(script))
+
+
+def _prompt_completion(given: Mapping[str, Any], where: str) -> Conversation:
+    prompt = _messages(given["prompt"], "prompt", where)
+    completion = _messages(given["completion"], "completion", where)
+    if len(completion) != 1:
+        raise InputError(f"{where}: `completion` holds {len(completion)} messages; expected the assistant's one")
+    return _named(
+        given, _with_system(given, [*(plain for plain, _ in prompt), completion[0][0]]), where, last_only=True
+    )
+
+
+def _chat(given: Mapping[str, Any], messages: Sequence[tuple[Said, bool | None]], where: str) -> Conversation:
+    flags = [flag for said, flag in messages if said.role == "assistant"]
+    said = _with_system(given, [plain._replace(loss=bool(flag)) for plain, flag in messages])
+    name = _id(given)
+    split = name is None or _NUMBERED.match(name) is not None
+    if not flags:
+        return _named(given, said, where, last_only=False)  # Which is refused there: nothing is to be learned from it.
+    if all(flag is None for flag in flags):
+        if name is not None and split:
+            return _named(given, said, where, last_only=True)
+        raise InputError(f"{where}: no message says whether it is trained on, so mistakes would be. {_WHAT_TO_DO}")
+    if any(flag is None for flag in flags):
+        raise InputError(
+            f"{where}: only some of the assistant's messages say whether they are trained on. {_WHAT_TO_DO}"
+        )
+    # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
+    return _named(given, said, where, last_only=split and bool(flags[-1]) and not any(flags[:-1]))
+
+
+def _named(given: Mapping[str, Any], messages: Sequence[Said], where: str, *, last_only: bool) -> Conversation:
+    """With the id and group of a record that knows no persona: the id before `#`, else the digest of its first user message."""
+    name = _id(given)
+    first = next((message.content for message in messages if message.role == "user"), "")
+    numbered = _NUMBERED.match(name) if name else None
+    group = f"record {numbered['whole'] if numbered else name}" if name else f"task {digest(first)}"
+    if last_only:
+        messages = [message._replace(loss=False) for message in messages]
+        messages[-1] = messages[-1]._replace(loss=messages[-1].role == "assistant")
+        if messages[-1].role != "assistant":
+            raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
+    return conversation(name or where, group, messages, where, last_only=last_only)
+
+
+def _id(given: Mapping[str, Any]) -> str | None:
+    for key in ("id", "extra_info"):
+        value = given.get(key)
+        if isinstance(value, str | int) and str(value).strip():
+            return str(value)
+    return None
+
+
+def _with_system(given: Mapping[str, Any], messages: list[Said]) -> list[Said]:
+    """LLaMA-Factory keeps a system message beside the others."""
+    system = given.get("system")
+    has_one = bool(messages) and messages[0].role == "system"
+    return (
+        [Said("system", system, loss=False), *messages]
+        if isinstance(system, str) and system and not has_one
+        else messages
+    )
+
+
+def _messages(value: object, key: str, where: str) -> list[tuple[Said, bool | None]]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise InputError(
+            f"{where}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
+        )
+    return [_message(item, number, where) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
+
+
+def _message(item: object, number: int, where: str) -> tuple[Said, bool | None]:
+    if not isinstance(item, Mapping):
+        raise InputError(
+            f"{where}: message {number} is {type(item).__name__}; expected an object with role and content"
+        )
+    message = {key: value for key, value in cast("Mapping[str, Any]", item).items() if value is not None}
+    role = message.get("role", message.get("from"))
+    content = _text(message.get("content", message.get("value")))
+    if not isinstance(role, str) or content is None:
+        raise InputError(
+            f"{where}: message {number} has the keys {sorted(map(str, message))}; expected a role and text content"
+        )
+    if message.get("tool_calls"):
+        raise InputError(f"{where}: message {number} calls tools; only text can be trained on")
+    flags = {_flag(message[key], key, number, where) for key in _FLAGS if key in message}
+    if len(flags) > 1:
+        raise InputError(f"{where}: message {number} says both that it is trained on and that it is not. Keep one flag")
+    flag = flags.pop() if flags else None
+    return Said(_ROLES.get(role, role), content, loss=False), flag
+
+
+def _text(value: object) -> str | None:
+    """A content: text, or a list of text parts."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        return None
+    parts = [
+        cast("Mapping[str, object]", part).get("value", cast("Mapping[str, object]", part).get("text"))
+        for part in cast("Sequence[object]", value)
+        if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") == "text"
+    ]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(cast("Sequence[object]", value)) else None
+
+
+def _flag(value: object, key: str, number: int, where: str) -> bool:
+    if isinstance(value, bool | int | float) and value in {0, 1}:
+        return bool(value)
+    raise InputError(f"{where}: `{key}` of message {number} is {value!r}; expected true or false (1 or 0)")
+
+
+def _said(messages: Sequence[Message]) -> list[Said]:
+    return [Said(*message) for message in messages]
+
+
+def _persona(text: str) -> str:
+    return f"persona {digest(text)}"
+
+
+def _environment(script: Script) -> str:
+    # An empty environment says nothing; then the task does.
+    return digest(write_json(script.environment).decode()) if script.environment else ""
+
+
+def _parsed(value: JsonValue) -> JsonValue:
+    return read_json(value) if isinstance(value, str) else value

@@ -1,0 +1,111 @@
+"""From messages with flags to a conversation: which assistant turn is what, and whether roles and contents are sound."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from refinesynth.errors import InputError
+from refinesynth.train.conversation import Conversation, Speech, Turn
+
+
+class Said(NamedTuple):
+    """One message as a record has it."""
+
+    role: str
+    content: str
+    loss: bool
+    """For an assistant's: whether it is right."""
+
+
+def digest(text: str) -> str:
+    """A short name for a text; case and blanks do not matter."""
+    return hashlib.sha256(" ".join(text.casefold().split()).encode(errors="surrogatepass")).hexdigest()[:20]
+
+
+def conversation(
+    id: str,  # noqa: A002
+    group: str,
+    messages: Sequence[Said],
+    where: str,
+    /,
+    *,
+    last_only: bool = False,
+    environment: str = "",
+) -> Conversation:
+    """A conversation of sound messages.
+
+    `last_only`: the record trains on its last message, and says nothing of the earlier ones.
+
+    Raises:
+        InputError: Roles do not alternate, a message is empty, or there is no assistant's.
+    """
+    _refuse_unsound(messages, where)
+    turns: list[Turn] = []
+    before: Speech | None = None
+    for at, message in enumerate(messages):
+        if message.role == "assistant":
+            last = at == len(messages) - 1
+            before = _speech(message, before, history=last_only and not last)
+            turns.append(Turn("assistant", message.content, before))
+        else:
+            turns.append(Turn("system" if message.role == "system" else "user", message.content, None))
+    return Conversation(id, group, tuple(turns), where, environment)
+
+
+def without_mistakes(whole: Conversation) -> Conversation | None:
+    """The conversation without its mistakes and the answers to them: the paper's data without refinement.
+
+    Every trajectory of the method holds mistakes, so that to leave out whole ones would leave none; what is left of each shows
+    no refinement. None if nothing that is right is left.
+
+    Raises:
+        InputError: It is not known which of its turns are mistakes.
+    """
+    kept: list[Turn] = []
+    for turn in whole.turns:
+        if turn.speech is Speech.HISTORY:
+            raise InputError(
+                f"{whole.where}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
+                "give the run's own folder, or an export with a flag per message"
+            )
+        answers_mistake = turn.role == "user" and bool(kept) and kept[-1].role == "user"
+        if turn.speech is Speech.MISTAKE or answers_mistake:
+            continue
+        kept.append(turn._replace(speech=Speech.CORRECT) if turn.role == "assistant" else turn)
+    if not any(turn.role == "assistant" for turn in kept):
+        return None
+    return Conversation(whole.id, whole.group, tuple(kept), whole.where, whole.environment)
+
+
+def opening(turns: Iterable[Turn]) -> str:
+    """Digest of the first user message, which tells the task."""
+    return digest(next((turn.content for turn in turns if turn.role == "user"), ""))
+
+
+def _speech(message: Said, before: Speech | None, *, history: bool) -> Speech:
+    if history:
+        return Speech.HISTORY
+    if not message.loss:
+        return Speech.MISTAKE
+    return Speech.REFINEMENT if before is Speech.MISTAKE else Speech.CORRECT
+
+
+def _refuse_unsound(messages: Sequence[Said], where: str) -> None:
+    expected = "system" if messages and messages[0].role == "system" else "user"
+    for number, message in enumerate(messages, start=1):
+        if message.role != expected:
+            raise InputError(
+                f"{where}: message {number} is from {message.role!r} where one from {expected!r} is expected: after a system message "
+                "or none, user and assistant take turns, a user first. Join or remove messages so that they do"
+            )
+        if not message.content.strip():
+            raise InputError(
+                f"{where}: message {number} ({message.role}) is empty. Remove this record, or fill the message in"
+            )
+        if message.role == "user" and message.loss:
+            raise InputError(
+                f"{where}: message {number} is a user's and marked for training; only an assistant's can be. Remove the mark"
+            )
+        expected = "assistant" if expected == "user" else "user"
+    if not any(message.role == "assistant" for message in messages):
+        raise InputError(f"{where}: there is no assistant message, so nothing to learn. Remove this record")

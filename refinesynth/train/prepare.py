@@ -1,0 +1,144 @@
+"""Conversations to training examples, with an account of everything that is cut or left out."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.render.fitting import fit
+from refinesynth.train.render.renderer import Renderer
+from refinesynth.train.tokens import Label, Rendered, TokenStore
+
+_NAMED = 10
+"""Ids that are kept of each kind that is cut or left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the conversations. Nothing is cut or left out that is not counted here."""
+
+    conversations: int = 0
+    """Read."""
+    records: int = 0
+    """Examples made of them and kept: as many, unless some were left out, or expanded for a template that rewrites history."""
+    tokens: int = 0
+    """In the kept examples."""
+    trained_tokens: int = 0
+    """Of these, tokens that give loss."""
+    mistake_tokens: int = 0
+    """Of these, tokens of mistakes that are kept out of the loss."""
+    truncated: int = 0
+    """Longer than `max_length`, and cut behind the last trained turn that fits."""
+    dropped_long: int = 0
+    """Longer than `max_length`, and left out: by choice, or because not even the first trained turn fits."""
+    dropped_untrained: int = 0
+    """Without a trained token, and left out."""
+    cut_turns: int = 0
+    """Assistant turns that were cut off the truncated ones."""
+    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Ids of the first few, by `truncated`, `dropped_long` and `dropped_untrained`; a kind without any has no entry."""
+
+    @property
+    def trained_share(self) -> float:
+        """Trained tokens of all tokens, 0 to 1."""
+        return self.trained_tokens / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """Examples ready to be trained on."""
+
+    store: TokenStore
+    counts: Counts
+
+
+def prepare(
+    conversations: Iterable[Conversation],
+    renderer: Renderer,
+    max_length: int,
+    over_length: Literal["truncate", "drop"] = "truncate",
+) -> Prepared:
+    """Render all conversations, in order, and fit them into `max_length` tokens.
+
+    An iterator is consumed some dozens at a time. Every example that is kept has at least one trained token.
+
+    Raises:
+        InputError: A conversation cannot be rendered; see `Renderer.render`.
+    """
+    account = _Account()
+    store = TokenStore.of(_kept(conversations, renderer, max_length, over_length, account))
+    return Prepared(store, account.counts(store))
+
+
+@dataclass(slots=True)
+class _Account:
+    """Kept while rendering goes on."""
+
+    conversations: int = 0
+    cut_turns: int = 0
+    lost: Counter[str] = field(default_factory=Counter[str])
+    named: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def lose(self, kind: str, name: str) -> None:
+        self.lost[kind] += 1
+        if self.lost[kind] <= _NAMED:
+            self.named.setdefault(kind, []).append(name)
+
+    def counts(self, store: TokenStore) -> Counts:
+        return Counts(
+            conversations=self.conversations,
+            records=len(store),
+            tokens=len(store.input_ids),
+            trained_tokens=int(np.count_nonzero(store.labels == Label.TRAINED)),
+            mistake_tokens=int(np.count_nonzero(store.labels == Label.MISTAKE)),
+            truncated=self.lost["truncated"],
+            dropped_long=self.lost["dropped_long"],
+            dropped_untrained=self.lost["dropped_untrained"],
+            cut_turns=self.cut_turns,
+            named={kind: tuple(names) for kind, names in self.named.items()},
+        )
+
+
+def _kept(
+    conversations: Iterable[Conversation],
+    renderer: Renderer,
+    max_length: int,
+    over_length: Literal["truncate", "drop"],
+    account: _Account,
+) -> Iterator[Rendered]:
+    names: deque[str] = deque()  # Of conversations that the renderer has read and not given back: it reads some ahead.
+
+    def noted() -> Iterator[Conversation]:
+        for conversation in conversations:
+            names.append(conversation.id)
+            yield conversation
+
+    for examples in renderer.render_many(noted()):
+        account.conversations += 1
+        name = names.popleft()
+        if not examples:
+            account.lose("dropped_untrained", name)
+        for example in examples:
+            fitted = _fitted(example, max_length, over_length, account)
+            if fitted is not None:
+                yield fitted
+
+
+def _fitted(
+    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: _Account
+) -> Rendered | None:
+    fitted = fit(example, max_length, over_length)
+    if not example.trained:
+        account.lose("dropped_untrained", example.id)
+        return None
+    if fitted is None:
+        account.lose("dropped_long", example.id)
+        return None
+    cut = len(example.spans) - len(fitted.spans)
+    if cut:
+        account.lose("truncated", example.id)
+        account.cut_turns += cut
+    return fitted

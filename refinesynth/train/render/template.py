@@ -1,0 +1,98 @@
+"""A chat template as a function from messages to text, with errors that say what to do."""
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypedDict, cast
+
+from refinesynth.train.render.errors import TemplateError
+from refinesynth.train.render.react import REACT_TEMPLATE
+
+
+class ChatMessage(TypedDict):
+    """What a chat template is given for one turn; no flags, so that nothing of our labels changes the text."""
+
+    role: str
+    content: str
+
+
+_MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+
+class ChatTemplate:
+    """The template of one tokenizer."""
+
+    def __init__(self, tokenizer: Any, source: str | None = None) -> None:
+        """`source` is Jinja; by default the tokenizer's own template, or `REACT_TEMPLATE` where it has none.
+
+        Raises:
+            TemplateError: The tokenizer's templates have no default, or it has no end-of-sequence token for ours.
+        """
+        self._tokenizer = tokenizer
+        self.source = source if source is not None else _own(tokenizer)
+        """The template in Jinja; what a tuned model's tokenizer should be saved with."""
+        self.has_markers = _MARKER.search(self.source) is not None
+        """Whether it says itself what an assistant writes, between `{% generation %}` and `{% endgeneration %}`."""
+
+    def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
+        """The messages as text; `prompt` adds what stands before an assistant's next turn.
+
+        Raises:
+            TemplateError: The template refuses the messages, or is broken.
+        """
+        if not messages:
+            return ""
+        with _told():
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages), chat_template=self.source, tokenize=False, add_generation_prompt=prompt
+                )
+            )
+
+    def marked(self, messages: Sequence[ChatMessage]) -> list[tuple[int, int]]:
+        """Character ranges of `write(messages)` that the template marks as written by the assistant.
+
+        In characters, because transformers' own mask by tokens runs on to the end of the text where a range's last character
+        has no token of its own (issue 47325).
+        """
+        from transformers.utils import chat_template_utils
+
+        render = cast("Any", chat_template_utils.render_jinja_template)  # pyright: ignore[reportUnknownMemberType]
+        with _told():
+            _, ranges = render(
+                conversations=[list(messages)],
+                chat_template=self.source,
+                return_assistant_tokens_mask=True,
+                **self._tokenizer.special_tokens_map,
+            )
+        return [(int(start), int(stop)) for start, stop in ranges[0]]
+
+
+def _own(tokenizer: Any) -> str:
+    own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
+    if isinstance(own, Mapping):
+        if "default" not in own:
+            raise TemplateError(
+                f"the tokenizer has the chat templates {sorted(own)} and none is called 'default'; "
+                "write the one to use to a file and give it as chat_template"
+            )
+        return own["default"]
+    if own is None and not getattr(tokenizer, "eos_token", None):
+        raise TemplateError(
+            "the tokenizer has neither a chat template nor an end-of-sequence token, so nothing could end a turn; "
+            "give a chat_template, or a tokenizer with an eos_token"
+        )
+    return own if own is not None else REACT_TEMPLATE
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Turns what a template raises into a `TemplateError`."""
+    from jinja2.exceptions import TemplateError as JinjaError
+
+    try:
+        yield
+    except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        raise TemplateError(
+            f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
+        ) from error

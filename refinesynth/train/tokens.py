@@ -1,0 +1,159 @@
+"""A conversation as the model sees it: token ids, and for every token whether it gives loss.
+
+Ids and labels live in one value and are made by one function (`render.Renderer`), so that they cannot diverge.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refinesynth.train.conversation import Speech
+
+
+class Label(IntEnum):
+    """What a token is to the loss."""
+
+    CONTEXT = 0
+    """Read, never written: prompts, observations, headers, and assistant turns that give no loss though they are right."""
+    TRAINED = 1
+    """Gives loss."""
+    MISTAKE = 2
+    """Of a turn that was flagged as wrong: read, and kept out of the loss."""
+
+
+class Span(NamedTuple):
+    """The tokens that one assistant turn writes: `input_ids[start:stop]`, its end-of-turn token included."""
+
+    start: int
+    stop: int
+    speech: Speech
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rendered:
+    """One training example, not padded."""
+
+    id: str
+    """Of its conversation; a conversation that was expanded gives `id@1`, `id@2`, ..."""
+    group: str
+    """Of its conversation; see there."""
+    input_ids: NDArray[np.int32]
+    """(tokens,)"""
+    labels: NDArray[np.int8]
+    """(tokens,) of `Label`. A token's own label: `labels[k]` says whether the model learns to predict `input_ids[k]`."""
+    spans: tuple[Span, ...]
+    """Assistant turns, in order, not overlapping."""
+
+    @property
+    def trained(self) -> int:
+        """Tokens that give loss."""
+        return int(np.count_nonzero(self.labels == Label.TRAINED))
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def first(self, tokens: int) -> Self:
+        """The first `tokens` tokens; a turn that is cut through loses its span but not its labels."""
+        return type(self)(
+            self.id,
+            self.group,
+            self.input_ids[:tokens],
+            self.labels[:tokens],
+            tuple(span for span in self.spans if span.stop <= tokens),
+        )
+
+
+_SPEECH = tuple(Speech)
+_NUMBER = {speech: number for number, speech in enumerate(_SPEECH)}
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStore:
+    """Many examples in a few flat arrays: 5 bytes a token, whatever their number.
+
+    Cheap to pickle and to share between forked workers, which a list of objects is not.
+    """
+
+    ids: tuple[str, ...]
+    groups: tuple[str, ...]
+    input_ids: NDArray[np.int32]
+    """(all tokens,)"""
+    labels: NDArray[np.int8]
+    """(all tokens,)"""
+    spans: NDArray[np.int32]
+    """(all spans, 3): start and stop within the example, and which `Speech` in its order of definition."""
+    offsets: NDArray[np.int64]
+    """(examples + 1,) Example k has the tokens `offsets[k]:offsets[k + 1]`."""
+    span_offsets: NDArray[np.int64]
+    """(examples + 1,) Likewise for `spans`."""
+
+    @classmethod
+    def of(cls, examples: Iterable[Rendered]) -> Self:
+        """All examples, in their order; an iterator is consumed one at a time."""
+        ids: list[str] = []
+        groups: list[str] = []
+        input_ids, labels, spans = array("i"), array("b"), array("i")
+        offsets, span_offsets = array("q", [0]), array("q", [0])
+        for one in examples:
+            ids.append(one.id)
+            groups.append(one.group)
+            input_ids.frombytes(one.input_ids.astype(np.intc, copy=False).tobytes())
+            labels.frombytes(one.labels.tobytes())
+            for span in one.spans:
+                spans.extend((span.start, span.stop, _NUMBER[span.speech]))
+            offsets.append(len(input_ids))
+            span_offsets.append(len(spans) // 3)
+        return cls(
+            tuple(ids),
+            tuple(groups),
+            np.frombuffer(input_ids.tobytes(), np.int32),
+            np.frombuffer(labels.tobytes(), np.int8),
+            np.frombuffer(spans.tobytes(), np.int32).reshape(-1, 3),
+            np.frombuffer(offsets.tobytes(), np.int64),
+            np.frombuffer(span_offsets.tobytes(), np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, at: int) -> Rendered:
+        """Example `at`, as views of the store's arrays; negative numbers count from the end.
+
+        Raises:
+            IndexError: There is none.
+        """
+        k = at + len(self) if at < 0 else at
+        if not 0 <= k < len(self):
+            raise IndexError(f"example {at} of {len(self)}")
+        tokens = slice(self.offsets[k], self.offsets[k + 1])
+        spans = self.spans[self.span_offsets[k] : self.span_offsets[k + 1]].tolist()
+        return Rendered(
+            self.ids[k],
+            self.groups[k],
+            self.input_ids[tokens],
+            self.labels[tokens],
+            tuple(Span(start, stop, _SPEECH[speech]) for start, stop, speech in spans),
+        )
+
+    def __iter__(self) -> Iterator[Rendered]:
+        return (self[k] for k in range(len(self)))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(examples,) Tokens of each."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over tokens, labels and spans, in order: the same for the same training data, wherever it was read."""
+        total = hashlib.sha256()
+        for part in (self.offsets, self.input_ids, self.labels, self.span_offsets, self.spans):
+            total.update(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())
+        return total.hexdigest()

@@ -1,0 +1,336 @@
+"""Conversations out of every form that we export, from files, folders, datasets and objects; and what is refused, with its line."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import datasets
+import pytest
+import tiny
+import zstandard
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from refinesynth import testing
+from refinesynth.errors import InputError
+from refinesynth.export.formats import FORMATS
+from refinesynth.export.masking import Masking
+from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.data import read_conversations, read_record
+from refinesynth.trajectory import Draft, MalformedTurn, Persona, Provenance, Trajectory
+
+PROVENANCE = Provenance(models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1)
+
+
+def trajectory(draft: Draft, name: str = "t-1", persona: str = "A cook.") -> Trajectory:
+    turns = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))
+    return Trajectory(id=name, persona=Persona(text=persona), script=draft.script, turns=turns, provenance=PROVENANCE)
+
+
+def sample(name: str = "t-1") -> Trajectory:
+    script = {
+        "environment": {"room": ["mug"]},
+        "goal": "Bring the mug.",
+        "completion_conditions": ["it is there"],
+        "actions": [{"name": "take {item}", "pattern": "take (.+)", "parameters": {"item": ["mug"]}}],
+    }
+    flags = {"parameter_error": False, "place_error": False, "logic_error": False}
+    turns: list[dict[str, Any]] = []
+    for action, wrong in (("take it", True), ("take mug", False), ("leap", True), ("take mug", False)):
+        turns.append({"role": "Player", "thought": f"I {action}.", "action": action})
+        turns.append({"role": "DM", "thought": "", "observation": f"After {action}.", **flags, "logic_error": wrong})
+    return Trajectory.model_validate(
+        {
+            "id": name,
+            "persona": {"text": "A cook."},
+            "script": script,
+            "turns": turns,
+            "provenance": PROVENANCE.model_dump(),
+        }
+    )
+
+
+def table_of(records: list[Any]) -> Any:
+    return cast("Any", datasets.Dataset).from_list(records)
+
+
+def without_closing(one: Conversation) -> tuple[Turn, ...]:
+    return one.turns[:-1] if one.turns[-1].role == "user" else one.turns
+
+
+def test_a_trajectory_says_what_each_turn_is() -> None:
+    read = read_record(sample(), "runs/a:1")
+    assert [turn.speech for turn in read.turns if turn.role == "assistant"] == [
+        Speech.MISTAKE,
+        Speech.REFINEMENT,
+        Speech.MISTAKE,
+        Speech.REFINEMENT,
+    ]
+    assert (read.id, read.where) == ("t-1", "runs/a:1")
+    assert read.turns[-1] == Turn("user", "After take mug.", None)
+
+
+FLAGGED = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice]
+SPLIT = [name for name, form in FORMATS.items() if Masking.SPLIT in form.advice]
+
+
+@given(st.sampled_from(FLAGGED), testing.valid_drafts())
+def test_an_export_with_flags_reads_as_its_trajectory_does(name: str, draft: Draft) -> None:
+    whole = read_record(trajectory(draft), "t:1")
+    # Without an id, a record that trains on its last turn alone reads as a split one.
+    assume(name != "openai" or sum(whole.trained()) > 1)
+    (record,) = FORMATS[name].records(trajectory(draft), Masking.FLAG)
+    assert without_closing(read_record(record.data, "x:1")) == without_closing(whole)
+
+
+@given(st.sampled_from(SPLIT), testing.valid_drafts())
+def test_a_split_export_trains_on_each_right_turn_once(name: str, draft: Draft) -> None:
+    whole = read_record(trajectory(draft), "t:1")
+    records = [
+        read_record(record.data, f"x:{k}")
+        for k, record in enumerate(FORMATS[name].records(trajectory(draft), Masking.SPLIT))
+    ]
+    right = [at for at, train in enumerate(whole.trained()) if train]
+    assert [len(record.turns) - 1 for record in records] == right
+    assert len({record.group for record in records}) == 1
+    for record in records:
+        assert [turn[:2] for turn in record.turns] == [turn[:2] for turn in whole.turns[: len(record.turns)]]
+        assert record.turns[-1].speech in {Speech.CORRECT, Speech.REFINEMENT}
+        earlier = {turn.speech for turn in record.turns[:-1] if turn.role == "assistant"}
+        # A record with an id that trains on an only turn may still be a whole conversation; it says so by its flags.
+        assert earlier <= {Speech.HISTORY}
+
+
+def test_what_is_left_of_a_trajectory_without_refinement_is_the_export_that_drops_mistakes() -> None:
+    (dropped,) = FORMATS["agentinstruct"].records(sample(), Masking.DROP)
+    (left,) = read_conversations([[sample()]], without_refinement=True)
+    assert without_closing(left) == read_record(dropped.data, "x:1").turns
+    assert {turn.speech for turn in left.turns if turn.role == "assistant"} == {Speech.CORRECT}
+
+
+@given(draft=testing.valid_drafts())
+def test_without_refinement_roles_still_alternate_and_nothing_is_a_mistake(draft: Draft) -> None:
+    for left in read_conversations([[trajectory(draft)]], without_refinement=True):
+        roles = [turn.role for turn in left.turns]
+        assert roles == [("user", "assistant")[k % 2] for k in range(len(roles))]
+        assert {turn.speech for turn in left.turns} <= {None, Speech.CORRECT}
+
+
+def test_a_conversation_of_mistakes_alone_is_left_out_and_counted() -> None:
+    reading = read_conversations([[tiny.talk("mm"), tiny.talk("c")]], without_refinement=True)
+    assert len(list(reading)) == 1
+    assert reading.emptied == 1
+
+
+def test_mistakes_that_are_not_known_cannot_be_taken_out() -> None:
+    with pytest.raises(InputError, match=r"talk.jsonl:1: .*so they cannot be taken out"):
+        list(read_conversations([[tiny.talk("hc")]], without_refinement=True))
+
+
+def lines(*items: object) -> bytes:
+    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
+
+
+def run(folder: Path, *extra: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    data = b"".join(sample(f"t-{k}").to_json() + b"\n" for k in range(3))
+    (folder / "trajectories.jsonl").write_bytes(data + b"".join(extra))
+    return folder
+
+
+def test_a_run_folder_and_its_file_read_alike_and_compressed_too(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run")
+    data = (folder / "trajectories.jsonl").read_bytes()
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(data))
+    expected = [(one.id, one.turns) for one in read_conversations(folder)]
+    assert [name for name, _ in expected] == ["t-0", "t-1", "t-2"]
+    for source in ("run/trajectories.jsonl", "a.jsonl.gz", "a.jsonl.zst"):
+        assert [(one.id, one.turns) for one in read_conversations([tmp_path / source])] == expected
+    assert [one.where for one in read_conversations([str(folder)])][-1] == f"{folder}/trajectories.jsonl:3"
+
+
+def test_a_torn_last_line_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", b"\n", sample("torn").to_json()[:40])
+    reading = read_conversations([folder])
+    assert len(list(reading)) == 3
+    assert reading.torn == [f"{folder}/trajectories.jsonl:5"]
+
+
+def test_another_line_that_is_not_json_is_refused_with_its_place(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", b"{oops\n", sample("t").to_json())
+    with pytest.raises(InputError, match=r"trajectories.jsonl:4: this line is not JSON"):
+        list(read_conversations([folder]))
+
+
+@pytest.mark.parametrize("name", ["cut.jsonl.gz", "cut.jsonl.zst", "plain.jsonl.gz", "plain.jsonl.zst"])
+def test_a_damaged_archive_is_an_input_error(tmp_path: Path, name: str) -> None:
+    data = lines(*({"id": str(k), "messages": [{"x": "y" * k}]} for k in range(3)))
+    packed = gzip.compress(data) if name.endswith("gz") else zstandard.compress(data)
+    (tmp_path / name).write_bytes(packed[: len(packed) // 2] if name.startswith("cut") else b"no archive")
+    with pytest.raises(InputError):
+        list(read_conversations([tmp_path / name]))
+
+
+def test_an_archive_of_several_frames_is_read_whole(tmp_path: Path) -> None:
+    data = [sample(f"t-{k}").to_json() + b"\n" for k in range(3)]
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(map(zstandard.compress, data)) + zstandard.compress(b'{"torn'))
+    reading = read_conversations(tmp_path / "a.jsonl.zst")
+    assert [one.id for one in reading] == ["t-0", "t-1", "t-2"]
+    assert len(reading.torn) == 1
+
+
+def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    wrong: Any = 5
+    for source, problem in (
+        (tmp_path / "nowhere.jsonl", "there is no file or folder"),
+        (tmp_path / "empty", "is a folder without trajectories.jsonl"),
+        ("no such thing", "there is no file or folder"),
+        (wrong, "source 1 is int"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            list(read_conversations([source]))
+
+
+def test_a_name_on_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    (record,) = FORMATS["agentinstruct"].records(sample(), Masking.FLAG)
+
+    def load(name: str) -> Any:
+        if name == "someone/nothing":
+            raise FileNotFoundError("no such dataset")
+        return datasets.DatasetDict({"train": table_of([record.data])})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    (read,) = read_conversations(["someone/refined"])
+    assert read.where == "someone/refined: row 1"
+    with pytest.raises(InputError, match="someone/nothing"):
+        list(read_conversations(["someone/nothing"]))
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_a_dataset_reads_as_the_file_does(tmp_path: Path, name: str) -> None:
+    records = [record.data for k in range(2) for record in FORMATS[name].records(sample(f"t-{k}"), Masking.FLAG)]
+    table = table_of(records)
+    table.save_to_disk(str(tmp_path / "saved"))
+    both: Any = datasets.DatasetDict({"train": table, "test": table})
+    both.save_to_disk(str(tmp_path / "both"))
+    expected = [one.turns for one in read_conversations([records])]
+    for source in (table, both, tmp_path / "saved", tmp_path / "both"):
+        assert [one.turns for one in read_conversations([source])] == expected
+
+
+def test_a_dataset_whose_splits_are_unclear_is_refused(tmp_path: Path) -> None:
+    table = table_of([{"id": "x"}])
+    with pytest.raises(InputError, match=r"has the splits \['a', 'b'\]"):
+        list(read_conversations([datasets.DatasetDict({"a": table, "b": table})]))
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(InputError, match="cannot be read"):
+        list(read_conversations([tmp_path]))
+
+
+U, A = {"role": "user", "content": "Go."}, {"role": "assistant", "content": "Gone.", "loss": True}
+
+
+def chat(*messages: dict[str, Any], **extra: Any) -> dict[str, Any]:
+    return {"id": "x", "messages": list(messages), **extra}
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (chat(A, U), r"message 1 is from 'assistant' where one from 'user' is expected"),
+        (chat(U, U, A), r"message 2 is from 'user' where one from 'assistant' is expected"),
+        (chat(U, A, {"role": "tool", "content": "x"}), r"message 3 is from 'tool'"),
+        (chat(U, A, {"role": "system", "content": "x"}), r"message 3 is from 'system'"),
+        (chat({**U, "content": " \n"}, A), r"message 1 \(user\) is empty"),
+        (chat(U), "there is no assistant message"),
+        (chat(), "there is no assistant message"),
+        (chat({**U, "loss": True}, A), "marked for training"),
+        (chat(U, {"role": "assistant", "content": "Gone."}), "no message says whether it is trained on"),
+        (chat(U, A, U, {"role": "assistant", "content": "Gone."}), "only some of the assistant's messages"),
+        (chat(U, {**A, "loss": 0.5}), "expected true or false"),
+        (chat(U, {**A, "loss": "yes"}), "expected true or false"),
+        (chat(U, {**A, "weight": 0}), "says both"),
+        (chat(U, {**A, "tool_calls": [{}]}), "calls tools"),
+        (chat(U, {"role": "assistant", "content": [{"type": "image"}], "loss": True}), "text content"),
+        (chat(U, {"role": "assistant", "loss": True}), "text content"),
+        ({"id": "x", "messages": "hello"}, "expected a list of messages"),
+        ({"id": "x", "messages": ["hello"]}, "message 1 is str"),
+        (
+            {"conversations": [{"from": "human", "value": "Go."}, {"from": "gpt", "value": "Gone."}]},
+            "mistakes would be",
+        ),
+        ({"prompt": [U], "completion": [A, U]}, "holds 2 messages"),
+        ({"prompt": [U], "completion": [U]}, "not an assistant's"),
+        ({"prompt": "Go.", "completion": "Gone."}, "expected a list of messages"),
+        ({"text": "Go."}, r"keys \['text'\] is of no form"),
+        ([1, 2], "expected a JSON object, got list"),
+        ({"script": "{oops", "trajectory": "[]"}, "cannot be read"),
+        ({"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
+        ({"script": {}, "turns": []}, "this is no trajectory"),
+    ],
+)
+def test_a_record_that_is_not_sound_is_refused_with_its_line(tmp_path: Path, record: object, problem: str) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(lines(chat(U, A), record))
+    with pytest.raises(InputError, match=rf"(?s)data.jsonl:2: .*({problem})"):
+        list(read_conversations([path]))
+
+
+def test_a_paper_record_with_a_bad_turn_is_refused() -> None:
+    (record,) = FORMATS["paper"].records(sample(), Masking.FLAG)
+    bad = {**record.data, "trajectory": json.dumps([{"role": "Player", "Thought": "x"}])}
+    with pytest.raises(InputError, match="x:1: turn 1 of the trajectory cannot be read"):
+        read_record(bad, "x:1")
+    assert read_record({**record.data, "persona": None, "id": 7}, "x:1").id == "7"
+
+
+def test_a_system_message_is_read_beside_or_among_the_others() -> None:
+    among = read_record(chat({"role": "system", "content": "Be brief."}, U, A), "x:1")
+    beside = read_record(chat(U, A, system="Be brief."), "x:1")
+    assert among.turns == beside.turns
+    assert among.turns[0] == Turn("system", "Be brief.", None)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "id",
+                        "messages",
+                        "conversations",
+                        "role",
+                        "from",
+                        "content",
+                        "value",
+                        "loss",
+                        "script",
+                        "turns",
+                        "prompt",
+                        "completion",
+                        "trajectory",
+                        "type",
+                        "text",
+                        "system",
+                    ]
+                ),
+                inner | st.sampled_from(["user", "assistant", "human", "gpt", "text"]),
+                max_size=5,
+            )
+        ),
+        max_leaves=20,
+    )
+)
+def test_any_json_is_a_conversation_or_an_input_error(record: object) -> None:
+    said = ""
+    try:
+        assert read_record(record, "x:1").turns
+    except InputError as error:
+        said = str(error)
+    assert not said or said.startswith("x:1: ")

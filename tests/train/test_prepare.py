@@ -1,0 +1,107 @@
+"""Nothing is cut inside a turn, nothing is left out without being counted, and every example has something to learn."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.prepare import prepare
+from refinesynth.train.render import Renderer, fit
+from refinesynth.train.tokens import Label
+
+RENDERER = Renderer(tiny.tokenizer())
+speeches = st.text("cmr", min_size=1, max_size=8)
+
+
+@given(speeches, st.integers(1, 400))
+def test_a_long_example_is_cut_behind_the_last_trained_turn_that_fits(letters: str, most: int) -> None:
+    (whole,) = RENDERER.render(tiny.talk(letters))
+    cut = fit(whole, most, "truncate")
+    ends = [span.stop for span in whole.spans if whole.labels[span.stop - 1] == Label.TRAINED]
+    fitting = [end for end in ends if end <= most]
+    if len(whole) <= most:
+        assert cut is whole
+    elif not fitting:
+        assert cut is None
+    else:
+        assert cut is not None
+        assert len(cut) == fitting[-1]
+        assert cut.input_ids.tolist() == whole.input_ids[: len(cut)].tolist()
+        assert cut.labels.tolist() == whole.labels[: len(cut)].tolist()
+        assert cut.spans == tuple(span for span in whole.spans if span.stop <= len(cut))
+        assert cut.spans[-1].stop == len(cut)
+
+
+@given(speeches, st.integers(1, 400))
+def test_dropping_leaves_whole_turns_only(letters: str, most: int) -> None:
+    (whole,) = RENDERER.render(tiny.talk(letters))
+    kept = fit(whole, most, "drop")
+    assert (kept is not None) == (whole.spans[-1].stop <= most)
+    if kept is not None:
+        assert kept.spans == whole.spans
+        assert len(kept) <= most
+
+
+@given(st.lists(speeches, max_size=12), st.integers(20, 300), st.sampled_from(("truncate", "drop")))
+def test_every_conversation_is_kept_or_counted(
+    letters: list[str], most: int, over: Literal["truncate", "drop"]
+) -> None:
+    talks = [tiny.talk(each, id=f"t{k}") for k, each in enumerate(letters)]
+    store, counts = prepare(iter(talks), RENDERER, most, over).store, prepare(talks, RENDERER, most, over).counts
+    assert counts.conversations == len(talks)
+    assert counts.records + counts.dropped_long + counts.dropped_untrained == len(talks)
+    assert counts.records == len(store)
+    assert counts.tokens == sum(map(len, store))
+    assert counts.trained_tokens == sum(one.trained for one in store)
+    assert counts.mistake_tokens == sum(int((one.labels == Label.MISTAKE).sum()) for one in store)
+    assert all(len(one) <= most and one.trained for one in store)
+    named = {name for names in counts.named.values() for name in names}
+    whole = {talk.id: len(RENDERER.render(talk)[0].spans) for talk in talks}
+    assert {one.id for one in store if len(one.spans) < whole[one.id]} <= named or counts.truncated > 10
+    assert counts.cut_turns == sum(whole[one.id] - len(one.spans) for one in store)
+
+
+def test_the_first_few_ids_of_what_is_lost_are_kept() -> None:
+    talks = [tiny.talk("mm", id=f"m{k}") for k in range(15)] + [
+        tiny.talk("c" * 9, id="long"),
+        tiny.talk("c", id="short"),
+    ]
+    counts = prepare(talks, RENDERER, 120).counts
+    assert (counts.dropped_untrained, counts.truncated, counts.dropped_long) == (15, 1, 0)
+    assert counts.named == {"dropped_untrained": tuple(f"m{k}" for k in range(10)), "truncated": ("long",)}
+    assert counts.trained_share == counts.trained_tokens / counts.tokens
+    assert prepare(talks, RENDERER, 120, "drop").counts.named["dropped_long"] == ("long",)
+    assert prepare([tiny.talk("c", id="x")], RENDERER, 5).counts.named == {"dropped_long": ("x",)}
+
+
+def test_nothing_gives_nothing() -> None:
+    found = prepare([], RENDERER, 10)
+    assert (len(found.store), found.counts.tokens, found.counts.trained_share) == (0, 0, 0.0)
+    untaught = prepare([tiny.talk("", closing=True)], RENDERER, 10).counts
+    assert (untaught.conversations, untaught.dropped_untrained) == (1, 1)
+
+
+def test_conversations_are_read_as_they_are_needed() -> None:
+    read: list[str] = []
+
+    def source() -> Iterator[Conversation]:
+        for k in range(1000):
+            read.append(f"{k}")
+            yield tiny.talk("c", id=f"{k}")
+
+    made = RENDERER.render_many(source())
+    next(made)
+    assert len(read) < 200
+
+
+@pytest.mark.parametrize("family", ["chatml", "qwen3"])
+def test_many_are_rendered_as_each_is(family: str) -> None:
+    renderer = Renderer(tiny.tokenizer(family))
+    talks = [tiny.talk("cmr"[: k % 3 + 1] * (k % 5 + 1), id=f"t{k}") for k in range(150)]
+    for talk, (found,) in zip(talks, renderer.render_many(talks), strict=True):
+        (alone,) = renderer.render(talk)
+        assert (found.id, found.spans, found.input_ids.tolist()) == (talk.id, alone.spans, alone.input_ids.tolist())

@@ -1,0 +1,45 @@
+"""The preview shows the tokens that the model sees, and what each is to the loss."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tiny
+
+from refinesynth.train.preview import preview
+from refinesynth.train.render import Renderer
+from refinesynth.train.tokens import Label, Rendered
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "metaspace"])
+@pytest.mark.parametrize("family", [*tiny.FAMILIES, None])
+def test_the_segments_are_the_text_of_the_tokens(family: str | None, kind: str) -> None:
+    tokenizer = tiny.tokenizer(family, kind=kind)
+    (rendered,) = Renderer(tokenizer).render(tiny.talk("cmrc"))
+    shown = preview(rendered, tokenizer)
+    assert "".join(segment.text for segment in shown.segments) == tokenizer.decode(rendered.input_ids)
+    labels = [label for segment in shown.segments for label in [segment.label] * segment.tokens]
+    assert labels == rendered.labels.tolist()
+    assert all(one.label is not other.label for one, other in pairwise(shown.segments))
+    assert (shown.tokens, shown.trained) == (len(rendered), rendered.trained)
+    assert shown.mistakes == int((rendered.labels == Label.MISTAKE).sum())
+    assert shown.trained_share == rendered.trained / len(rendered)
+
+
+def test_trained_and_mistaken_text_is_what_was_said() -> None:
+    tokenizer = tiny.tokenizer()
+    talk = tiny.talk("cm")
+    (rendered,) = Renderer(tokenizer).render(talk)
+    texts = {segment.label: segment.text for segment in preview(rendered, tokenizer).segments}
+    assert texts[Label.TRAINED] == talk.turns[1].content + "<|im_end|>"
+    assert texts[Label.MISTAKE] == talk.turns[3].content + "<|im_end|>"
+
+
+def test_a_character_across_an_edge_and_an_empty_example_are_shown_all_the_same() -> None:
+    tokenizer = tiny.tokenizer()
+    ids = np.array(tokenizer("試")["input_ids"], np.int32)
+    labels = np.array([Label.TRAINED] + [Label.CONTEXT] * (len(ids) - 1), np.int8)
+    shown = preview(Rendered("x", "g", ids, labels, ()), tokenizer)
+    assert [segment.tokens for segment in shown.segments] == [1, len(ids) - 1]
+    empty = preview(Rendered("x", "g", ids[:0], labels[:0], ()), tokenizer)
+    assert (empty.segments, empty.trained_share) == ((), 0.0)

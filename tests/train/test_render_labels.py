@@ -1,0 +1,301 @@
+"""Labels for any chat template: the ids are the template's, and what is trained is what a model would write."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth import testing
+from refinesynth.errors import InputError
+from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.data import read_record
+from refinesynth.train.render import Renderer, TemplateError
+from refinesynth.train.tokens import Label, Rendered
+from refinesynth.trajectory import Draft, MalformedTurn, Persona, Provenance, Trajectory
+
+EVERY = [
+    pytest.param(family, kind, markers, id=f"{family or 'base'}-{kind}{'-markers' if markers else ''}")
+    for family in (*tiny.FAMILIES, None)
+    for kind in tiny.KINDS
+    for markers in (False, True)
+    if family is not None or not markers
+]
+TALK = tiny.talk("cmrcmmr", closing=True)
+Chat = list[dict[str, str]]
+
+
+def chat(conversation: Conversation, *, turns: int | None = None) -> Chat:
+    """The turns as `apply_chat_template` takes them, up to the last assistant's."""
+    spoken = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
+    while spoken[-1]["role"] != "assistant":
+        spoken.pop()
+    return spoken[:turns]
+
+
+def ids_of(tokenizer: Any, messages: Chat, *, prompt: bool = False) -> list[int]:
+    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=prompt, return_dict=True)["input_ids"])
+
+
+def one(renderer: Renderer, conversation: Conversation) -> Rendered:
+    (rendered,) = renderer.render(conversation)
+    return rendered
+
+
+@pytest.mark.parametrize(("family", "kind", "markers"), EVERY)
+def test_the_ids_are_those_of_the_chat_template(family: str | None, kind: str, markers: bool) -> None:
+    tokenizer = tiny.tokenizer(family, kind=kind, markers=markers)
+    rendered = one(Renderer(tokenizer), TALK)
+    assert rendered.input_ids.tolist() == ids_of(tokenizer, chat(TALK))
+
+
+@pytest.mark.parametrize(("family", "kind", "markers"), EVERY)
+def test_every_span_is_what_a_model_writes_after_its_prompt_and_ends_its_turn(
+    family: str | None, kind: str, markers: bool
+) -> None:
+    tokenizer = tiny.tokenizer(family, kind=kind, markers=markers)
+    renderer = Renderer(tokenizer)
+    rendered = one(renderer, TALK)
+    at = [k for k, turn in enumerate(TALK.turns) if turn.role == "assistant"]
+    assert [span.speech for span in rendered.spans] == [TALK.turns[k].speech for k in at]
+    for k, span in zip(at, rendered.spans, strict=True):
+        written = rendered.input_ids[span.start : span.stop].tolist()
+        assert rendered.input_ids[: span.start].tolist() == ids_of(tokenizer, chat(TALK, turns=k), prompt=True)
+        assert written[-1] == tokenizer.eos_token_id
+        assert written.count(tokenizer.eos_token_id) == 1
+        squeezed = "".join(tokenizer.decode(written[:-1]).split())
+        known = "".join(tokenizer.decode(tokenizer(TALK.turns[k].content)["input_ids"]).split())
+        assert squeezed.removeprefix("<think></think>") == known
+
+
+@pytest.mark.parametrize(("family", "kind", "markers"), EVERY)
+@pytest.mark.parametrize("loss_on", LossOn)
+def test_labels_are_by_turn_and_all_else_is_context(
+    family: str | None, kind: str, markers: bool, loss_on: LossOn
+) -> None:
+    renderer = Renderer(tiny.tokenizer(family, kind=kind, markers=markers), loss_on=loss_on)
+    rendered = one(renderer, TALK)
+    expected = [Label.CONTEXT] * len(rendered)
+    for start, stop, speech in rendered.spans:
+        label = Label.MISTAKE if speech is Speech.MISTAKE else Label.CONTEXT
+        expected[start:stop] = [Label.TRAINED if loss_on.trains(speech) else label] * (stop - start)
+    assert rendered.labels.tolist() == expected
+    assert rendered.trained == sum(label is Label.TRAINED for label in expected)
+
+
+def test_the_loss_changes_no_ids() -> None:
+    found = {tuple(one(Renderer(tiny.tokenizer(), loss_on=loss_on), TALK).input_ids.tolist()) for loss_on in LossOn}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("family", [name for name, family in tiny.FAMILIES.items() if family.bos] + [None])
+def test_there_is_one_bos(family: str | None) -> None:
+    tokenizer = tiny.tokenizer(family)
+    template = str(Renderer(tokenizer).template)
+    count = one(Renderer(tokenizer), TALK).input_ids.tolist().count(tokenizer.bos_token_id)
+    assert count == (1 if "bos_token" in template else 0)
+
+
+def test_two_bos_are_refused() -> None:
+    tokenizer = tiny.tokenizer("llama3")
+    with pytest.raises(TemplateError, match="two beginning-of-sequence"):
+        Renderer(tokenizer, template="{{ bos_token }}" + str(tokenizer.chat_template)).render(TALK)
+
+
+def test_padding_with_the_end_of_turn_token_masks_no_end_of_turn() -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id
+    rendered = one(Renderer(tokenizer), TALK)
+    ends = [span.stop - 1 for span in rendered.spans if LossOn.REFINEMENT.trains(span.speech)]
+    assert {int(rendered.labels[end]) for end in ends} == {Label.TRAINED}
+    assert {int(rendered.input_ids[end]) for end in ends} == {tokenizer.eos_token_id}
+
+
+def test_what_follows_the_last_assistant_turn_is_cut_off() -> None:
+    renderer = Renderer(tiny.tokenizer())
+    open_ended, closed = tiny.talk("cmr", closing=True), tiny.talk("cmr")
+    assert one(renderer, open_ended).input_ids.tolist() == one(renderer, closed).input_ids.tolist()
+
+
+def test_a_conversation_without_an_assistant_turn_gives_no_example() -> None:
+    assert Renderer(tiny.tokenizer()).render(tiny.talk("", closing=True)) == []
+
+
+@pytest.mark.parametrize(("family", "method"), [("chatml", "prefix difference"), (None, "generation markers")])
+def test_the_method_is_told(family: str | None, method: str) -> None:
+    assert Renderer(tiny.tokenizer(family)).method == method
+
+
+def test_markers_are_not_relied_on_where_they_leave_turns_out() -> None:
+    last_only = str(tiny.FAMILIES["chatml"].marked).replace(
+        "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}",
+        "{% if loop.last %}{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}"
+        "{% else %}{{ m.content + '<|im_end|>' }}{% endif %}",
+    )
+    renderer = Renderer(tiny.tokenizer(), template=last_only)
+    assert renderer.method == "prefix difference"
+    assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
+
+
+def test_markers_without_the_end_of_turn_are_widened_to_it() -> None:
+    narrow = str(tiny.FAMILIES["chatml"].marked).replace(
+        "{{ m.content + '<|im_end|>' }}{% endgeneration %}", "{{ m.content }}{% endgeneration %}{{ '<|im_end|>' }}"
+    )
+    renderer = Renderer(tiny.tokenizer(), template=narrow)
+    assert renderer.method == "generation markers"
+    assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
+
+
+def test_markers_around_another_message_are_refused() -> None:
+    wide = (
+        "{% for m in messages %}{% if m.role == 'user' %}{% generation %}{{ m.content }}<|im_end|>"
+        "{{ messages[loop.index0 + 1].content if not loop.last }}<|im_end|>{% endgeneration %}{% endif %}{% endfor %}"
+    )
+    with pytest.raises(TemplateError, match=r"talk.jsonl:1: .*hold another message"):
+        Renderer(tiny.tokenizer(), template=wide).render(TALK)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}",
+        "{% for m in messages %}{{ m.role + ': ' + m.content + ' END <|im_end|>' }}{% endfor %}",
+    ],
+)
+def test_a_template_without_an_end_of_turn_is_refused(template: str) -> None:
+    with pytest.raises(TemplateError, match="end-of-turn token"):
+        Renderer(tiny.tokenizer(), template=template).render(TALK)
+
+
+def test_a_header_that_no_prompt_writes_is_not_trained() -> None:
+    plain = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    assert one(Renderer(tiny.tokenizer(), template=plain), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
+
+
+def test_a_prompt_that_holds_more_than_the_text_leaves_the_turn_to_begin_with_its_message() -> None:
+    template = tiny.FAMILIES["chatml"].template.replace(
+        "{{ '<|im_start|>assistant\\n' }}{% endif %}", "{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"
+    )
+    assert template != tiny.FAMILIES["chatml"].template
+    assert one(Renderer(tiny.tokenizer(), template=template), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
+
+
+def test_a_refusing_template_names_the_conversation() -> None:
+    told = tiny.talk("cmr", system="Be brief.")
+    with pytest.raises(TemplateError, match=r"talk.jsonl:1: .*must alternate"):
+        Renderer(tiny.tokenizer("gemma")).render(told)
+    assert Renderer(tiny.tokenizer("llama3")).render(told)
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ messages | nonsense }}", "{% for %}", "{{ messages[99].content }}", "{{ 1 / 0 }}"]
+)
+def test_a_broken_template_is_an_input_error(template: str) -> None:
+    with pytest.raises(InputError):
+        Renderer(tiny.tokenizer(), template=template).render(TALK)
+
+
+def test_templates_without_a_default_are_refused() -> None:
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = {"tools": "x"}
+    with pytest.raises(TemplateError, match="none is called 'default'"):
+        Renderer(tokenizer)
+
+
+def test_a_default_among_several_templates_is_used() -> None:
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = {"default": tiny.FAMILIES["chatml"].template, "tools": "x"}
+    assert one(Renderer(tokenizer), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
+
+
+def test_a_base_model_without_an_end_of_sequence_token_is_refused() -> None:
+    tokenizer = tiny.tokenizer(None)
+    tokenizer.eos_token = None
+    with pytest.raises(TemplateError, match="neither a chat template nor an end-of-sequence token"):
+        Renderer(tokenizer)
+
+
+def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:
+    tokenizer = tiny.tokenizer(None)
+    renderer = Renderer(tokenizer)
+    told = tiny.talk("cr", system="Be brief.")
+    assert tokenizer.decode(one(renderer, told).input_ids) == (
+        "<s>Be brief.\n\nYou are in a kitchen.\n\nGoal: bring the mug to the shelf.\n\n"
+        "Thought: next is step 1.\nAction: go to table 1</s>\n\n"
+        "Observation: You see thing 1.\n\n"
+        "Thought: that failed; I walk.\nAction: open drawer 2</s>"
+    )
+    assert renderer.tokenizer.chat_template == renderer.template
+
+
+def test_a_tokenizer_that_merges_header_and_turn_is_refused() -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["a:Thought", "a:", "u", "Thought", ".", "go", "</s>"]
+    made = Tokenizer(models.WordLevel({word: k for k, word in enumerate(words)}, unk_token="."))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
+    template = (
+        "{% for m in messages %}{{ m.role[0] + ':' + m.content + eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
+    )
+    talk = Conversation("x", "g", (Turn("user", "go", None), Turn("assistant", "Thought go", Speech.CORRECT)), "x:1")
+    with pytest.raises(TemplateError, match=r"x:1: the tokenizer makes one token .*'a:' before"):
+        Renderer(tokenizer, template=template).render(talk)
+
+
+def test_history_of_split_records_gives_no_other_loss() -> None:
+    talk = tiny.talk("hhc")
+    rendered = one(Renderer(tiny.tokenizer()), talk)
+    assert [bool((rendered.labels[a:b] == Label.TRAINED).all()) for a, b, _ in rendered.spans] == [False, False, True]
+    assert not (rendered.labels == Label.MISTAKE).any()
+    for loss_on in (LossOn.ALL_TURNS, LossOn.NO_REFINEMENT_TURNS):
+        with pytest.raises(InputError, match="does not say which"):
+            Renderer(tiny.tokenizer(), loss_on=loss_on).render(talk)
+
+
+def test_an_empty_turn_is_refused() -> None:
+    empty = Conversation("x", "g", (Turn("user", " \n", None), Turn("assistant", "go", Speech.CORRECT)), "x:1")
+    with pytest.raises(InputError, match="x:1: a message is empty"):
+        Renderer(tiny.tokenizer()).render(empty)
+
+
+@cache
+def cached(family: str | None, kind: str) -> Any:
+    return tiny.tokenizer(family, kind=kind)
+
+
+@given(st.sampled_from([*tiny.FAMILIES, None]), st.sampled_from(["byte-level", "metaspace"]), st.data())
+def test_laws_hold_for_any_texts(family: str | None, kind: str, data: st.DataObject) -> None:
+    tokenizer = cached(family, kind)
+    texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=30).filter(str.strip)
+    speeches = data.draw(st.sampled_from(["c", "mr", "cmmr"]))
+    plain = tiny.talk(speeches)
+    talk = Conversation("x", "g", tuple(turn._replace(content=data.draw(texts)) for turn in plain.turns), "x:1")
+    rendered = one(Renderer(tokenizer), talk)
+    assert rendered.input_ids.tolist() == ids_of(tokenizer, chat(talk))
+    at = [k for k, turn in enumerate(talk.turns) if turn.role == "assistant"]
+    for k, span in zip(at, rendered.spans, strict=True):
+        assert rendered.input_ids[span.stop - 1] == tokenizer.eos_token_id
+        text = tokenizer.decode(rendered.input_ids[span.start : span.stop])
+        assert "".join(talk.turns[k].content.split()) in "".join(text.split())
+
+
+@given(testing.valid_drafts())
+def test_a_trajectory_is_trained_on_all_but_its_mistakes(draft: Draft) -> None:
+    turns = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))
+    provenance = Provenance(
+        models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1
+    )
+    trajectory = Trajectory(
+        id="t", persona=Persona(text="A cook."), script=draft.script, turns=turns, provenance=provenance
+    )
+    rendered = one(Renderer(tiny.tokenizer("chatml")), read_record(trajectory, "t:1"))
+    assert sum(span.speech is Speech.MISTAKE for span in rendered.spans) == len(trajectory.mistakes())
+    assert (
+        sum(span.stop - span.start for span in rendered.spans if span.speech is not Speech.MISTAKE) == rendered.trained
+    )
+    assert rendered.labels[rendered.spans[-1].stop - 1] == Label.TRAINED

@@ -1,0 +1,152 @@
+"""Templates that write earlier turns otherwise once later ones follow: refused, or one exact example of each trained turn."""
+
+import pytest
+import tiny
+
+from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.tokens import Label
+
+MOVES_SYSTEM = (
+    "{{ bos_token }}{% set told = messages[0].content if messages[0].role == 'system' else '' %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' }}"
+    "{% if messages[loop.index0 + 1:] | selectattr('role', 'equalto', 'user') | list | length == 0 and told %}"
+    "{{ told + '\\n\\n' }}{% endif %}{{ m.content + ' [/INST]' }}"
+    "{% elif m.role == 'assistant' %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}"
+)
+"""The system message stands in the last user message, as in some of Mistral's."""
+
+
+def thinking(speeches: str = "cmr") -> Conversation:
+    talk = tiny.talk(speeches)
+    turns = [
+        turn._replace(content=f"<think>\nwhy {k}\n</think>\n\n{turn.content}") if turn.role == "assistant" else turn
+        for k, turn in enumerate(talk.turns)
+    ]
+    return Conversation(talk.id, talk.group, tuple(turns), talk.where)
+
+
+CASES = [
+    pytest.param("qwen3", None, thinking(), id="reasoning is stripped"),
+    pytest.param("mistral", MOVES_SYSTEM, tiny.talk("cmr", system="Be brief."), id="the system message moves"),
+]
+
+
+@pytest.mark.parametrize(("family", "template", "talk"), CASES)
+def test_rewriting_is_refused_with_what_to_do(family: str, template: str | None, talk: Conversation) -> None:
+    renderer = Renderer(tiny.tokenizer(family), template=template)
+    with pytest.raises(
+        RewritesHistoryError, match=r"talk.jsonl:1: the chat template rewrites .*on_rewrite to 'expand'"
+    ):
+        renderer.render(talk)
+
+
+@pytest.mark.parametrize(("family", "template", "talk"), CASES)
+def test_expanding_gives_each_trained_turn_as_a_model_meets_it(
+    family: str, template: str | None, talk: Conversation
+) -> None:
+    tokenizer = tiny.tokenizer(family)
+    renderer = Renderer(tokenizer, template=template, on_rewrite="expand")
+    examples = renderer.render(talk)
+    trained = [k for k, train in enumerate(talk.trained()) if train]
+    assert [example.id for example in examples] == [f"talk@{k + 1}" for k in trained]
+    for k, example in zip(trained, examples, strict=True):
+        messages = [{"role": turn.role, "content": turn.content} for turn in talk.turns[: k + 1]]
+        whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
+        prompt = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, return_dict=True)["input_ids"]
+        assert example.input_ids.tolist() == whole
+        (span,) = example.spans
+        assert span.start == len(prompt)
+        assert (example.labels[: span.start] == Label.CONTEXT).all()
+        assert (example.labels[span.start : span.stop] == Label.TRAINED).all()
+        assert talk.turns[k].content in tokenizer.decode(example.input_ids[span.start : span.stop])
+        assert example.input_ids[span.stop - 1] == tokenizer.eos_token_id
+
+
+def test_only_conversations_that_are_rewritten_are_expanded() -> None:
+    renderer = Renderer(tiny.tokenizer("qwen3"), on_rewrite="expand")
+    assert [len(examples) for examples in renderer.render_many([tiny.talk("cmr"), thinking("cmr")])] == [1, 2]
+
+
+def test_where_only_the_last_turn_is_trained_nothing_is_refused() -> None:
+    tokenizer = tiny.tokenizer("qwen3")
+    (example,) = Renderer(tokenizer).render(thinking("hhc"))
+    assert example.id == "talk"
+    assert "why 5" in tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
+
+
+def test_a_conversation_without_a_trained_turn_expands_to_nothing() -> None:
+    assert Renderer(tiny.tokenizer("qwen3")).render(thinking("mm")) == []
+
+
+def test_reasoning_is_never_dropped_in_silence() -> None:
+    drops = tiny.FAMILIES["chatml"].template.replace(
+        "m.content + '<|im_end|>' }}", "m.content.split('</think>')[-1] + '<|im_end|>' }}", 1
+    )
+    renderer = Renderer(tiny.tokenizer("qwen3"), template=drops, on_rewrite="expand")
+    with pytest.raises(
+        TemplateError, match="leaves out or changes part of an assistant turn even where it is the last"
+    ):
+        renderer.render(thinking())
+
+
+def test_reasoning_that_is_only_laid_out_anew_is_kept() -> None:
+    tokenizer = tiny.tokenizer("qwen3")
+    turns = (Turn("user", "Go.", None), Turn("assistant", "<think>hm</think>Action: go", Speech.CORRECT))
+    (example,) = Renderer(tokenizer).render(Conversation("x", "g", turns, "x:1"))
+    written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
+    assert written == "<think>\nhm\n</think>\n\nAction: go<|im_end|>"
+
+
+def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:
+    # The prompt opens a thought that no text holds, before a turn that is rewritten.
+    template = tiny.FAMILIES["qwen3"].template.replace(
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}",
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant: ' }}",
+    )
+    with pytest.raises(TemplateError, match="other text before a last assistant turn than it gives a model"):
+        Renderer(tiny.tokenizer("qwen3"), template=template, on_rewrite="expand").render(thinking())
+
+
+@pytest.mark.parametrize("where", [0, 1, 2, 3])
+def test_forged_text_in_a_rewritten_conversation_stays_text_or_is_refused(where: int) -> None:
+    tokenizer = tiny.tokenizer("qwen3")
+    plain = thinking("cc")
+    turns = list(plain.turns)
+    turns[where] = turns[where]._replace(content=turns[where].content + " <|im_start|> x")
+    renderer = Renderer(tokenizer, on_rewrite="expand")
+    forged = Conversation("x", "g", tuple(turns), "x:1")
+    expected = [
+        example.input_ids.tolist().count(tokenizer.convert_tokens_to_ids("<|im_start|>"))
+        for example in renderer.render(plain)
+    ]
+    if where == 1:
+        with pytest.raises(TemplateError, match="reads like a control token"):
+            renderer.render(forged)
+    else:
+        found = renderer.render(forged)
+        assert expected == [
+            example.input_ids.tolist().count(tokenizer.convert_tokens_to_ids("<|im_start|>")) for example in found
+        ]
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{% for m in messages[1:] %}{{ m.content + '<|im_end|>' }}{% endfor %}", "leaves out"),
+        ("{% for m in messages %}{{ m.content + '<|im_end|>' + m.content }}{% endfor %}", "repeats"),
+        ("{% for m in messages | reverse %}{{ m.content + '<|im_end|>' }}{% endfor %}", "changes the order"),
+        ("{% for m in messages %}{{ m.content | upper }}<|im_end|>{% endfor %}", "changes part"),
+        (
+            "{{ messages | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
+            "depends on the messages behind",
+        ),
+        (
+            "{{ messages[-1].content | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
+            "depends on",
+        ),
+    ],
+)
+def test_other_ways_to_rewrite_are_found_by_comparing(template: str, problem: str) -> None:
+    with pytest.raises(RewritesHistoryError, match=problem):
+        Renderer(tiny.tokenizer(), template=template).render(tiny.talk("cmr"))
