@@ -1,0 +1,118 @@
+"""Our settings as the library's: TrainingArguments, a DeepSpeed configuration, FSDP2's options."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from transformers import TrainingArguments
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.world import World
+from refinesynth.train.extra import require
+from refinesynth.train.folder import CHECKPOINTS
+from refinesynth.train.plan import Means
+
+
+def training_arguments(
+    config: TrainConfig, schedule: Schedule, means: Means, world: World, *, evaluates: bool
+) -> TrainingArguments:
+    """The library's arguments. They set up the process group, and with ZeRO-3 how a model is loaded: make them first.
+
+    Raises:
+        InputError: A DeepSpeed file that cannot be used.
+        ConfigurationError: DeepSpeed is asked for and not installed.
+    """
+    evaluating = interval(config.evaluate_every, schedule.steps_per_epoch) if evaluates else None
+    saving = interval(config.save_every, schedule.steps_per_epoch)
+    gpu = world.kind == "gpu"
+    return TrainingArguments(
+        output_dir=str(Path(config.output) / CHECKPOINTS),
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=schedule.accumulation,
+        max_steps=schedule.steps,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type=config.schedule,
+        warmup_steps=_warmup(config.warmup, schedule.steps),
+        weight_decay=config.weight_decay,
+        adam_beta1=config.adam_betas[0],
+        adam_beta2=config.adam_betas[1],
+        optim="adamw_torch_fused" if gpu else "adamw_torch",
+        max_grad_norm=config.max_grad_norm,
+        bf16=means.precision == "bf16" or (means.precision == "bf16-pure" and means.parallel in {"zero2", "zero3"}),
+        use_cpu=not gpu,
+        seed=config.seed,
+        logging_strategy="steps",
+        logging_steps=config.log_every,
+        logging_nan_inf_filter=False,  # it would hide a loss that is no number; that ends the training here
+        eval_strategy="no" if evaluating is None else "steps",
+        eval_steps=evaluating,
+        save_strategy="no" if saving is None else "steps",
+        save_steps=saving or 500,
+        save_total_limit=None,  # rotated by us, behind the mark
+        metric_for_best_model=None if evaluating is None else "loss",
+        greater_is_better=False,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        ddp_find_unused_parameters=False,
+        deepspeed=deepspeed_json(config, means.parallel, world.kind) if means.parallel in {"zero2", "zero3"} else None,
+        **_fsdp(config, means) if means.parallel == "fsdp" else {},
+    )
+
+
+def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"]) -> dict[str, Any]:
+    """The configuration that DeepSpeed is given: the user's own file, or ours. It names no optimizer: AdamW is torch's.
+
+    Raises:
+        InputError: The file cannot be read, or is no JSON object.
+    """
+    require("deepspeed")
+    if kind == "cpu":
+        _leave_shared_memory_alone()
+    if config.deepspeed is not None:
+        return _own_json(Path(config.deepspeed))
+    return {
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"},
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": 3 if parallel == "zero3" else 2,
+            "overlap_comm": kind == "gpu",
+            "contiguous_gradients": True,
+            "stage3_gather_16bit_weights_on_model_save": True,
+        },
+    }
+
+
+def _own_json(path: Path) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"the DeepSpeed file {str(path)!r} cannot be read: {exc}") from exc
+    if not isinstance(found, dict):
+        raise InputError(f"the DeepSpeed file {str(path)!r} holds {type(found).__name__}, not an object")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def _leave_shared_memory_alone() -> None:
+    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: a minute, and a compiler, for nothing of use here."""
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
+
+
+def _fsdp(config: TrainConfig, means: Means) -> dict[str, Any]:
+    del config
+    options = {"version": 2, "reshard_after_forward": True, "state_dict_type": "FULL_STATE_DICT"}
+    if means.gradient_checkpointing:
+        # FSDP's own; the model's would gather the weights once more in the backward pass.
+        options["activation_checkpointing"] = True
+    return {"fsdp": True, "fsdp_config": options}
+
+
+def _warmup(warmup: float, steps: int) -> int:
+    return round(warmup * steps) if warmup < 1 else round(warmup)

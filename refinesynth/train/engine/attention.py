@@ -1,0 +1,148 @@
+"""Attention within each conversation of a pack: an implementation for transformers' attention interface.
+
+`SEGMENTS` is registered under that name. On a GPU in half precision it is flash attention for rows of several sequences
+(`torch.nn.attention.varlen`), elsewhere scaled dot product attention sequence by sequence, which on a CPU is two to three times
+as fast as the library's block-diagonal mask, since that pays for the whole square.
+
+The conversations' boundaries come as `cu_seq_lens_q`, which models hand through to their attention as a keyword. What comes
+without, rows of one sequence or text that is being generated, goes to the library's own function.
+"""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+from transformers.integrations import sdpa_attention
+from transformers.integrations.sdpa_attention import repeat_kv
+
+SEGMENTS: Final = "refinesynth_segments"
+"""Name of the attention implementation, for `set_attn_implementation`."""
+
+_BEYOND_US = ("softcap", "s_aux", "position_bias")
+_LONGEST_HEAD = 256
+
+
+class UnsupportedAttention(Exception):
+    """The model's attention does something that is not done here."""
+
+
+def register() -> None:
+    """Make `SEGMENTS` known to transformers; doing it again changes nothing."""
+    AttentionInterface.register(SEGMENTS, segment_attention)
+    AttentionMaskInterface.register(SEGMENTS, segment_mask)
+
+
+def segment_attention(  # noqa: PLR0917 - the library's signature
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention within each sequence of one row.
+
+    Shapes: `query` (1, heads, T, width), `key` and `value` (1, key heads, T, width); gives (1, T, heads, width).
+
+    Raises:
+        UnsupportedAttention: Soft caps, sinks, biases or attention that is not causal.
+    """
+    if kwargs.get("is_causal") is False or any(kwargs.get(name) is not None for name in _BEYOND_US):
+        raise UnsupportedAttention(f"{type(module).__name__} does more than causal attention")
+    if cu_seq_lens_q is None or attention_mask is not None:
+        if attention_mask is None and sliding_window and key.shape[2] == query.shape[2] > sliding_window:
+            attention_mask = _band(key.shape[2], sliding_window, query.device)
+        forward = cast("Callable[..., tuple[Tensor, None]]", sdpa_attention.sdpa_attention_forward)
+        return forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+    flash = _flash_dtype(query, value, dropout)
+    if flash is not None and max_length_q is not None:
+        heads = (query, key, value)
+        out = _varlen(heads, cu_seq_lens_q, max_length_q, flash, scaling=scaling, sliding_window=sliding_window)
+        return out, None
+    groups = query.shape[1] // key.shape[1]
+    key, value = _repeated(key, groups), _repeated(value, groups)
+    bounds = cast("list[int]", cu_seq_lens_q.tolist())
+    parts: list[Tensor] = []
+    for start, stop in pairwise(bounds):
+        q, k, v = (part[:, :, start:stop] for part in (query, key, value))
+        banded = sliding_window is not None and stop - start > sliding_window
+        mask = _band(stop - start, sliding_window or 0, query.device) if banded else None
+        parts.append(
+            scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=not banded, scale=scaling
+            )
+        )
+    return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
+
+
+def segment_mask(
+    batch_size: int, q_length: int, kv_length: int, *, attention_mask: Tensor | None = None, **kwargs: Any
+) -> Tensor | None:
+    """No mask where the boundaries do its work; the library's for padded rows and for generating."""
+    if attention_mask is None and q_length == kv_length:
+        return None
+    build = cast("Callable[..., Tensor | None]", masking_utils.sdpa_mask)
+    return build(batch_size, q_length, kv_length, attention_mask=attention_mask, **kwargs)
+
+
+def _repeated(heads: Tensor, groups: int) -> Tensor:
+    return repeat_kv(heads, groups) if groups > 1 else heads
+
+
+@lru_cache(maxsize=16)
+def _band(length: int, window: int, device: torch.device) -> Tensor:
+    at = torch.arange(length, device=device)
+    behind = at[:, None] - at[None, :]
+    return (behind >= 0) & (behind < window)
+
+
+def _flash_dtype(query: Tensor, value: Tensor, dropout: float) -> torch.dtype | None:
+    """The half precision to compute in, if flash attention can; the rotary embedding leaves queries in fp32 under autocast."""
+    if not query.is_cuda or dropout or query.shape[-1] != value.shape[-1] or query.shape[-1] > _LONGEST_HEAD:
+        return None
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
+    return dtype if dtype in {torch.bfloat16, torch.float16} and _varlen_attn() is not None else None
+
+
+@lru_cache(maxsize=1)
+def _varlen_attn() -> Callable[..., Tensor] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    known = {"enable_gqa", "window_size", "scale"} <= set(inspect.signature(varlen_attn).parameters)
+    return cast("Callable[..., Tensor]", varlen_attn) if known else None
+
+
+def _varlen(
+    heads: tuple[Tensor, Tensor, Tensor],
+    bounds: Tensor,
+    longest: int,
+    dtype: torch.dtype,
+    *,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> Tensor:
+    attend = _varlen_attn()
+    if attend is None:
+        raise UnsupportedAttention("this torch has no attention for rows of several sequences")
+    q, k, v = (part[0].transpose(0, 1).to(dtype) for part in heads)
+    # (W, 0) lets a token see W others and itself; the model's window counts itself in.
+    window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
+    grouped = q.shape[1] != k.shape[1]
+    out = attend(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=window, enable_gqa=grouped)
+    return out[None]

@@ -1,0 +1,111 @@
+"""A pack as tensors: the inputs of one forward pass and what is to be predicted in it.
+
+Attention must not cross from one conversation to the next, and which one a token belongs to is said by `position_ids`, which
+begin again at 0 with each, and by the conversations' ends for attention kernels that take those. There is no attention mask:
+an all-ones mask would join the conversations, silently.
+"""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from refinesynth.train.engine.targets import Targets, trained_targets
+from refinesynth.train.tokens import Rendered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One forward pass. T tokens a row, K predicted ones."""
+
+    inputs: dict[str, Tensor | int]
+    """Of the model's `forward`: `input_ids` (rows, T); for a packed row also `position_ids` (1, T) and the conversations'
+    boundaries `cu_seq_lens_*` (conversations + 1,) with `max_length_*`, the longest of them."""
+    row: Tensor
+    """(K,) Row that predicts."""
+    column: Tensor
+    """(K,) Position whose output predicts: the one before the token."""
+    target: Tensor
+    """(K,) Token that is predicted."""
+    kind: Tensor
+    """(K,) What kind of token that is."""
+    weight: float
+    """1, or 0 for a pack without predicted tokens: it has K = 1 then, since the head must be called on every rank."""
+    ids: tuple[str, ...]
+    """Of the conversations, for messages."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the forward pass: 1 for a pack."""
+        return int(self.row.max()) + 1 if "cu_seq_lens_q" not in self.inputs else 1
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on `device`."""
+        inputs = {name: _on(value, device) for name, value in self.inputs.items()}
+        row, column, target, kind = (
+            part.to(device, non_blocking=True) for part in (self.row, self.column, self.target, self.kind)
+        )
+        return replace(self, inputs=inputs, row=row, column=column, target=target, kind=kind)
+
+
+def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
+    """One row that holds all examples one after the other; a single token and weight 0 if there are none."""
+    lengths = [len(one) for one in examples] or [1]
+    ids = np.concatenate([one.input_ids for one in examples]) if examples else np.zeros(1, np.int32)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    ends = torch.from_numpy(starts.astype(np.int32))
+    inputs: dict[str, Tensor | int] = {
+        "input_ids": _long(ids)[None],
+        "position_ids": _long(positions)[None],
+        "cu_seq_lens_q": ends,
+        "cu_seq_lens_k": ends,
+        "max_length_q": max(lengths),
+        "max_length_k": max(lengths),
+    }
+    found = [targets(one) for one in examples]
+    columns = [one.at - 1 + start for one, start in zip(found, starts, strict=False)]
+    return _batch(inputs, examples, found, columns, [np.zeros_like(one.at) for one in found])
+
+
+def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
+    """One example a row, padded on the right, where causal attention never looks; token 0 and weight 0 if there are none."""
+    width = max((len(one) for one in examples), default=1)
+    ids = np.zeros((max(1, len(examples)), width), np.int64)
+    for row, one in enumerate(examples):
+        ids[row, : len(one)] = one.input_ids
+    found = [targets(one) for one in examples]
+    rows = [np.full_like(one.at, row) for row, one in enumerate(found)]
+    return _batch({"input_ids": torch.from_numpy(ids)}, examples, found, [one.at - 1 for one in found], rows)
+
+
+def _batch(
+    inputs: dict[str, Tensor | int],
+    examples: Sequence[Rendered],
+    found: list[Targets],
+    columns: list[NDArray[np.int64]],
+    rows: list[NDArray[np.int64]],
+) -> Batch:
+    tokens = [one.input_ids[targets.at] for one, targets in zip(examples, found, strict=True)]
+    names = tuple(one.id for one in examples)
+    if not sum(len(one.at) for one in found):
+        nothing = torch.zeros(1, dtype=torch.long)
+        return Batch(inputs, nothing, nothing, nothing, nothing, 0.0, names)
+    kinds = [one.kind for one in found]
+    row, column, target, kind = (_long(np.concatenate(parts)) for parts in (rows, columns, tokens, kinds))
+    return Batch(inputs, row, column, target, kind, 1.0, names)
+
+
+def _long(values: NDArray[np.integer]) -> Tensor:
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def _on(value: Tensor | int, device: torch.device | str) -> Tensor | int:
+    return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value

@@ -1,0 +1,134 @@
+"""Checkpoints that can be trusted: a mark, written last, says what belongs to one and what training it is of. No torch.
+
+A process can be killed in the middle of writing. A checkpoint without its mark, or whose files are not those that the mark
+lists, is unsound: it is passed over, and the one before it is taken.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+
+from refinesynth._version import __version__
+from refinesynth.errors import InputError
+
+MARK: Final = "refinesynth.json"
+_PREFIX: Final = "checkpoint-"
+_HASHED: Final = 2**24
+"""Files up to this many bytes are hashed; of larger ones the size is checked, since hashing them takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A sound one."""
+
+    path: Path
+    step: int
+    """Optimizer steps done."""
+    identity: Mapping[str, Any]
+    """What decides about the weights, when it was written (`running.py`)."""
+
+
+def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
+    """Declare `folder` sound, after bringing all its files to the disk."""
+    files = {str(path.relative_to(folder)): _described(path) for path in _files(folder)}
+    for name in files:
+        _flush(folder / name)
+    said = {"refinesynth": __version__, "step": step, "identity": dict(identity), "files": files}
+    unfinished = folder / f".{MARK}.{os.getpid()}"
+    unfinished.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    _flush(unfinished)
+    unfinished.replace(folder / MARK)
+    _flush(folder)
+
+
+def read(folder: Path) -> Checkpoint | str:
+    """The checkpoint in `folder`, or why it is unsound."""
+    try:
+        said = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
+        files = dict(cast("dict[str, list[Any]]", said["files"]))
+        checkpoint = Checkpoint(folder, int(said["step"]), cast("dict[str, Any]", said["identity"]))
+    except FileNotFoundError:
+        return "it was not written to its end"
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        return f"its {MARK} cannot be read: {exc}"
+    for name, wanted in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if _described(path) != wanted:
+            return f"{name} is not as it was written"
+    return checkpoint
+
+
+def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The sound checkpoint of the most steps under `folder`, and a remark for each newer one that was passed over."""
+    remarks: list[str] = []
+    for path in reversed(checkpoint_folders(folder)):
+        found = read(path)
+        if isinstance(found, Checkpoint):
+            return found, remarks
+        remarks.append(f"{path} is passed over: {found}.")
+    return None, remarks
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """All checkpoints under `folder`, sound or not, by steps."""
+    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and path.name[len(_PREFIX) :].isdecimal()]
+    return sorted(found, key=lambda path: int(path.name[len(_PREFIX) :]))
+
+
+def rotate(folder: Path, *, keep: int, best: str | None) -> None:
+    """Delete all but the newest `keep` and the best; called when the newest is sound."""
+    spared = {Path(best).name} if best else set[str]()
+    for path in checkpoint_folders(folder)[:-keep]:
+        if path.name not in spared:
+            remove(path)
+
+
+def remove(folder: Path) -> None:
+    """Delete a checkpoint; one that is deleted half is unsound."""
+    (folder / MARK).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
+    """Refuse to go on from a checkpoint of another training.
+
+    Raises:
+        InputError: It names every setting that differs, with both values.
+    """
+    before, now = checkpoint.identity, orjson.loads(orjson.dumps(dict(identity)))
+    lines = [
+        f"  {name}: {before.get(name, 'not known')!r} in the checkpoint, {now.get(name, 'not known')!r} now"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if lines:
+        raise InputError(
+            f"{checkpoint.path} is of another training, so that going on from it would give neither of the two:\n"
+            + "\n".join(lines)
+            + "\nGive the same settings, another output folder, or resume: never, which begins anew and deletes its checkpoints."
+        )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and MARK not in path.name)
+
+
+def _described(path: Path) -> list[Any]:
+    size = path.stat().st_size
+    return [size, sha256(path.read_bytes()).hexdigest() if size <= _HASHED else None]
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

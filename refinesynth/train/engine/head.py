@@ -1,0 +1,123 @@
+"""The LM head on the trained positions alone, and in chunks where positions x vocabulary would fill the memory.
+
+Mistakes, prompts and observations are most of the tokens; none of them reaches the head. The head is called in the normal way,
+inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) sees an ordinary call.
+"""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import inspect
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils import checkpoint as recomputing
+
+from refinesynth.train.engine.batch import Batch
+
+CHUNK_ELEMENTS: Final = 2**27
+"""Logits that are held at once: half a gigabyte in fp32, and about three times that while the gradient is computed."""
+
+
+def token_losses(
+    model: nn.Module,
+    inner: nn.Module,
+    inputs: Mapping[str, Tensor | int],
+    batch: Batch,
+    *,
+    chunk_elements: int | None = None,
+) -> Tensor:
+    """(K,) Minus log probability of each predicted token, in nats; in fp32, or fp64 in an fp64 model.
+
+    `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about so many logits are
+    held at once; only for models whose logits are what their head gives out (see `probing.py`).
+    """
+    base = base_model(inner)
+    if not takes(base, "logits_to_keep"):
+        logits = _logits(model, inputs)
+        return negative_log_probability(logits[batch.row, batch.column], batch.target)
+    if batch.rows > 1:
+        # The library keeps the same positions of all rows: those that any row wants.
+        columns, which = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
+        logits = _logits(model, inputs, logits_to_keep=columns)
+        return negative_log_probability(logits[batch.row, which], batch.target)
+    head = output_head(inner)
+    rows = len(batch.target) if chunk_elements is None else max(1, chunk_elements // vocabulary(inner))
+    if len(batch.target) <= rows or head is None:
+        return negative_log_probability(_logits(model, inputs, logits_to_keep=batch.column)[0], batch.target)
+    with _in_chunks(head, batch.target, rows):
+        return _logits(model, inputs, logits_to_keep=batch.column)[0, :, 0]
+
+
+def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
+    """(K,) from logits (K, vocabulary); computed in fp32 at least."""
+    exact = logits if logits.dtype == torch.float64 else logits.float()
+    return cross_entropy(exact, target, reduction="none")
+
+
+def _logits(model: nn.Module, inputs: Mapping[str, Tensor | int], **keep: Tensor) -> Tensor:
+    # A cache would only cost memory, and some models take its presence for generation and join the conversations.
+    return model(**inputs, **keep, use_cache=False).logits
+
+
+@contextmanager
+def _in_chunks(head: nn.Module, target: Tensor, rows: int) -> Generator[None]:
+    """Within, the head gives (1, K, 1) losses instead of (1, K, vocabulary) logits.
+
+    Only the instance's `forward` is replaced, so that hooks on the module fire as ever; every chunk's logits are computed
+    again in the backward pass instead of being kept.
+    """
+    plain = head.forward
+
+    def loss_of(hidden: Tensor, tokens: Tensor) -> Tensor:
+        return negative_log_probability(plain(hidden), tokens)
+
+    def chunked(hidden: Tensor) -> Tensor:
+        pieces = [
+            cast(
+                "Tensor",
+                recomputing.checkpoint(loss_of, hidden[0, k : k + rows], target[k : k + rows], use_reentrant=False),
+            )
+            for k in range(0, hidden.shape[1], rows)
+        ]
+        return torch.cat(pieces)[None, :, None]
+
+    replaced = vars(head).get("forward")
+    head.forward = chunked
+    try:
+        yield
+    finally:
+        if replaced is None:
+            del head.forward  # the class's own comes back
+        else:
+            head.forward = replaced
+
+
+def base_model(inner: nn.Module) -> nn.Module:
+    """The transformers model under adapters."""
+    return cast("nn.Module", cast("Any", inner).get_base_model()) if hasattr(inner, "get_base_model") else inner
+
+
+def output_head(inner: nn.Module) -> nn.Module | None:
+    """The module that turns hidden states into logits."""
+    return cast("nn.Module | None", cast("Any", base_model(inner)).get_output_embeddings())
+
+
+def vocabulary(inner: nn.Module) -> int:
+    """Logits of one position."""
+    return int(cast("Any", base_model(inner)).config.get_text_config().vocab_size)
+
+
+def takes(model: nn.Module, argument: str) -> bool:
+    """Whether the model's `forward` names `argument`, or (`**`) takes any keyword.
+
+    Its class is asked: accelerate puts wrappers of other signatures in front of an instance's `forward`.
+    """
+    parameters = inspect.signature(type(model).forward).parameters
+    if argument == "**":
+        return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    return argument in parameters

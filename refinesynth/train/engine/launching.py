@@ -1,0 +1,99 @@
+"""One command for any number of processes: in place, or as ranks that torchrun starts on this machine.
+
+Under torchrun itself (`RANK` is set) and for a single process the training runs in place. Imports no torch.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from refinesynth.errors import TrainingError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.engine.outcome import OUTCOME, heard
+from refinesynth.train.engine.starting import run
+from refinesynth.train.events import Events
+from refinesynth.train.folder import finished
+from refinesynth.train.result import TrainResult
+
+_SAVING_SECONDS = 3600
+"""How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large checkpoint."""
+
+
+def is_rank() -> bool:
+    """Whether this process is one rank of a training that somebody has started."""
+    return "RANK" in os.environ
+
+
+def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    """Train with as many processes as `config.processes` says, and wait for the end.
+
+    With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` is told nothing
+    then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this.
+
+    Raises:
+        RefinesynthError: What ended the training; `TrainingError` if the ranks ended without saying why.
+    """
+    if is_rank() or config.processes == 1:
+        return run(config, events=events)
+    with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
+        settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
+        settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
+        # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us, not a second time from the terminal.
+        started = subprocess.Popen(  # noqa: S603 - this interpreter, on a file of ours
+            command(config.processes, settings), env=_environment(outcome), start_new_session=True
+        )
+        with _passing_on(started):
+            code = started.wait()
+        result = heard(outcome)
+    if result is None and code == 0:
+        result = finished(Path(config.output))  # it was finished before: nothing was done again
+    if result is None or (code != 0 and result.signal is None):
+        raise TrainingError(
+            f"the {config.processes} training processes ended with exit code {code} and said no reason; it may stand above. "
+            f"Killed by the system: memory was short; take fewer tokens_per_pack, or parallel zero3 or fsdp."
+        )
+    return result
+
+
+def command(processes: int, settings: Path) -> list[str]:
+    """What starts the ranks."""
+    ranks = ["--standalone", "--nproc-per-node", str(processes)]
+    return [
+        sys.executable,
+        "-m",
+        "refinesynth.train.engine.agent",
+        *ranks,
+        "-m",
+        "refinesynth.train",
+        "--config",
+        str(settings),
+    ]
+
+
+def _environment(outcome: Path) -> dict[str, str]:
+    environment = dict(os.environ) | {OUTCOME: str(outcome)}
+    environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+@contextmanager
+def _passing_on(started: subprocess.Popen[bytes]) -> Generator[None]:
+    def pass_on(_number: int, _frame: FrameType | None) -> None:
+        started.send_signal(signal.SIGTERM)
+
+    try:
+        before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread: signals are somebody else's business
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,179 @@
+"""Tokenizers and models from the hub or a folder: safetensors only, no remote code unless it is asked for."""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import LoraConfig, TrainConfig
+from refinesynth.train.engine.head import base_model
+from refinesynth.train.extra import require
+from refinesynth.train.memory import ModelShape, Precision
+
+_DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
+"""Of the weights. bf16 keeps fp32 weights: at a learning rate of 5e-6 most steps are lost in the rounding of bf16 ones."""
+_FEWEST_TOKENS: Final = 8
+"""Tokens, special ones left out, below which something is no tokenizer."""
+_REFUSED = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError)
+"""What the library raises for names, folders and files that it cannot use."""
+
+
+def load_tokenizer(config: TrainConfig) -> PreTrainedTokenizerBase:
+    """The tokenizer that `config` names.
+
+    Raises:
+        InputError: There is none of that name, or it cannot be read.
+    """
+    name = config.tokenizer or config.model
+    with _refusing("tokenizer", name):
+        found = cast(
+            "PreTrainedTokenizerBase",
+            AutoTokenizer.from_pretrained(name, trust_remote_code=config.trust_remote_code),
+        )
+        # From a folder without a tokenizer's files, transformers 5 makes one that knows its special tokens alone (Qwen, Gemma, T5).
+        if len(found) - len(found.all_special_ids) < _FEWEST_TOKENS:
+            raise ValueError("its files are missing, or it knows no words")
+    return found
+
+
+def chat_template(config: TrainConfig) -> str | None:
+    """The text of the chat template's file, if one is named.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    if config.chat_template is None:
+        return None
+    try:
+        return Path(config.chat_template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InputError(f"the chat template {config.chat_template!r} cannot be read: {exc}") from exc
+
+
+def describe_model(config: TrainConfig) -> ModelShape:
+    """The model's sizes, adapters included; its weights are neither loaded nor allocated.
+
+    Raises:
+        InputError: There is no causal language model of that name.
+    """
+    with _refusing("model", config.model):
+        found = cast("Any", AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code))
+        with torch.device("meta"):
+            model = cast(
+                "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=config.trust_remote_code)
+            )
+    if config.lora is not None:
+        model = with_adapters(model, config.lora)
+    return shape_of(model, config.model)
+
+
+def load_model(config: TrainConfig, precision: Precision, *, gradient_checkpointing: bool) -> nn.Module:
+    """The model that `config` names, with adapters if those are trained, ready for the trainer.
+
+    Raises:
+        InputError: There is no such model, it has no safetensors, or weights of it are missing.
+    """
+    with _refusing("model", config.model):
+        loaded = cast(
+            "tuple[nn.Module, dict[str, Any]]",
+            AutoModelForCausalLM.from_pretrained(
+                config.model,
+                dtype=_DTYPES[precision],
+                trust_remote_code=config.trust_remote_code,
+                use_safetensors=True,
+                output_loading_info=True,
+            ),
+        )
+    model, told = loaded
+    missing = sorted(cast("set[str]", told.get("missing_keys") or set()))
+    if missing:
+        raise InputError(
+            f"the model {config.model!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
+            f"it is not whole, or not a causal language model"
+        )
+    if config.lora is not None:
+        model = with_adapters(model, config.lora)
+    if gradient_checkpointing:
+        _checkpoint_activations(model)
+    return model
+
+
+def with_adapters(model: nn.Module, lora: LoraConfig) -> nn.Module:
+    """`model` with trainable low-rank adapters, all else frozen.
+
+    Raises:
+        InputError: No module is called what `targets` says.
+    """
+    require("peft")
+    import peft
+
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    wanted = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=cast("int", lora.alpha),
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # peft asks for it by its old name; nothing that a user could change.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+            return cast("nn.Module", peft.get_peft_model(cast("Any", model), wanted))
+    except (ValueError, KeyError) as exc:
+        raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. See lora.targets.") from exc
+
+
+def shape_of(model: nn.Module, name: str) -> ModelShape:
+    """The sizes of a model, also of one whose weights are split over ranks (ZeRO-3)."""
+    sizes = [(int(getattr(one, "ds_numel", one.numel())), one.requires_grad) for one in model.parameters()]
+    config = cast("Any", base_model(model)).config.get_text_config()
+    hidden = int(getattr(config, "hidden_size", 0))
+    return ModelShape(
+        name=name,
+        parameters=sum(size for size, _ in sizes),
+        trainable=sum(size for size, trained in sizes if trained),
+        layers=int(getattr(config, "num_hidden_layers", 1)),
+        hidden=hidden,
+        intermediate=int(getattr(config, "intermediate_size", None) or 4 * hidden),
+        vocabulary=int(config.vocab_size),
+        positions=getattr(config, "max_position_embeddings", None),
+    )
+
+
+def _checkpoint_activations(model: nn.Module) -> None:
+    base = cast("Any", base_model(model))
+    if not getattr(base, "supports_gradient_checkpointing", False):
+        raise InputError(f"{type(base).__name__} cannot do gradient_checkpointing; set it to false")
+    # The name changed in transformers 5.2x.
+    enable = getattr(base, "activation_checkpointing_enable", None) or base.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
+@contextlib.contextmanager
+def _refusing(what: str, name: str) -> Generator[None]:
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    except _REFUSED as exc:
+        first = next((line for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
+        remote = (
+            " It brings code of its own, which runs only with trust_remote_code."
+            if "trust_remote_code" in str(exc)
+            else ""
+        )
+        raise InputError(f"no {what} can be loaded from {name!r}: {first}{remote}") from exc
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,93 @@
+"""From settings to tokens and a plan: everything before the weights are loaded."""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+from transformers import PreTrainedTokenizerBase
+
+from refinesynth.errors import TrainingError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.data import read_conversations, split
+from refinesynth.train.engine.loading import chat_template, describe_model, load_tokenizer
+from refinesynth.train.engine.world import World, resolved_parallel, resolved_precision
+from refinesynth.train.plan import Means, Plan, Sizes, make_plan
+from refinesynth.train.prepare import Prepared, prepare
+from refinesynth.train.render import Renderer
+from refinesynth.train.tokens import TokenStore
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """What a training needs besides its model."""
+
+    tokenizer: PreTrainedTokenizerBase
+    store: TokenStore
+    held_out: TokenStore | None
+    plan: Plan
+
+
+def make_ready(config: TrainConfig, world: World) -> Ready:
+    """Read and render the data, and plan; every rank does the same by itself.
+
+    Raises:
+        InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
+    """
+    tokenizer = load_tokenizer(config)
+    renderer = Renderer(tokenizer, loss_on=config.loss_on, template=chat_template(config), on_rewrite=config.on_rewrite)
+    conversations = read_conversations(config.data, without_refinement=config.without_refinement)
+    training, held_out = split(conversations, config.held_out, config.seed)
+    trained = _prepared(training, renderer, config)
+    kept_out = _prepared(held_out, renderer, config) if held_out else None
+    evaluated = kept_out.store if kept_out is not None and len(kept_out.store) else None
+    sizes = Sizes(
+        counts=trained.counts,
+        held_out=kept_out.counts if kept_out is not None and evaluated is not None else None,
+        largest_id=max(_largest(store) for store in (trained.store, evaluated) if store is not None),
+        longest=max(_longest(store) for store in (trained.store, evaluated) if store is not None),
+        digest=trained.store.digest,
+        rendering=renderer.method,
+    )
+    plan = make_plan(config, sizes=sizes, **_means(config, world))
+    return Ready(renderer.tokenizer, trained.store, evaluated, plan)
+
+
+def agree(*digests: str) -> None:
+    """Make sure that all ranks have rendered the same data; called when the process group stands.
+
+    Raises:
+        TrainingError: They have not.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    said: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(said, digests)
+    if any(each != said[0] for each in said):
+        raise TrainingError(
+            f"the ranks have read different data (digests {said}); give them the same files and versions of the libraries"
+        )
+
+
+def _means(config: TrainConfig, world: World) -> dict[str, Any]:
+    shape = describe_model(config)
+    precision = resolved_precision(config, world)
+    checkpointing = world.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
+    parallel = resolved_parallel(config, world, shape, precision, checkpointing=checkpointing)
+    means = Means(precision, parallel, checkpointing, config.attention)
+    return {"model": shape, "devices": world.devices(), "means": means}
+
+
+def _prepared(conversations: list[Conversation], renderer: Renderer, config: TrainConfig) -> Prepared:
+    return prepare(conversations, renderer, config.max_length, config.over_length)
+
+
+def _largest(store: TokenStore) -> int:
+    return int(store.input_ids.max(initial=0))
+
+
+def _longest(store: TokenStore) -> int:
+    return int(store.lengths.max(initial=0))

@@ -1,0 +1,235 @@
+"""One rank's whole training: data, plan, model, steps, the model that is kept."""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import TrainingArguments, set_seed
+from transformers.utils import logging as library
+
+from refinesynth.errors import InputError, RefinesynthError, TrainingError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.engine import checkpoints, outcome
+from refinesynth.train.engine.arguments import training_arguments
+from refinesynth.train.engine.checkpoints import Checkpoint
+from refinesynth.train.engine.loading import load_model
+from refinesynth.train.engine.preparing import Ready, agree, make_ready
+from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.trainer import RefinementTrainer, Task, writing
+from refinesynth.train.engine.world import World, leave, stand_alone
+from refinesynth.train.events import LOSS, Events, Silent
+from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
+from refinesynth.train.plan import Plan
+from refinesynth.train.result import TrainResult
+from refinesynth.train.settings import portable_config
+
+_STOOD_FOR = frozenset({"data", "held_out", "deepspeed"})
+"""Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere now."""
+
+
+def run_training(config: TrainConfig, *, events: Events, ready: Ready | None = None) -> TrainResult:
+    """Train on this rank; every rank of a training calls this.
+
+    `ready` takes the place of what `config.data`, tokenizer and template would give, for data that is tokens already.
+
+    Raises:
+        InputError: What was asked for cannot be.
+        TrainingError: The training cannot go on; checkpoints that were written before are sound.
+    """
+    library.disable_progress_bar()  # it would be drawn across what `events` shows
+    try:
+        with warnings.catch_warnings():
+            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
+            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+            result = _Training(config, events).result(ready)
+    except RefinesynthError as exc:
+        if World.here(config).leads:
+            outcome.tell(exc)
+        raise
+    except torch.OutOfMemoryError as exc:
+        short = TrainingError(
+            f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
+            f"or parallel zero3 or fsdp on more devices."
+        )
+        outcome.tell(short)
+        raise short from exc
+    if World.here(config).leads:
+        outcome.tell(result)
+    leave()
+    return result
+
+
+def plan_training(config: TrainConfig) -> Plan:
+    """What a training will do and take; no weights are loaded and nothing is written."""
+    return make_ready(config, World.here(config)).plan
+
+
+class _Training:
+    def __init__(self, config: TrainConfig, events: Events) -> None:
+        self._config = config
+        self._world = World.here(config)
+        self._events: Events = events if self._world.leads else Silent()
+
+    def result(self, ready: Ready | None) -> TrainResult:
+        config, world = self._config, self._world
+        set_seed(config.seed)
+        ready = ready or make_ready(config, world)
+        self._events.planned(ready.plan)
+        means = ready.plan.means
+        if means.parallel in {"zero2", "zero3", "fsdp"}:
+            stand_alone()
+        schedule = self._schedule(ready, packed=config.packing)
+        arguments = self._arguments(ready, schedule)
+        agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
+        start = self._checkpoint(identity := self._identity(ready))
+        model = load_model(
+            config,
+            means.precision,
+            gradient_checkpointing=means.gradient_checkpointing and means.parallel != "fsdp",
+        )
+        layout, lay_out = self._layouts(model, arguments, ready)
+        if layout is not None and layout.packed != schedule.packed:
+            schedule = self._schedule(ready, packed=layout.packed)
+            arguments = self._arguments(ready, schedule)
+        task = Task(ready.store, ready.held_out, schedule, identity, config.keep, config.early_stop, ready.tokenizer)
+        trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)
+        with trainer.interruption.watched():
+            trainer.train(resume_from_checkpoint=str(start.path) if start else None)
+        if trainer.interruption.signal is None:
+            self._save(trainer)
+        return self._told(trainer, start)
+
+    def _schedule(self, ready: Ready, *, packed: bool) -> Schedule:
+        config = self._config
+        return Schedule.of(
+            ready.store,
+            batch_size=config.batch_size,
+            ranks=self._world.ranks,
+            capacity=config.pack_tokens,
+            seed=config.seed,
+            packed=packed,
+            epochs=config.epochs,
+            max_steps=config.max_steps,
+        )
+
+    def _arguments(self, ready: Ready, schedule: Schedule) -> TrainingArguments:
+        return training_arguments(
+            self._config, schedule, ready.plan.means, self._world, evaluates=ready.held_out is not None
+        )
+
+    def _identity(self, ready: Ready) -> Mapping[str, Any]:
+        """What decides about the weights, by name."""
+        means = ready.plan.means
+        settings = {
+            name: value
+            for name, value in portable_config(self._config).items()
+            if name not in MAY_CHANGE and name not in _STOOD_FOR
+        }
+        found = {
+            "tokens and labels": ready.store.digest,
+            "held-out tokens": ready.held_out.digest if ready.held_out else None,
+            "precision": means.precision,
+        }
+        split = means.parallel in {"zero2", "zero3", "fsdp"}
+        # Optimizer states that are split over ranks fit as many ranks alone; whole ones fit any number.
+        return (
+            settings
+            | found
+            | {"parallel": means.parallel if split else "whole", "ranks": self._world.ranks if split else None}
+        )
+
+    def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
+        """The one to go on from."""
+        resume = self._config.resume
+        folder = Path(self._config.output) / CHECKPOINTS
+        if resume == "never":
+            if self._world.leads:
+                for path in checkpoints.checkpoint_folders(folder):
+                    checkpoints.remove(path)
+            return None
+        if resume != "auto":
+            found = checkpoints.read(Path(resume))
+            if isinstance(found, str):
+                raise InputError(
+                    f"the checkpoint {resume!r} cannot be used: {found}. Give another, or auto for the newest sound one."
+                )
+        else:
+            found, remarks = checkpoints.newest(folder)
+            for remark in remarks:
+                self._events.note(remark)
+        if found is not None:
+            checkpoints.refuse_differences(found, identity)
+            self._events.note(f"Going on from {found.path}, after step {found.step}.")
+        return found
+
+    def _layouts(
+        self, model: nn.Module, arguments: TrainingArguments, ready: Ready
+    ) -> tuple[Layout | None, Callable[[nn.Module], Layout] | None]:
+        """The layout now, or what finds it when the model is wrapped."""
+        means = ready.plan.means
+        choose = partial(choose_layout, model, attention=self._config.attention, autocast=_autocast(arguments))
+        if means.parallel in {"none", "ddp"}:
+            model.to(arguments.device)
+            layout = choose(packing=self._config.packing)
+            if layout.note:
+                self._events.note(layout.note)
+            return layout, None
+
+        def once_wrapped(call: nn.Module) -> Layout:
+            layout = choose(call=call, packing=self._config.packing)
+            if self._config.packing and not layout.packed:
+                raise InputError(
+                    f"{layout.note} With parallel {means.parallel} that has to be asked for: set packing to false."
+                )
+            return layout
+
+        return None, once_wrapped
+
+    def _save(self, trainer: RefinementTrainer) -> None:
+        """Write the model that is kept, put together from all ranks, as safetensors, with its tokenizer."""
+        trainer.keep_best()
+        output = Path(self._config.output)
+        with writing(output):
+            trainer.save_model(str(output))
+        if self._world.leads:
+            self._events.saved(output)
+
+    def _told(self, trainer: RefinementTrainer, start: Checkpoint | None) -> TrainResult:
+        state = trainer.state
+        losses = [float(entry[LOSS]) for entry in state.log_history if LOSS in entry]
+        best = state.best_global_step if state.best_model_checkpoint else None
+        kept = best or state.global_step
+        evaluations = [entry for entry in state.log_history if f"eval_{LOSS}" in entry and entry["step"] == kept]
+        held_out = {
+            name.removeprefix("eval_"): float(value)
+            for name, value in (evaluations[-1] if evaluations else {}).items()
+            if name.startswith("eval_")
+        }
+        return TrainResult(
+            output=Path(self._config.output),
+            steps=state.global_step,
+            planned_steps=state.max_steps,
+            epochs=float(state.epoch or 0.0),
+            loss=losses[-1] if losses else float("nan"),
+            held_out=held_out,
+            best_step=best,
+            stopped_early=trainer.stopped_early,
+            signal=trainer.interruption.signal,
+            resumed_from=start.step if start else None,
+        )
+
+
+def _autocast(arguments: TrainingArguments) -> Callable[[], AbstractContextManager[Any]]:
+    if not arguments.bf16 or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+        return nullcontext
+    return partial(torch.autocast, device_type=arguments.device.type, dtype=torch.bfloat16)

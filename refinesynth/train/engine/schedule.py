@@ -1,0 +1,130 @@
+"""Which conversations every optimizer step takes, and how they are spread over micro-batches and ranks.
+
+A step is `batch_size` conversations, counted over all ranks and all accumulation: each epoch is a permutation of all
+conversations, drawn from the seed and the epoch's number alone, cut into steps. The conversations of a step are packed into
+accumulation x ranks packs. Every rank computes the same schedule, so none has to be sent, and resuming needs no more than the
+number of the step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refinesynth.train.engine.packing import Pack, balanced, best_fit, padded
+from refinesynth.train.engine.targets import trained_targets
+from refinesynth.train.tokens import TokenStore
+
+
+class Step(NamedTuple):
+    """One optimizer step."""
+
+    packs: tuple[tuple[Pack, ...], ...]
+    """[micro-batch][rank]: the numbers, in the store, of the conversations of one pack. Empty ones keep all ranks in step."""
+    trained: int
+    """Tokens that give loss, over all of them: what the loss is divided by (equation 1 as a mean)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """All steps of a training."""
+
+    lengths: NDArray[np.int64]
+    """(conversations,) Tokens."""
+    trained: NDArray[np.int64]
+    """(conversations,) Tokens that give loss."""
+    batch_size: int
+    """Conversations per step; the last step of an epoch has what is left."""
+    ranks: int
+    capacity: int
+    """Tokens of a pack; with `packed` off, of a padded batch. At least the longest conversation."""
+    seed: int
+    packed: bool
+    accumulation: int
+    """Micro-batches of every step on every rank: what the fullest step of the training needs."""
+    epochs: float
+    """Passes over the data; the last one may be cut short."""
+    max_steps: int | None = None
+    """Steps, whatever the epochs."""
+
+    @classmethod
+    def of(
+        cls,
+        store: TokenStore,
+        *,
+        batch_size: int,
+        ranks: int = 1,
+        capacity: int,
+        seed: int = 0,
+        packed: bool = True,
+        epochs: float = 1.0,
+        max_steps: int | None = None,
+    ) -> Self:
+        """The schedule of a training on `store`.
+
+        A conversation longer than `capacity` raises the capacity to its own length: nothing is cut here.
+        """
+        lengths = store.lengths.astype(np.int64)
+        draft = cls(
+            lengths,
+            np.asarray([len(trained_targets(one).at) for one in store], dtype=np.int64),
+            min(batch_size, max(1, len(store))),
+            ranks,
+            max(capacity, int(lengths.max(initial=1))),
+            seed,
+            packed,
+            1,
+            epochs,
+            max_steps,
+        )
+        accumulation = max((draft._micro_batches(k) for k in range(draft.steps)), default=1)
+        return replace(draft, accumulation=accumulation)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of one pass over the data."""
+        return max(1, -(-len(self.lengths) // self.batch_size))
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the training."""
+        # A whole number of epochs times steps must not gain a step by rounding: 0.1 * 30 is 3.0000000000000004.
+        return self.max_steps or max(1, int(np.ceil(round(self.epochs * self.steps_per_epoch, 6))))
+
+    def conversations(self, epoch: int, step: int) -> NDArray[np.int64]:
+        """Numbers, in the store, of the conversations of step `step` of epoch `epoch`; both from 0."""
+        start = step * self.batch_size
+        return _order(len(self.lengths), self.seed, epoch)[start : start + self.batch_size]
+
+    def step(self, epoch: int, step: int) -> Step:
+        """The packs of step `step` of epoch `epoch`; both from 0."""
+        chosen = self.conversations(epoch, step)
+        lengths = [int(self.lengths[k]) for k in chosen]
+        number = self.accumulation * self.ranks
+        if self.packed:
+            packs = balanced(lengths, self.capacity, number)
+        else:
+            packs = padded(lengths, self.capacity)
+            packs = [*packs, *[()] * (number - len(packs))]
+        named = [tuple(int(chosen[k]) for k in pack) for pack in packs]
+        dealt = tuple(_dealt(named[start : start + self.ranks], start) for start in range(0, number, self.ranks))
+        return Step(dealt, int(self.trained[chosen].sum()))
+
+    def _micro_batches(self, step: int) -> int:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        lengths = [int(self.lengths[k]) for k in self.conversations(epoch, within)]
+        packs = best_fit(lengths, self.capacity) if self.packed else padded(lengths, self.capacity)
+        return -(-len(packs) // self.ranks)
+
+
+def _dealt(packs: Sequence[Pack], start: int) -> tuple[Pack, ...]:
+    # Packs come largest first; every second micro-batch deals them backwards, so that no rank gets all the larger ones.
+    return tuple(packs if (start // max(1, len(packs))) % 2 == 0 else reversed(packs))
+
+
+@lru_cache(maxsize=4)
+def _order(conversations: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    return np.random.default_rng([seed, epoch]).permutation(conversations).astype(np.int64)

@@ -1,0 +1,32 @@
+"""The way into a training on this rank, without importing torch before it is needed."""
+
+import os
+
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.events import Events, Silent
+from refinesynth.train.plan import Plan
+from refinesynth.train.result import TrainResult
+
+
+def run(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    """Train on this rank: see `refinesynth.train.engine.running.run_training`."""
+    _choose_accelerator()
+    from refinesynth.train.engine.running import run_training
+
+    return run_training(config, events=events or Silent())
+
+
+def plan(config: TrainConfig) -> Plan:
+    """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
+    _choose_accelerator()
+    from refinesynth.train.engine.running import plan_training
+
+    return plan_training(config)
+
+
+def _choose_accelerator() -> None:
+    """Tell DeepSpeed that there is no GPU before it is imported: finding out for itself, it warns on every command."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")

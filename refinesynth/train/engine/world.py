@@ -1,0 +1,112 @@
+"""The ranks and devices of a training, as torchrun's environment tells them, and torch's process group at its end."""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any, Literal, Self, cast
+
+import torch
+import torch.distributed as dist
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.memory import Load, ModelShape, Parallel, Precision, estimate_memory
+from refinesynth.train.plan import Devices
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where this process stands among the ranks."""
+
+    rank: int
+    local_rank: int
+    """Among those of this machine: the number of its GPU."""
+    ranks: int
+    kind: Literal["cpu", "gpu"]
+
+    @classmethod
+    def here(cls, config: TrainConfig) -> Self:
+        """From the environment.
+
+        Raises:
+            InputError: More processes on this machine than it has GPUs.
+        """
+        environment = os.environ
+        gpu = config.device == "auto" and torch.cuda.is_available()
+        local_rank = int(environment.get("LOCAL_RANK", "0"))
+        if gpu and local_rank >= torch.cuda.device_count():
+            raise InputError(
+                f"process {local_rank + 1} of this machine has no GPU of its own, there are {torch.cuda.device_count()}; "
+                f"start as many processes as there are GPUs, or give device cpu"
+            )
+        ranks = int(environment.get("WORLD_SIZE", "1"))
+        return cls(int(environment.get("RANK", "0")), local_rank, ranks, "gpu" if gpu else "cpu")
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank alone writes and tells."""
+        return self.rank == 0
+
+    def devices(self) -> Devices:
+        """For the plan."""
+        if self.kind == "cpu":
+            return Devices("cpu", "CPU", self.ranks)
+        properties = cast("Any", torch.cuda.get_device_properties(self.local_rank))
+        return Devices("gpu", properties.name, self.ranks, properties.total_memory)
+
+
+def resolved_precision(config: TrainConfig, world: World) -> Precision:
+    """bf16 on GPUs that have it, else fp32."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if world.kind == "gpu" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def resolved_parallel(
+    config: TrainConfig, world: World, shape: ModelShape, precision: Precision, *, checkpointing: bool
+) -> Parallel:
+    """The simplest way that leaves room: copies where one fits into 9 tenths of a device, else everything split.
+
+    Raises:
+        InputError: Several processes, and `parallel` is `none`; or FSDP on CPUs.
+    """
+    if config.parallel == "none" and world.ranks > 1:
+        raise InputError(
+            f"parallel is 'none', and there are {world.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
+        )
+    if config.parallel == "fsdp" and world.kind == "cpu":
+        # accelerate would make copies (ddp) of it without a word.
+        raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
+    if config.parallel != "auto":
+        return config.parallel
+    if config.deepspeed is not None:
+        return "zero3"
+    if world.ranks == 1:
+        return "none"
+    room = world.devices().memory
+    load = Load(config.pack_tokens, config.pack_tokens // 2)
+    needed = estimate_memory(
+        shape, load, precision=precision, parallel="ddp", ranks=world.ranks, gradient_checkpointing=checkpointing
+    )
+    return "ddp" if room is None or needed.total < 0.9 * room else "fsdp"
+
+
+def stand_alone() -> None:
+    """Give a single process the environment that torchrun would; ZeRO and FSDP ask for it."""
+    if "RANK" in os.environ:
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in alone.items()})
+
+
+def leave() -> None:
+    """Wait for all ranks and take the process group down: one that is left standing hangs or warns at exit."""
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()

@@ -1,0 +1,133 @@
+"""What two ranks run, under torchrun: every way to share the work, one after the other, each compared by the test.
+
+    python -m torch.distributed.run --standalone --nproc-per-node 2 engine_ranks.py FOLDER NAME...
+
+Writes FOLDER/NAME/, the model after training, and FOLDER/NAME.json: losses and gradient norms of every step, the evaluation, and the
+share of the weights that rank 0 holds.
+"""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import torch
+import torch.distributed as dist
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import DistributedType
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+from refinesynth.train.engine.arguments import deepspeed_json
+
+WAYS: dict[str, dict[str, Any]] = {
+    "ddp": {"parallel": "ddp"},
+    # One conversation a step: the other rank has an empty pack every time.
+    "ddp, one idle": {"parallel": "ddp", "batch_size": 1},
+    "fsdp": {"parallel": "fsdp"},
+    "fsdp, one idle": {"parallel": "fsdp", "batch_size": 1, "max_steps": 3},
+    "zero2": {"parallel": "zero2"},
+    "zero3": {"parallel": "zero3"},
+    "fsdp, resumed": {"parallel": "fsdp", "resumed": True},
+    "zero2, resumed": {"parallel": "zero2", "resumed": True},
+    "zero3, resumed": {"parallel": "zero3", "resumed": True},
+    "zero3, one idle, head in chunks": {"parallel": "zero3", "batch_size": 1, "max_steps": 3, "chunk": 7},
+}
+
+
+def as_if_on_gpus() -> None:
+    """Have accelerate shard with FSDP on CPUs, which torch can and accelerate does for GPUs alone; what is tested is ours."""
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+
+def all_split(folder: Path) -> str:
+    """Our DeepSpeed configuration, but that no parameter is small enough to be kept whole on every rank."""
+    ours = deepspeed_json(toys.config(folder), "zero3", "cpu")
+    ours["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+    path = folder / f"all_split_{os.getpid()}.json"  # of this rank: the other would find one that is being written
+    path.write_text(json.dumps(ours))
+    return str(path)
+
+
+def share(model: Any) -> float:
+    """Of the weights, the part that this rank holds."""
+    held = [getattr(one, "_local_tensor", one).numel() for one in model.parameters()]
+    return sum(held) / sum(int(getattr(one, "ds_numel", one.numel())) for one in model.parameters())
+
+
+def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
+    way = way or WAYS[name]
+    resumed = way.get("resumed", False) and dist.is_initialized()
+    asked = toys.config(
+        folder / name,
+        max_length=40,
+        batch_size=way.get("batch_size", 5),
+        max_steps=way.get("max_steps"),
+        deepspeed=all_split(folder) if way["parallel"] == "zero3" else None,
+        save_every=2 if resumed else "never",
+    )
+    told: list[dict[str, float]] = []
+
+    class Kept(toys.Silent):
+        def logged(self, step: int, metrics: Any) -> None:
+            told.append({name: metrics[name] for name in ("loss", "grad_norm")})
+
+        def evaluated(self, step: int, metrics: Any) -> None:
+            told.append(dict(metrics))
+
+    options: dict[str, Any] = {"before": as_if_on_gpus} if way["parallel"] == "fsdp" else {}
+    options |= {"chunk_elements": way["chunk"] * toys.VOCABULARY} if "chunk" in way else {}
+
+    def trainer() -> Any:
+        return toys.trainer(
+            toys.model(),
+            toys.store(11, seed=3),
+            asked,
+            held_out=toys.store(5, seed=9),
+            parallel=way["parallel"],
+            events=Kept(),
+            **options,
+        )
+
+    last = trainer()
+    last.train()
+    if resumed:
+        del told[2:]
+        reset()
+        last = trainer()
+        last.train(resume_from_checkpoint=str(folder / name / "checkpoints" / "checkpoint-2"))
+    last.evaluate()
+    last.save_model(str(folder / name))
+    if last.is_world_process_zero():
+        told.append({"share": share(last.model)})
+        (folder / f"{name}.json").write_text(json.dumps(told))
+
+
+def reset() -> None:
+    """Forget what the libraries keep for a whole process."""
+    AcceleratorState._reset_state()
+    GradientState._reset_state()
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_CPU
+    unset_hf_deepspeed_config()
+    for variable in ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"):
+        os.environ.pop(variable, None)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    for name in sys.argv[2:]:
+        train(folder, name)
+        dist.barrier()
+        reset()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Toy conversations as tokens, toy models, and a trainer on them: everything in a fraction of a second on one core."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.conversation import LossOn, Speech
+from refinesynth.train.engine.arguments import training_arguments
+from refinesynth.train.engine.batch import pack_batch
+from refinesynth.train.engine.head import token_losses
+from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.trainer import RefinementTrainer, Task
+from refinesynth.train.engine.world import World
+from refinesynth.train.events import Events, Silent
+from refinesynth.train.plan import Devices, Means
+from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
+
+__all__ = [
+    "Devices",
+    "Label",
+    "LlamaForCausalLM",
+    "Rendered",
+    "Silent",
+    "Speech",
+    "TokenStore",
+    "config",
+    "environment",
+    "example",
+    "model",
+    "pack_batch",
+    "schedule",
+    "store",
+    "token_losses",
+    "trainer",
+]
+
+VOCABULARY = 64
+ORDER = (Speech.CORRECT, Speech.MISTAKE, Speech.REFINEMENT)
+
+
+def environment() -> dict[str, str]:
+    """Of a process of its own: without what accelerate and torchrun have left in ours."""
+    theirs = ("ACCELERATE_", "FSDP_", "TORCHELASTIC_", "MASTER_", "RANK", "LOCAL_", "WORLD_", "GROUP_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    return kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+
+
+def example(
+    seed: int, turns: Sequence[Speech] = ORDER, loss_on: LossOn = LossOn.REFINEMENT, longest: int = 9
+) -> Rendered:
+    """A prompt, then turns of an agent with an observation after each."""
+    random = np.random.default_rng(seed)
+    ids, labels, spans = [int(token) for token in random.integers(0, VOCABULARY, random.integers(2, longest))], [0], []
+    labels *= len(ids)
+    for speech in turns:
+        said = random.integers(0, VOCABULARY, random.integers(2, longest)).tolist()
+        trains = Label.TRAINED if loss_on.trains(speech) else Label.CONTEXT
+        label = Label.MISTAKE if speech is Speech.MISTAKE and trains is Label.CONTEXT else trains
+        spans.append(Span(len(ids), len(ids) + len(said), speech))
+        seen = random.integers(0, VOCABULARY, random.integers(1, 5)).tolist()
+        ids += [*said, *seen]
+        labels += [label] * len(said) + [Label.CONTEXT] * len(seen)
+    return Rendered(f"t{seed}", f"g{seed}", np.asarray(ids, np.int32), np.asarray(labels, np.int8), tuple(spans))
+
+
+def store(number: int, *, seed: int = 0, longest: int = 9, loss_on: LossOn = LossOn.REFINEMENT) -> TokenStore:
+    """Conversations of one to four turns."""
+    random = np.random.default_rng(seed)
+    shapes = [tuple(ORDER[k % 3] for k in range(random.integers(1, 5))) for _ in range(number)]
+    return TokenStore.of(example(1000 * seed + k, shape, loss_on, longest) for k, shape in enumerate(shapes))
+
+
+def model(*, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> LlamaForCausalLM:
+    """Two layers, grouped queries, wide enough in its weights for differences to show."""
+    torch.manual_seed(seed)
+    settings: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.2,
+        "max_position_embeddings": 4096,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
+    made: Any = LlamaForCausalLM(LlamaConfig(**settings | changes))
+    return made.to(dtype)
+
+
+def config(output: Path, **fields: Any) -> TrainConfig:
+    """Settings of a short training on a CPU."""
+    short = {
+        "data": ("toys",),
+        "model": "toy",
+        "output": str(output),
+        "max_length": 64,
+        "batch_size": 4,
+        "epochs": 1,
+        "learning_rate": 1e-2,
+        "precision": "fp32",
+        "device": "cpu",
+        "held_out": 0,
+        "save_every": "never",
+        "log_every": 1,
+    }
+    return TrainConfig.model_validate(short | fields)
+
+
+def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Schedule:
+    """As the engine makes it."""
+    return Schedule.of(
+        examples,
+        batch_size=asked.batch_size,
+        ranks=ranks,
+        capacity=asked.pack_tokens,
+        seed=asked.seed,
+        packed=asked.packing,
+        epochs=asked.epochs,
+        max_steps=asked.max_steps,
+    )
+
+
+def trainer(
+    toy: torch.nn.Module,
+    examples: TokenStore,
+    asked: TrainConfig,
+    *,
+    held_out: TokenStore | None = None,
+    events: Events | None = None,
+    parallel: Any = "none",
+    layout: Layout | None = None,
+    before: Callable[[], object] = bool,
+    **options: Any,
+) -> RefinementTrainer:
+    """A trainer on this rank; `before` is called when the library's arguments stand and its accelerator does not."""
+    world = World.here(asked)
+    steps = schedule(examples, asked, ranks=world.ranks)
+    means = Means(
+        asked.precision if asked.precision != "auto" else "fp32",
+        parallel,
+        gradient_checkpointing=False,
+        attention="auto",
+    )
+    arguments = training_arguments(asked, steps, means, world, evaluates=held_out is not None)
+    before()
+    identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
+    task = Task(examples, held_out, steps, identity, asked.keep, asked.early_stop, None)
+    found = layout or choose_layout(toy, packing=asked.packing)
+    return RefinementTrainer(toy, arguments, task, events=events or Silent(), layout=found, **options)

@@ -1,0 +1,185 @@
+"""Models and settings from outside: what is loaded, and what is refused before anything is trained."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import LoraConfig
+from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
+from refinesynth.train.engine.loading import chat_template, describe_model, load_model, load_tokenizer
+from refinesynth.train.engine.world import World, resolved_parallel, resolved_precision
+from refinesynth.train.memory import ModelShape
+from refinesynth.train.plan import Means
+
+SHAPE = ModelShape("toy", 10**6, 10**6, 2, 32, 48, 64)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    toys.model().save_pretrained(tmp_path / "toy")
+    return tmp_path / "toy"
+
+
+def asked(folder: Path, **fields: Any) -> Any:
+    return toys.config(folder / "out", **{"model": str(folder)} | fields)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("fp32", torch.float32), ("bf16", torch.float32), ("bf16-pure", torch.bfloat16), ("fp64", torch.float64)],
+)
+def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path, precision: Any, dtype: torch.dtype):
+    toy = load_model(asked(saved), precision, gradient_checkpointing=False)
+    assert {one.dtype for one in toy.parameters()} == {dtype}
+
+
+def test_a_model_is_described_without_its_weights(saved: Path):
+    whole = toys.model()
+    (saved / "model.safetensors").unlink()
+    shape = describe_model(asked(saved))
+    assert shape.parameters == shape.trainable == sum(one.numel() for one in whole.parameters())
+    assert (shape.layers, shape.hidden, shape.vocabulary, shape.positions) == (2, 32, toys.VOCABULARY, 4096)
+
+
+def test_adapters_are_counted(saved: Path):
+    plain, shape = describe_model(asked(saved)), describe_model(asked(saved, lora={"rank": 4}))
+    assert 0 < shape.trainable == shape.parameters - plain.parameters
+
+
+def test_a_model_that_lacks_weights_is_refused(saved: Path):
+    weights = load_file(saved / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, saved / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"lacks 1 of its weights .*up_proj"):
+        load_model(asked(saved), "fp32", gradient_checkpointing=False)
+
+
+def test_pickled_weights_are_refused(saved: Path):
+    torch.save(toys.model().state_dict(), saved / "pytorch_model.bin")
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="safetensors"):
+        load_model(asked(saved), "fp32", gradient_checkpointing=False)
+
+
+def test_code_that_comes_with_a_model_is_not_run(saved: Path):
+    (saved / "evil.py").write_text("raise SystemExit('run!')")
+    settings = json.loads((saved / "config.json").read_text())
+    settings |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}
+    (saved / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="trust_remote_code"):
+        describe_model(asked(saved))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "t5", "llama"])
+def test_a_tokenizer_whose_files_are_missing_is_refused(saved: Path, family: str):
+    """The library makes an empty one for some families, which would turn all text into nothing."""
+    settings = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(settings | {"model_type": family}))
+    with pytest.raises(InputError, match="no tokenizer can be loaded"):
+        load_tokenizer(asked(saved))
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"model_type": "no_such"}', '{"model_type": "t5"}'])
+def test_what_is_no_causal_language_model_is_refused(tmp_path: Path, content: str | None):
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    if content is not None:
+        (folder / "config.json").write_text(content)
+    with pytest.raises(InputError, match="no model can be loaded"):
+        describe_model(asked(folder))
+    with pytest.raises(InputError, match="no tokenizer can be loaded"):
+        load_tokenizer(asked(folder))
+
+
+def test_adapters_for_modules_that_are_not_there_are_refused(saved: Path):
+    with pytest.raises(InputError, match=r"lora\.targets"):
+        load_model(asked(saved, lora=LoraConfig(targets=("no_such",))), "fp32", gradient_checkpointing=False)
+
+
+def test_activations_are_checkpointed_where_asked(saved: Path):
+    toy: Any = load_model(asked(saved), "fp32", gradient_checkpointing=True)
+    assert toy.model.layers[0].gradient_checkpointing
+
+
+def test_a_chat_template_that_cannot_be_read_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="chat template"):
+        chat_template(asked(tmp_path, chat_template=str(tmp_path / "none.jinja")))
+    (tmp_path / "bytes.jinja").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="chat template"):
+        chat_template(asked(tmp_path, chat_template=str(tmp_path / "bytes.jinja")))
+    assert chat_template(asked(tmp_path)) is None
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "3"])
+def test_a_deepspeed_file_that_is_no_object_is_refused(tmp_path: Path, content: str | None):
+    path = tmp_path / "own.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"own\.json"):
+        deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
+
+
+@pytest.mark.parametrize(("parallel", "stage"), [("zero2", 2), ("zero3", 3)])
+def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path, parallel: str, stage: int):
+    ours = deepspeed_json(asked(tmp_path), parallel, "cpu")
+    assert ours["zero_optimization"]["stage"] == stage
+    assert ours["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
+    assert "optimizer" not in ours
+
+
+def test_arguments_say_what_the_settings_say(tmp_path: Path):
+    settings = asked(
+        tmp_path,
+        batch_size=3,
+        epochs=4,
+        warmup=0.25,
+        weight_decay=0.1,
+        adam_betas=(0.8, 0.9),
+        schedule="linear",
+        save_every=0.5,
+    )
+    schedule = toys.schedule(toys.store(10), settings)
+    means = Means("fp32", "none", gradient_checkpointing=False, attention="auto")
+    arguments = training_arguments(settings, schedule, means, World.here(settings), evaluates=True)
+    assert (arguments.max_steps, arguments.warmup_steps, arguments.weight_decay) == (16, 4, 0.1)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.8, 0.9, "linear")
+    assert (arguments.save_steps, arguments.eval_steps) == (2, 4)
+    assert arguments.gradient_accumulation_steps == schedule.accumulation
+    assert not arguments.logging_nan_inf_filter
+    assert not arguments.bf16
+
+
+def test_what_is_left_to_auto_on_a_cpu(tmp_path: Path):
+    one, two = World(0, 0, 1, "cpu"), World(0, 0, 2, "cpu")
+    auto = asked(tmp_path, precision="auto")
+    assert resolved_precision(auto, one) == "fp32"
+    assert resolved_parallel(auto, one, SHAPE, "fp32", checkpointing=False) == "none"
+    assert resolved_parallel(auto, two, SHAPE, "fp32", checkpointing=False) == "ddp"
+    own = asked(tmp_path, deepspeed="own.json")
+    assert resolved_parallel(own, two, SHAPE, "fp32", checkpointing=False) == "zero3"
+
+
+@pytest.mark.parametrize(("parallel", "ranks"), [("none", 2), ("fsdp", 2), ("fsdp", 1)])
+def test_sharing_that_cannot_be_is_refused(tmp_path: Path, parallel: str, ranks: int):
+    with pytest.raises(InputError, match=parallel):
+        resolved_parallel(
+            asked(tmp_path, parallel=parallel), World(0, 0, ranks, "cpu"), SHAPE, "fp32", checkpointing=False
+        )
+
+
+def test_where_copies_do_not_fit_the_model_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    world = World(0, 0, 8, "gpu")
+    for gib, wanted in ((80, "ddp"), (8, "fsdp")):
+        monkeypatch.setattr(World, "devices", lambda _self, gib=gib: toys.Devices("gpu", "toy", 8, gib * 2**30))
+        big = ModelShape("big", 10**9, 10**9, 16, 2048, 8192, 32000)
+        assert resolved_parallel(asked(tmp_path), world, big, "bf16", checkpointing=True) == wanted

@@ -1,0 +1,205 @@
+"""Equation 1 on a tiny model in double precision: what gives a gradient, and that layout does not matter."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import torch
+from engine_toys import Label, Rendered, Speech
+from torch import Tensor
+
+from refinesynth.train.conversation import LossOn
+from refinesynth.train.engine.attention import SEGMENTS
+from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.engine.head import token_losses
+from refinesynth.train.engine.probing import choose_layout
+from refinesynth.train.engine.targets import SPEECHES, spoken_targets
+
+EXAMPLES = [toys.example(seed) for seed in range(5)]
+
+
+def double(**changes: Any) -> toys.LlamaForCausalLM:
+    model = toys.model(dtype=torch.float64, **changes)
+    assert choose_layout(model).attention == SEGMENTS
+    return model
+
+
+def losses(model: Any, batch: Batch, chunk_elements: int | None = None) -> Tensor:
+    return token_losses(model, model, batch.inputs, batch, chunk_elements=chunk_elements)
+
+
+def gradient(model: Any, *batches: Batch, chunk_elements: int | None = None) -> dict[str, Tensor]:
+    """Of the sum over all batches' trained tokens."""
+    model.zero_grad()
+    for batch in batches:
+        (losses(model, batch, chunk_elements).sum() * batch.weight).backward()
+    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 1e-12) -> bool:
+    return one.keys() == other.keys() and all(
+        torch.allclose(one[name], other[name], rtol=0, atol=within) for name in one
+    )
+
+
+def test_a_mistakes_own_tokens_give_exactly_no_gradient():
+    """By the gradient with respect to all logits: rows that predict a mistake's tokens are zero, rows of trained tokens are not."""
+    model, one = double(), toys.example(3)
+    batch = pack_batch([one])
+    hidden: list[Tensor] = []
+    handle = model.lm_head.register_forward_pre_hook(lambda _module, inputs: hidden.append(inputs[0]))
+    logits = model(**batch.inputs, use_cache=False).logits[0]
+    logits.retain_grad()
+    wanted = torch.nn.functional.cross_entropy(logits[batch.column], batch.target, reduction="sum")
+    wanted.backward()
+    handle.remove()
+    assert torch.allclose(losses(model, batch).sum(), wanted)
+    mistakes = torch.from_numpy((one.labels == Label.MISTAKE).nonzero()[0])
+    trained = torch.from_numpy((one.labels == Label.TRAINED).nonzero()[0])
+    assert len(mistakes)
+    assert bool((logits.grad[mistakes - 1] == 0).all())
+    assert bool((logits.grad[trained - 1] != 0).any(dim=1).all())
+    # And they do not even reach the head.
+    hidden.clear()
+    handle = model.lm_head.register_forward_pre_hook(lambda _module, inputs: hidden.append(inputs[0]))
+    losses(model, batch)
+    handle.remove()
+    assert sum(each.shape[-2] for each in hidden) == len(trained)
+
+
+def test_another_mistake_last_gives_the_same_gradient():
+    """With nothing trained behind it, the text of a mistake changes nothing at all."""
+    model, one = double(), toys.example(5, (Speech.CORRECT, Speech.MISTAKE))
+    other = Rendered(one.id, one.group, one.input_ids.copy(), one.labels, one.spans)
+    start, stop, _ = one.spans[1]
+    other.input_ids[start:stop] = (one.input_ids[start:stop] + 1) % toys.VOCABULARY
+    assert same(gradient(model, pack_batch([one])), gradient(model, pack_batch([other])), within=0)
+
+
+def test_another_mistake_changes_the_loss_of_the_turns_behind_it_and_of_none_before():
+    model, one = double(), toys.example(3)
+    other = Rendered(one.id, one.group, one.input_ids.copy(), one.labels, one.spans)
+    start, stop, _ = one.spans[1]
+    other.input_ids[start:stop] = (one.input_ids[start:stop] + 1) % toys.VOCABULARY
+    batch = pack_batch([one])
+    before = batch.column < start
+    first, second = losses(model, batch), losses(model, pack_batch([other]))
+    assert torch.equal(first[before], second[before])
+    assert bool((first[~before] != second[~before]).all())
+
+
+def test_with_all_turns_a_mistake_gives_loss_and_the_same_otherwise():
+    plain, all_turns = toys.example(3), toys.example(3, loss_on=LossOn.ALL_TURNS)
+    start, stop, _ = plain.spans[1]
+    assert set(pack_batch([all_turns]).column.tolist()) - set(pack_batch([plain]).column.tolist()) == set(
+        range(start - 1, stop - 1)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_key_value_heads": 4}, {"attention_dropout": 0.0, "num_key_value_heads": 1}]
+)
+def test_packed_is_unpacked_is_accumulated(changes: dict[str, Any]):
+    model = double(**changes)
+    packed = gradient(model, pack_batch(EXAMPLES))
+    assert same(packed, gradient(model, *(pack_batch([one]) for one in EXAMPLES)))
+    assert same(packed, gradient(model, pack_batch(EXAMPLES[:2]), pack_batch([]), pack_batch(EXAMPLES[2:])))
+    assert same(packed, gradient(model, pad_batch(EXAMPLES)))
+    assert same(packed, gradient(model, pad_batch(EXAMPLES[3:]), pad_batch([]), pad_batch(EXAMPLES[:3])))
+
+
+def test_the_order_in_a_pack_does_not_matter():
+    model = double()
+    assert same(gradient(model, pack_batch(EXAMPLES)), gradient(model, pack_batch(EXAMPLES[::-1])))
+
+
+def test_in_single_precision_packed_losses_are_unpacked_ones_to_1e_5():
+    model = toys.model()
+    choose_layout(model)
+    packed = losses(model, pack_batch(EXAMPLES))
+    alone = torch.cat([losses(model, pack_batch([one])) for one in EXAMPLES])
+    assert torch.allclose(packed, alone, rtol=0, atol=1e-5)
+
+
+def test_checkpointed_is_plain():
+    model = double()
+    plain = gradient(model, pack_batch(EXAMPLES))
+    model.train()
+    model.gradient_checkpointing_enable({"use_reentrant": False}) if not hasattr(
+        model, "activation_checkpointing_enable"
+    ) else model.activation_checkpointing_enable({"use_reentrant": False})
+    assert same(plain, gradient(model, pack_batch(EXAMPLES)))
+
+
+def test_in_chunks_is_at_once_and_no_more_rows_reach_the_head_together():
+    model, batch = double(), pack_batch(EXAMPLES)
+    rows: list[int] = []
+    plain = gradient(model, batch)
+    inner = torch.nn.functional.linear
+
+    def counted(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if weight is model.lm_head.weight:
+            rows.append(hidden.shape[-2])
+        return inner(hidden, weight, bias)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "linear", counted)
+        chunked = gradient(model, batch, chunk_elements=7 * toys.VOCABULARY)
+    assert same(plain, chunked)
+    assert max(rows) == 7
+    assert sum(rows) == 2 * len(batch.target)  # forward, and again in the backward pass
+    assert "forward" not in vars(model.lm_head)
+
+
+def test_a_model_that_cannot_leave_positions_out_gives_the_same():
+    model = double()
+    wanted = gradient(model, pack_batch(EXAMPLES))
+
+    class Whole(toys.LlamaForCausalLM):
+        def forward(self, input_ids: Any, position_ids: Any = None, **others: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return super().forward(input_ids, position_ids=position_ids, **others)
+
+    whole = Whole(model.config).double()
+    whole.load_state_dict(model.state_dict())
+    assert same(wanted, gradient(whole, pack_batch(EXAMPLES)))
+
+
+def test_a_pack_without_a_trained_token_gives_a_gradient_of_zeros_for_every_weight():
+    model = double()
+    for batch in (pack_batch([]), pad_batch([]), pack_batch([toys.example(1, (Speech.MISTAKE,))])):
+        found = gradient(model, batch)
+        assert found.keys() == dict(model.named_parameters()).keys()
+        assert all(bool((one == 0).all()) for one in found.values())
+
+
+def test_what_reaches_the_head_does_not_grow_with_untrained_tokens():
+    model = double()
+    rows: list[int] = []
+    model.lm_head.register_forward_pre_hook(lambda _module, inputs: rows.append(inputs[0].shape[-2]))
+    one = toys.example(3)
+    long = Rendered(
+        "long",
+        "long",
+        torch.cat([torch.arange(200) % toys.VOCABULARY, torch.from_numpy(one.input_ids)]).numpy().astype("int32"),
+        torch.cat([torch.zeros(200, dtype=torch.int8), torch.from_numpy(one.labels)]).numpy(),
+        (),
+    )
+    losses(model, pack_batch([one]))
+    losses(model, pack_batch([long]))
+    assert rows == [one.trained, one.trained]
+
+
+def test_tokens_of_assistant_turns_are_told_apart():
+    one = toys.example(3)
+    targets = spoken_targets(one)
+    for span in one.spans:
+        inside = (targets.at >= span.start) & (targets.at < span.stop)
+        assert inside.sum() == span.stop - span.start
+        assert set(targets.kind[inside].tolist()) == {
+            2 * SPEECHES.index(span.speech) + (span.speech is not Speech.MISTAKE)
+        }
+    assert len(targets.at) == sum(span.stop - span.start for span in one.spans)

@@ -1,0 +1,120 @@
+"""Packs and steps: nothing lost, nothing twice, nothing over the capacity, the same for all ranks."""
+
+from collections import Counter
+
+import engine_toys as toys
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.train.engine.packing import balanced, best_fit, padded
+from refinesynth.train.engine.schedule import Schedule
+
+LENGTHS = st.lists(st.integers(1, 40), max_size=30)
+
+
+@given(LENGTHS, st.integers(40, 90))
+def test_packs_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
+    packs = best_fit(lengths, capacity)
+    assert sorted(k for pack in packs for k in pack) == list(range(len(lengths)))
+    assert all(pack and sum(lengths[k] for k in pack) <= capacity for pack in packs)
+    # Any two packs together would not fit into one, or best fit would not have opened the second.
+    loads = sorted(sum(lengths[k] for k in pack) for pack in packs)
+    assert len(loads) < 2 or loads[0] + loads[1] > capacity
+
+
+@given(LENGTHS, st.integers(40, 90), st.integers(0, 5))
+def test_balanced_packs_are_as_many_as_asked_for_and_hold_the_same(lengths: list[int], capacity: int, more: int):
+    number = max(1, len(best_fit(lengths, capacity)) + more)
+    packs = balanced(lengths, capacity, number)
+    assert len(packs) == number
+    assert sorted(k for pack in packs for k in pack) == list(range(len(lengths)))
+    loads = [sum(lengths[k] for k in pack) for pack in packs]
+    assert max(loads) <= capacity
+    assert loads == sorted(loads, reverse=True)
+
+
+def test_balanced_packs_differ_by_less_than_the_longest_conversation():
+    lengths = [7, 5, 5, 4, 3, 3, 2, 2, 1]
+    loads = [sum(lengths[k] for k in pack) for pack in balanced(lengths, 100, 4)]
+    assert max(loads) - min(loads) < 7
+
+
+def test_where_balance_would_overflow_it_is_best_fit():
+    lengths = [3, 3, 2, 2, 2]
+    packs = balanced(lengths, 6, 2)  # longest first into the emptiest gives 7 and 5
+    assert [sum(lengths[k] for k in pack) for pack in packs] == [6, 6]
+
+
+@given(LENGTHS, st.integers(40, 200))
+def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
+    batches = padded(lengths, capacity)
+    assert sorted(k for batch in batches for k in batch) == list(range(len(lengths)))
+    assert all(len(batch) * max(lengths[k] for k in batch) <= capacity for batch in batches)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_each_conversation_comes_once_in_an_epoch_and_ranks_do_equal_passes(ranks: int, packed: bool):
+    store = toys.store(23)
+    schedule = Schedule.of(store, batch_size=5, ranks=ranks, capacity=60, seed=4, packed=packed, epochs=3)
+    assert (schedule.steps_per_epoch, schedule.steps) == (5, 15)
+    for epoch in range(3):
+        seen: Counter[int] = Counter()
+        for number in range(schedule.steps_per_epoch):
+            step = schedule.step(epoch, number)
+            assert len(step.packs) == schedule.accumulation
+            assert all(len(micro) == ranks for micro in step.packs)
+            inside = [k for micro in step.packs for pack in micro for k in pack]
+            assert sorted(inside) == sorted(schedule.conversations(epoch, number).tolist())
+            assert step.trained == sum(store[k].trained for k in inside)
+            seen.update(inside)
+        assert seen == Counter(range(23))
+
+
+def test_accumulation_is_what_the_fullest_step_needs():
+    store = toys.store(40, seed=2)
+    schedule = Schedule.of(store, batch_size=8, ranks=2, capacity=60, epochs=2)
+    needed = [
+        -(-len(best_fit([int(store.lengths[k]) for k in schedule.conversations(epoch, number)], 60)) // 2)
+        for epoch in range(2)
+        for number in range(schedule.steps_per_epoch)
+    ]
+    assert schedule.accumulation == max(needed)
+
+
+def test_epochs_differ_and_a_seed_gives_the_same_order():
+    store = toys.store(30)
+    one, same, other = (Schedule.of(store, batch_size=6, capacity=60, seed=seed, epochs=2) for seed in (1, 1, 2))
+    assert [one.step(e, s) for e in (0, 1) for s in range(5)] == [same.step(e, s) for e in (0, 1) for s in range(5)]
+    assert one.conversations(0, 0).tolist() != one.conversations(1, 0).tolist()
+    assert one.conversations(0, 0).tolist() != other.conversations(0, 0).tolist()
+
+
+def test_the_order_does_not_depend_on_the_number_of_ranks():
+    store = toys.store(30)
+    one, four = (Schedule.of(store, batch_size=6, capacity=60, ranks=ranks) for ranks in (1, 4))
+    for number in range(5):
+        assert one.conversations(0, number).tolist() == four.conversations(0, number).tolist()
+        assert one.step(0, number).trained == four.step(0, number).trained
+
+
+@pytest.mark.parametrize(
+    ("epochs", "max_steps", "steps"), [(1.0, None, 10), (0.1, None, 1), (0.01, None, 1), (2.5, None, 25), (1.0, 7, 7)]
+)
+def test_steps(epochs: float, max_steps: int | None, steps: int):
+    schedule = Schedule.of(toys.store(30), batch_size=3, capacity=60, epochs=epochs, max_steps=max_steps)
+    assert schedule.steps == steps
+
+
+def test_a_conversation_longer_than_the_capacity_raises_it():
+    store = toys.store(8)
+    schedule = Schedule.of(store, batch_size=4, capacity=1)
+    assert schedule.capacity == max(store.lengths)
+
+
+def test_the_first_token_of_a_conversation_is_never_counted():
+    one = toys.example(1)
+    one.labels[:] = 1
+    schedule = Schedule.of(toys.TokenStore.of([one]), batch_size=1, capacity=99)
+    assert schedule.step(0, 0).trained == len(one) - 1

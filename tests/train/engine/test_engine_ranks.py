@@ -1,0 +1,68 @@
+"""Two ranks are one rank, however they share the work; all ways in one launch, since starting takes most of the time."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import torch
+from engine_ranks import WAYS, train
+from safetensors.torch import load_file
+
+_SCRIPT = Path(__file__).with_name("engine_ranks.py")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(_SCRIPT), str(folder), *WAYS],
+        env=toys.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-20000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    for name, way in WAYS.items():
+        train(folder, name, way | {"parallel": "none"})
+    return folder
+
+
+def told(folder: Path, name: str) -> list[dict[str, Any]]:
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_two_ranks_give_the_losses_gradients_and_weights_of_one(folder: Path, alone: Path, name: str):
+    for one, two in zip(told(alone, name)[:-1], told(folder, name)[:-1], strict=True):
+        assert two == pytest.approx(one, abs=1e-4)
+    wanted, got = (load_file(each / name / "model.safetensors") for each in (alone, folder))
+    assert wanted.keys() == got.keys()
+    assert max(float((wanted[key] - got[key]).abs().max()) for key in wanted) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["zero3", "fsdp"])
+def test_what_is_put_together_from_the_ranks_loads_with_the_same_logits(folder: Path, alone: Path, name: str):
+    ids = torch.arange(20)[None]
+    wanted, got = (toys.LlamaForCausalLM.from_pretrained(each / name)(ids).logits for each in (alone, folder))
+    assert torch.allclose(wanted, got, atol=1e-4)
+
+
+def test_the_weights_are_split_where_they_should_be(folder: Path):
+    parts = {name: told(folder, name)[-1]["share"] for name in WAYS}
+    assert all(part == 1 for name, part in parts.items() if name.startswith(("ddp", "zero2")))
+    assert all(part < 0.6 for name, part in parts.items() if name.startswith(("zero3", "fsdp")))

@@ -1,0 +1,206 @@
+"""The trainer on toys: the same training however it is cut up, and what ends it."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import errno
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import torch
+from transformers import Trainer
+
+from refinesynth.errors import TrainingError
+from refinesynth.train.config import LoraConfig
+from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.checkpoints import Checkpoint
+from refinesynth.train.engine.loading import with_adapters
+from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
+
+Weights = dict[str, torch.Tensor]
+
+
+class Told(toys.Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, dict[str, float]]] = []
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
+        self.checkpoints: list[str] = []
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.lines.append((step, dict(metrics)))
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.evaluations.append((step, dict(metrics)))
+
+    def saved(self, path: Path) -> None:
+        self.checkpoints.append(path.name)
+
+
+def weights(model: torch.nn.Module) -> Weights:
+    return {name: one.detach().clone() for name, one in model.named_parameters()}
+
+
+def trained(tmp_path: Path, told: Told | None = None, *, toy: Any = None, number: int = 17, **fields: Any) -> Weights:
+    toy = toy or toys.model(dtype=torch.float64)
+    asked = toys.config(tmp_path, precision="fp64", **fields)
+    trainer = toys.trainer(toy, toys.store(number), asked, events=told)
+    trainer.train()
+    return weights(toy)
+
+
+def furthest(one: Weights, other: Weights) -> float:
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def test_packing_accumulation_and_capacity_change_nothing(tmp_path: Path):
+    plain, tight, rows = Told(), Told(), Told()
+    wanted = trained(tmp_path, plain, tokens_per_pack=10_000)
+    assert furthest(wanted, trained(tmp_path, tight, tokens_per_pack=64)) < 1e-9
+    assert furthest(wanted, trained(tmp_path, rows, packing=False)) < 1e-9
+    for other in (tight, rows):
+        for (_, one), (_, two) in zip(plain.lines, other.lines, strict=True):
+            assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
+            assert one["grad_norm"] == pytest.approx(two["grad_norm"], abs=1e-6)
+
+
+def test_the_last_smaller_step_weighs_its_own_tokens(tmp_path: Path):
+    told = Told()
+    store, asked = toys.store(5), toys.config(tmp_path, batch_size=4, learning_rate=1e-12)
+    trainer = toys.trainer(toys.model(), store, asked, events=told)
+    trainer.train()
+    last = toys.pack_batch([store[int(k)] for k in trainer.task.schedule.conversations(0, 1)])
+    toy = toys.model()
+    wanted = toys.token_losses(toy, toy, last.inputs, last).mean()
+    assert told.lines[-1][1]["loss"] == pytest.approx(float(wanted.detach()), abs=1e-5)
+
+
+def test_every_step_is_told_with_its_pace(tmp_path: Path):
+    told = Told()
+    trained(tmp_path, told, log_every=3)
+    assert [step for step, _ in told.lines] == [3, 5]  # and the last one
+    assert all(metrics["tokens_per_second"] > metrics["trained_tokens_per_second"] > 0 for _, metrics in told.lines)
+    assert told.lines[-1][1]["epoch"] == 1.0
+
+
+def test_at_the_papers_learning_rate_more_than_nine_tenths_of_the_matrix_weights_move(tmp_path: Path):
+    toy = toys.model(initializer_range=0.02)
+    before = weights(toy)
+    asked = toys.config(tmp_path, learning_rate=5e-6, max_steps=20, schedule="cosine")
+    toys.trainer(toy, toys.store(16), asked).train()
+    moved = [float((before[name] != one).float().mean()) for name, one in weights(toy).items() if one.dim() == 2]
+    assert min(moved) > 0.9
+
+
+def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
+    held_out = toys.store(7, seed=5)
+    toy, told = toys.model(dtype=torch.float64), Told()
+    trainer = toys.trainer(toy, toys.store(4), toys.config(tmp_path, precision="fp64"), held_out=held_out, events=told)
+    trainer.evaluate()
+    sums: dict[str, list[float]] = {}
+    for one in held_out:
+        logits = toy(torch.tensor(one.input_ids.tolist())[None], use_cache=False).logits[0]
+        nll = -logits.log_softmax(-1)[:-1].gather(1, torch.tensor(one.input_ids[1:].tolist())[:, None])[:, 0]
+        for span in one.spans:
+            sums.setdefault(span.speech, []).extend(nll[span.start - 1 : span.stop - 1].tolist())
+    mean = {name: sum(values) / len(values) for name, values in sums.items()}
+    every = [value for name in ("correct", "refinement") for value in sums[name]]
+    wanted = {
+        LOSS: sum(every) / len(every),
+        LOSS_CORRECT: mean["correct"],
+        LOSS_REFINEMENT: mean["refinement"],
+        LOSS_MISTAKE: mean["mistake"],
+    }
+    assert told.evaluations == [(0, pytest.approx(wanted, abs=1e-9))]
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back(tmp_path: Path):
+    toy, told = toys.model(), Told()
+    held_out = toys.store(6, seed=5)
+    asked = toys.config(
+        tmp_path, epochs=10, learning_rate=0.1, held_out=0.1, save_every="epoch", evaluate_every="epoch", keep=1
+    )
+    trainer = toys.trainer(toy, toys.store(8), asked, held_out=held_out, events=told)
+    trainer.train()
+    best, metrics = min(told.evaluations, key=lambda each: each[1]["loss"])
+    assert best < trainer.state.global_step  # overfitted, or there is nothing to be seen here
+    kept = [path.name for path in checkpoints.checkpoint_folders(tmp_path / "checkpoints")]
+    assert kept == [f"checkpoint-{best}", "checkpoint-20"]
+    trainer.keep_best()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+
+
+def test_training_ends_after_evaluations_that_get_no_better(tmp_path: Path):
+    told = Told()
+    asked = toys.config(tmp_path, epochs=10, learning_rate=0.1, held_out=0.1, save_every="epoch", early_stop=2)
+    trainer = toys.trainer(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
+    trainer.train()
+    losses = [metrics["loss"] for _, metrics in told.evaluations]
+    assert trainer.stopped_early
+    assert len(losses) - 1 - losses.index(min(losses)) == 2
+    assert trainer.state.global_step < trainer.state.max_steps
+
+
+def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path):
+    toy = toys.model()
+    with torch.no_grad():
+        toy.lm_head.weight[0, 0] = math.nan
+    before = weights(toy)
+    with pytest.raises(TrainingError, match=r"step 1 is nan.*t\d+"):
+        toys.trainer(toy, toys.store(4), toys.config(tmp_path)).train()
+    assert all(torch.equal(one, weights(toy)[name]) for name, one in before.items() if name != "lm_head.weight")
+
+
+def test_a_gradient_that_is_no_number_ends_it_before_the_weights_are_touched(tmp_path: Path):
+    toy = toys.model()
+    before = weights(toy)
+    toy.model.norm.weight.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(TrainingError, match="gradient of step 1"):
+        toys.trainer(toy, toys.store(4), toys.config(tmp_path)).train()
+    assert furthest(before, weights(toy)) == 0
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("PytorchStreamWriter failed writing file")],
+)
+def test_a_full_disk_is_said_and_leaves_no_sound_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception
+):
+    def full(*_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(Trainer, "_save_optimizer_and_scheduler", full)
+    trainer = toys.trainer(toys.model(), toys.store(4), toys.config(tmp_path, save_every="epoch"))
+    with pytest.raises(TrainingError, match="cannot be written"):
+        trainer.train()
+    found, remarks = checkpoints.newest(tmp_path / "checkpoints")
+    assert found is None
+    assert "not written to its end" in remarks[0]
+
+
+def test_checkpoints_hold_no_pickled_arguments_and_only_safetensors(tmp_path: Path):
+    trained(tmp_path, save_every="epoch")
+    (folder,) = checkpoints.checkpoint_folders(tmp_path / "checkpoints")
+    names = {path.name for path in folder.iterdir()}
+    assert "model.safetensors" in names
+    assert not names & {"training_args.bin", "pytorch_model.bin"}
+    found = checkpoints.read(folder)
+    assert isinstance(found, Checkpoint)
+    assert found.step == 5
+
+
+def test_with_adapters_only_these_move(tmp_path: Path):
+    toy = with_adapters(toys.model(), LoraConfig(rank=4, alpha=8))
+    before = weights(toy)
+    toys.trainer(toy, toys.store(8), toys.config(tmp_path)).train()
+    after = weights(toy)
+    moved = {name for name, one in before.items() if not torch.equal(one, after[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
