@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from refinesynth._version import __version__
 
 if TYPE_CHECKING:
-    from refinesynth import backends, chat, export, personas, rules, testing
+    from refinesynth import backends, chat, export, personas, rules, testing, train
     from refinesynth.attempts import Attempts
     from refinesynth.backends import Backend
     from refinesynth.backends.money.budget import Budget
@@ -80,7 +80,7 @@ _HOMES = {
     ],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = {"backends", "chat", "export", "personas", "rules", "testing"}
+_ROOMS = {"backends", "chat", "export", "personas", "rules", "testing", "train"}
 
 __all__ = [
     "ActionSpec",
@@ -122,6 +122,7 @@ __all__ = [
     "stream",
     "synthesize",
     "testing",
+    "train",
 ]
 
 

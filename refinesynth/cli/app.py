@@ -22,6 +22,7 @@ from refinesynth.cli.run import run
 from refinesynth.cli.serve import serve
 from refinesynth.cli.show import show
 from refinesynth.cli.status import status
+from refinesynth.cli.train import train
 from refinesynth.cli.verify import verify
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -118,7 +119,7 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-for command in (run, status, show, verify, export, backends, rules, serve):
+for command in (run, status, show, verify, export, train, backends, rules, serve):
     app.command()(command)
 
 

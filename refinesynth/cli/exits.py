@@ -5,7 +5,7 @@ from enum import IntEnum
 from traceback import format_exception
 
 from refinesynth.cli.printable import printable
-from refinesynth.errors import BackendError, RefinesynthError, StorageError
+from refinesynth.errors import BackendError, RefinesynthError, StorageError, TrainingError
 
 
 class ExitCode(IntEnum):
@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     OK = 0
     """Done as asked."""
     FELL_SHORT = 1
-    """A run ended before `n`, `verify` found something wrong, or a backend failed for good."""
+    """A run ended before `n`, `verify` found something wrong, a backend failed for good, or a training could not go on."""
     WRONG_INPUT = 2
     """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
     STORAGE = 3
@@ -43,7 +43,7 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
     if isinstance(error, RefinesynthError):
         # Notes tell what went wrong besides, such as that the disk was full as well.
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        return printable(text), _code(error)
+        return printable(text), code_of(error)
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename is not None else ""
         number = errno.errorcode.get(error.errno, str(error.errno))
@@ -63,10 +63,13 @@ def _harmless(text: str) -> str:
     return printable(redact(text))
 
 
-def _code(error: RefinesynthError) -> ExitCode:
+def code_of(error: RefinesynthError) -> ExitCode:
+    """The exit code of an error that refinesynth raises on purpose."""
     if isinstance(error, BackendError):
         return ExitCode.FELL_SHORT
     if isinstance(error, StorageError):
         return ExitCode.STORAGE
     cause = error.__cause__
-    return ExitCode.STORAGE if isinstance(cause, OSError) and cause.errno in _FAILING_DISK else ExitCode.WRONG_INPUT
+    if isinstance(cause, OSError) and cause.errno in _FAILING_DISK:
+        return ExitCode.STORAGE
+    return ExitCode.FELL_SHORT if isinstance(error, TrainingError) else ExitCode.WRONG_INPUT

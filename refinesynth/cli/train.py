@@ -1,0 +1,242 @@
+"""`refinesynth train`: refinement tuning."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from refinesynth.errors import InputError
+
+
+class Precision(StrEnum):
+    """What weights are held and computed in."""
+
+    auto = "auto"
+    bf16 = "bf16"
+    fp32 = "fp32"
+    fp64 = "fp64"
+    bf16_pure = "bf16-pure"
+
+
+class LossOn(StrEnum):
+    """Which assistant turns give loss."""
+
+    refinement = "refinement"
+    all_turns = "all_turns"
+    no_refinement_turns = "no_refinement_turns"
+
+
+class OverLength(StrEnum):
+    """What becomes of a conversation that is too long."""
+
+    truncate = "truncate"
+    drop = "drop"
+
+
+Data = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="DATA...", help="Run folders, exported files, or Hugging Face datasets in one of our export forms."
+    ),
+]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", metavar="NAME", help="Hub name or folder of a causal language model.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="Where the model is written. A training that is there and was interrupted goes on.",
+    ),
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="NAME", help="paper-8b, paper-70b, lora or smoke; other options override it."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="YAML with any settings; options override it, it overrides the recipe."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Any setting, such as weight_decay=0.1 or lora.rank=64; --show-config lists them all. Repeat it for more.",
+    ),
+]
+Lora = Annotated[bool | None, typer.Option("--lora/--no-lora", help="Train low-rank adapters instead of all weights.")]
+MaxLength = Annotated[
+    int | None, typer.Option("--max-length", help="Tokens of the longest conversation, by default 8192.")
+]
+OverLengthOption = Annotated[
+    OverLength | None,
+    typer.Option("--over-length", help="Cut a longer one behind a trained turn (the default), or leave it out."),
+]
+Epochs = Annotated[float | None, typer.Option("--epochs", help="Passes over the data, by default 10.")]
+MaxSteps = Annotated[int | None, typer.Option("--max-steps", help="Optimizer steps, whatever --epochs says.")]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", help="Conversations per optimizer step, over all devices; by default 64.")
+]
+LearningRate = Annotated[
+    float | None, typer.Option("--learning-rate", "--lr", help="Its peak; by default 5e-6, with --recipe lora 2e-4.")
+]
+LossOption = Annotated[
+    LossOn | None,
+    typer.Option(
+        "--loss-on", help="Turns to learn: all but mistakes (refinement, the default), or the paper's ablations."
+    ),
+]
+WithoutRefinement = Annotated[
+    bool | None,
+    typer.Option(
+        "--without-refinement/--with-refinement", help="Take mistakes and the answers to them out of the data."
+    ),
+]
+HeldOut = Annotated[
+    float | None,
+    typer.Option(
+        "--held-out", help="Share (below 1) or number of the personas kept out to evaluate on; by default 0.02."
+    ),
+]
+TokensPerPack = Annotated[
+    int | None,
+    typer.Option(
+        "--tokens-per-pack", help="Tokens of one forward pass on a device, by default --max-length; for memory."
+    ),
+]
+PrecisionOption = Annotated[
+    Precision | None, typer.Option("--precision", help="By default bf16 over fp32 weights on a GPU, fp32 on a CPU.")
+]
+Deepspeed = Annotated[
+    str | None,
+    typer.Option(
+        "--deepspeed", metavar="zero2|zero3|FILE", help="Split the work by DeepSpeed, or as a JSON file says."
+    ),
+]
+Processes = Annotated[
+    int | None, typer.Option("--processes", help="Processes on this machine, one for each GPU; by default 1.")
+]
+Tokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", metavar="NAME", help="Hub name or folder; by default the model's.")
+]
+ChatTemplate = Annotated[
+    Path | None, typer.Option("--chat-template", metavar="FILE", help="Jinja; by default the tokenizer's own.")
+]
+TrustRemoteCode = Annotated[
+    bool | None,
+    typer.Option(
+        "--trust-remote-code/--no-trust-remote-code", help="Run code that comes with the model. By default never."
+    ),
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same training. By default 0.")]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="auto|never|FOLDER",
+        help="Go on from the newest checkpoint (auto, the default), begin anew and keep what is there beside, or from FOLDER.",
+    ),
+]
+Tensorboard = Annotated[
+    bool | None, typer.Option("--tensorboard/--no-tensorboard", help="Write TensorBoard files too.")
+]
+ShowConfig = Annotated[
+    bool,
+    typer.Option("--show-config", help="Print every setting, what it means and where it comes from. Trains nothing."),
+]
+Preview = Annotated[
+    bool,
+    typer.Option("--preview", help="Show what the model will see: trained, context, masked mistakes. Trains nothing."),
+]
+Sample = Annotated[
+    int | None, typer.Option("--sample", min=1, help="With --preview: how many conversations, by default 1.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, estimate memory and steps, and check. Trains nothing.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The plan of --dry-run, or the result, as one JSON object.")]
+LocalRank = Annotated[
+    int | None,
+    typer.Option("--local_rank", "--local-rank", hidden=True, help="From launchers; the environment says the same."),
+]
+
+
+def train(
+    data: Data = None,
+    *,
+    model: Model = None,
+    output: Output = None,
+    recipe: Recipe = None,
+    config: Config = None,
+    lora: Lora = None,
+    max_length: MaxLength = None,
+    over_length: OverLengthOption = None,
+    epochs: Epochs = None,
+    max_steps: MaxSteps = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
+    loss_on: LossOption = None,
+    without_refinement: WithoutRefinement = None,
+    held_out: HeldOut = None,
+    tokens_per_pack: TokensPerPack = None,
+    precision: PrecisionOption = None,
+    deepspeed: Deepspeed = None,
+    processes: Processes = None,
+    tokenizer: Tokenizer = None,
+    chat_template: ChatTemplate = None,
+    trust_remote_code: TrustRemoteCode = None,
+    seed: Seed = None,
+    resume: Resume = None,
+    tensorboard: Tensorboard = None,
+    set_: Set = None,
+    show_config: ShowConfig = False,
+    preview: Preview = False,
+    dry_run: DryRun = False,
+    sample: Sample = None,
+    json: AsJson = False,
+    local_rank: LocalRank = None,
+) -> None:
+    """Tune a model on trajectories: it learns from the repair, never from the mistake.
+
+    The same command again continues a training that was interrupted. Exits with 0 when it is done, 1 when it could not go on, 2 when
+    it was asked wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    del local_rank
+    if show_config + preview + dry_run > 1:
+        raise InputError("give one of --show-config, --preview and --dry-run")
+    if sample is not None and not preview:
+        raise InputError("--sample is for --preview alone; give that too, or leave it out")
+    from refinesynth.cli.train_asking import Asked, act
+    from refinesynth.cli.train_settings import given
+
+    options: dict[str, Any] = {
+        "data": data or None,
+        "model": model,
+        "output": output,
+        "lora": lora,
+        "max_length": max_length,
+        "over_length": over_length,
+        "epochs": epochs,
+        "max_steps": max_steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "loss_on": loss_on,
+        "without_refinement": without_refinement,
+        "held_out": held_out,
+        "tokens_per_pack": tokens_per_pack,
+        "precision": precision,
+        "processes": processes,
+        "tokenizer": tokenizer,
+        "chat_template": chat_template,
+        "trust_remote_code": trust_remote_code,
+        "seed": seed,
+        "resume": resume,
+        "tensorboard": tensorboard,
+    }
+    wanted = Asked.CONFIG if show_config else Asked.PREVIEW if preview else Asked.PLAN if dry_run else Asked.TRAINING
+    settings = given(options, deepspeed=deepspeed, assignments=set_ or [])
+    raise typer.Exit(act(wanted, recipe, config, settings, sample=sample or 1, json=json))

@@ -1,0 +1,110 @@
+"""What `refinesynth train` does with its settings: show them, look at the data, plan, or train."""
+
+import time
+from collections.abc import Mapping
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final
+
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.printable import printable
+from refinesynth.cli.terminal import notes, output
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.jsontext import write_json
+from refinesynth.train.layers import Layered, layered
+from refinesynth.train.ranks import rank
+
+_NOWHERE: Final = "models/not-written"
+_UNNAMED: Final = {"data": ["DATA"], "model": "MODEL", "output": "FOLDER"}
+_HEAD_START: Final = 3.0
+"""Seconds for which other ranks let rank 0 say what is wrong, before their end makes a launcher end it."""
+
+
+class Asked(Enum):
+    """What is wanted."""
+
+    CONFIG = auto()
+    PREVIEW = auto()
+    PLAN = auto()
+    TRAINING = auto()
+
+
+def act(
+    wanted: Asked, recipe: str | None, file: Path | None, given: Mapping[str, Any], *, sample: int, json: bool
+) -> ExitCode:
+    """Do what is wanted, and return the exit code; under torchrun only rank 0 says anything.
+
+    Raises:
+        RefinesynthError: It cannot be done; on rank 0 alone.
+    """
+
+    def settle(defaults: Mapping[str, Any]) -> Layered:
+        return layered(recipe=recipe, file=file, given=given, defaults=defaults)
+
+    try:
+        if wanted is Asked.CONFIG:
+            return _show_config(settle(_UNNAMED))
+        if wanted is Asked.PREVIEW:
+            return _preview(settle({"output": _NOWHERE}), sample)
+        if wanted is Asked.PLAN:
+            return _plan(settle({"output": _NOWHERE}), json=json)
+        from refinesynth.cli.train_running import train_and_report
+
+        return train_and_report(settle({}).config, json=json)
+    except KeyboardInterrupt:
+        if rank() == 0:
+            notes().print("interrupted before the first step; nothing is lost")
+        return ExitCode.INTERRUPTED
+    except RefinesynthError as error:
+        return _reported(error)
+
+
+def _reported(error: RefinesynthError) -> ExitCode:
+    """Let one voice say what every rank finds wrong; whoever started the ranks may want to say it itself."""
+    from refinesynth.cli.exits import code_of
+    from refinesynth.train.engine.outcome import tell, told_elsewhere
+
+    if rank() != 0 and isinstance(error, InputError):
+        time.sleep(_HEAD_START)
+        return code_of(error)
+    tell(error)
+    if told_elsewhere():
+        return code_of(error)
+    raise error
+
+
+def _show_config(layers: Layered) -> ExitCode:
+    from refinesynth.train.settings import explained_yaml
+
+    if rank() == 0:
+        output().print(printable(explained_yaml(layers)), end="", soft_wrap=True)
+    return ExitCode.OK
+
+
+def _preview(layers: Layered, sample: int) -> ExitCode:
+    from refinesynth.cli.train_preview import LEGEND, laid_out
+    from refinesynth.train.previewing import preview_data
+
+    found = preview_data(layers.config, sample)
+    if not found:
+        raise InputError("there is nothing to train on in the data: --dry-run says why")
+    if rank() == 0:
+        console = output()
+        for example in found:
+            console.print(laid_out(example))
+            console.print()
+        console.print(LEGEND, style="dim")
+    return ExitCode.OK
+
+
+def _plan(layers: Layered, *, json: bool) -> ExitCode:
+    from refinesynth.cli.train_plan import laid_out
+    from refinesynth.train.engine import plan
+
+    found = plan(layers.config)
+    if rank() == 0:
+        if json:
+            output().print(printable(write_json(found.as_json()).decode()), soft_wrap=True)
+        else:
+            output().print(laid_out(found))
+    return ExitCode.OK

@@ -1,0 +1,97 @@
+"""The plan of a training, laid out for reading."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from refinesynth.cli.figures import compact, counted
+from refinesynth.cli.printable import one_line
+from refinesynth.cli.terminal import styled
+from refinesynth.train.memory import Memory
+from refinesynth.train.plan import Plan
+
+if TYPE_CHECKING:
+    from refinesynth.train.prepare import Counts
+
+_GIB = 2**30
+_MIB = 2**20
+_NAMED = 3
+"""Ids that are shown of what was cut or left out."""
+
+
+def laid_out(plan: Plan) -> RenderableType:
+    """What will be trained, on what, in how many steps, in how much memory, and what to mind."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _rows(plan):
+        table.add_row(name, styled(text))
+    return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
+    model, means, devices = plan.model, plan.means, plan.devices
+    share = f", {compact(model.trainable)} of them trained" if model.trainable < model.parameters else ""
+    yield "model", f"{one_line(model.name)}: {compact(model.parameters)} parameters{share}"
+    times = f" (one of {devices.ranks} for each process)" if devices.ranks > 1 else ""
+    yield "on", f"{one_line(devices.name)}{times}, {means.precision}, parallel {means.parallel}"
+    yield "data", _data(plan.sizes.counts)
+    if lost := _lost(plan.sizes.counts):
+        yield "", lost
+    yield "tokens", _tokens(plan.sizes.counts)
+    yield "turns found by", one_line(plan.sizes.rendering)
+    yield "held out", _data(plan.sizes.held_out) if plan.sizes.held_out else "nothing"
+    steps = (
+        f"{plan.steps:,} ({plan.steps_per_epoch:,} an epoch), each of {counted(plan.passes_per_step, 'pass', 'passes')} per device "
+        f"or more; {counted(plan.evaluations, 'evaluation')}, {counted(plan.checkpoints, 'checkpoint')}"
+    )
+    yield "steps", steps
+    yield "memory", _memory(plan.memory, devices.memory)
+
+
+def _data(counts: "Counts") -> str:
+    records = f", {counted(counts.records, 'record')}" if counts.records != counts.conversations else ""
+    return f"{counted(counts.conversations, 'conversation')}{records}"
+
+
+def _lost(counts: "Counts") -> str:
+    parts = (
+        ("truncated", counts.truncated, "cut at the end of a turn"),
+        ("dropped_long", counts.dropped_long, "left out as too long"),
+        ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
+    )
+    return "; ".join(
+        f"{number:,} {how} ({_listed(counts.named.get(kind, ()), number)})" for kind, number, how in parts if number
+    )
+
+
+def _listed(names: Sequence[str], number: int) -> str:
+    shown = [one_line(name, most=40) for name in names[:_NAMED]]
+    return ", ".join([*shown, "..."] if number > len(shown) else shown)
+
+
+def _tokens(counts: "Counts") -> str:
+    whole = max(1, counts.tokens)
+    return (
+        f"{counts.tokens:,}, of which {counts.trained_tokens:,} trained ({counts.trained_tokens / whole:.0%}), "
+        f"{counts.mistake_tokens:,} in mistakes ({counts.mistake_tokens / whole:.0%})"
+    )
+
+
+def _memory(memory: Memory, there: int | None) -> str:
+    parts = (
+        ("weights", memory.weights),
+        ("gradients", memory.gradients),
+        ("optimizer", memory.optimizer),
+        ("activations", memory.activations),
+    )
+    of = "" if there is None else f" of {_bytes(there)}"
+    return f"about {_bytes(memory.total)}{of} per device: {', '.join(f'{name} {_bytes(size)}' for name, size in parts)}"
+
+
+def _bytes(size: int) -> str:
+    if size < _GIB:
+        return f"{size / _MIB:,.0f} MiB"
+    return f"{size / _GIB:,.1f} GiB"

@@ -1,0 +1,65 @@
+"""What a person types after `refinesynth train`, as the settings that `TrainConfig` has."""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from refinesynth.errors import ConfigurationError
+
+_ASSIGNMENT: Final = re.compile(r"\s*(?P<name>[\w.-]+?)\s*=(?P<value>.*)", re.DOTALL)
+_STAGES: Final = ("zero2", "zero3")
+
+
+def given(
+    options: Mapping[str, Any], *, deepspeed: str | None = None, assignments: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The settings that were given, and no others; `assignments` (`--set`) override options.
+
+    Raises:
+        ConfigurationError: An assignment is none, or names a setting twice.
+    """
+    settings = {name: _plain(value) for name, value in options.items() if value is not None}
+    if deepspeed is not None:
+        settings |= {"parallel": deepspeed} if deepspeed in _STAGES else {"deepspeed": _file(deepspeed)}
+    assigned: dict[str, Any] = {}
+    for text in assignments:
+        name, value = _assignment(text)
+        if name in assigned:
+            raise ConfigurationError(f"--set {name} is given twice; give it once")
+        assigned[name] = value
+    return settings | assigned
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
+
+
+def _file(name: str) -> str:
+    if not Path(name).is_file():
+        raise ConfigurationError(f"--deepspeed {name!r} is neither zero2 nor zero3, and there is no such file")
+    return name
+
+
+def _assignment(text: str) -> tuple[str, object]:
+    found = _ASSIGNMENT.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
+    return found["name"].replace("-", "_"), _value(found["value"].strip())
+
+
+def _value(text: str) -> object:
+    """Null, a list, an object or a quoted text as JSON; all else as it stands, since fields read numbers and truths from text."""
+    if text == "null":
+        return None
+    if text.startswith(("[", "{", '"')):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text

@@ -1,0 +1,56 @@
+"""Refinement tuning: a causal language model learns from the repair, never from the mistake (paper, section 3.3).
+
+    trainer = refinesynth.train.Trainer(model="Qwen/Qwen3-8B", data="runs/first", output="models/first")
+    trainer.train()
+
+Names are imported on first use: `import refinesynth.train` imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from refinesynth.train.config import LoraConfig, TrainConfig
+    from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+    from refinesynth.train.events import Events
+    from refinesynth.train.layers import RECIPES, Layered, layered
+    from refinesynth.train.plan import Plan
+    from refinesynth.train.result import TrainResult
+    from refinesynth.train.trainer import Trainer
+
+_HOMES = {
+    "config": ["LoraConfig", "TrainConfig"],
+    "conversation": ["Conversation", "LossOn", "Speech", "Turn"],
+    "events": ["Events"],
+    "layers": ["RECIPES", "Layered", "layered"],
+    "plan": ["Plan"],
+    "result": ["TrainResult"],
+    "trainer": ["Trainer"],
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "RECIPES",
+    "Conversation",
+    "Events",
+    "Layered",
+    "LoraConfig",
+    "LossOn",
+    "Plan",
+    "Speech",
+    "TrainConfig",
+    "TrainResult",
+    "Trainer",
+    "Turn",
+    "layered",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(f"refinesynth.train.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'refinesynth.train' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,124 @@
+"""The model card: a README.md that the Hugging Face Hub understands, beside the tuned model.
+
+Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they stand in code
+spans, so that neither becomes anything else.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from refinesynth.jsontext import scrub
+from refinesynth.train import events
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.conversation import LossOn
+from refinesynth.train.extra import require
+from refinesynth.train.plan import Plan
+from refinesynth.train.result import TrainResult
+
+_TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
+_BACKTICKS: Final = re.compile("`+")
+_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+
+LOSSES: Final[Mapping[LossOn, str]] = {
+    LossOn.REFINEMENT: "Refinement loss (equation 1 of the paper): every assistant turn gives loss but those that were flagged as "
+    "mistakes. A mistake stays in the context, so that the turn that repairs it is learned from it.",
+    LossOn.ALL_TURNS: "All assistant turns give loss, mistakes included (the paper's ablation with erroneous loss).",
+    LossOn.NO_REFINEMENT_TURNS: "Neither mistakes nor the turns that repair them give loss (the paper's ablation without refinement "
+    "loss).",
+}
+METRICS: Final[Mapping[str, str]] = {
+    events.LOSS: "trained tokens",
+    events.LOSS_CORRECT: "correct turns",
+    events.LOSS_REFINEMENT: "refinements",
+    events.LOSS_MISTAKE: "mistakes (not trained on)",
+}
+"""What the held-out losses are of, in the order in which they are shown."""
+
+_SHOWN: Final = (
+    "learning_rate",
+    "schedule",
+    "warmup",
+    "batch_size",
+    "epochs",
+    "max_steps",
+    "max_length",
+    "over_length",
+    "weight_decay",
+    "max_grad_norm",
+    "seed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the card tells."""
+
+    config: TrainConfig
+    plan: Plan
+    result: TrainResult
+    versions: Mapping[str, str | int]
+
+
+def shown_name(name: str) -> str:
+    """A hub name or relative path as it was given; of an absolute path, which may tell whose it is, the end."""
+    return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
+
+
+def code(text: object) -> str:
+    """A Markdown code span on one line, its fence longer than any run of backticks inside; a `|` does not end a table's cell."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in scrub(str(text))).split()).replace(
+        "|", "\\|"
+    )
+    longest = max((len(run) for run in _BACKTICKS.findall(line)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def header(facts: ModelFacts) -> str:
+    """The YAML header, without its fences."""
+    base = facts.config.model
+    is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
+    values: dict[str, Any] = {
+        "library_name": "peft" if facts.config.lora else "transformers",
+        "pipeline_tag": "text-generation",
+        **({"base_model": base} if is_hub_name else {}),
+        "tags": ["refinesynth", "refinement-tuning", "agent", *(["lora"] if facts.config.lora else [])],
+    }
+    text: str = require("yaml").safe_dump(values, sort_keys=False, allow_unicode=False)
+    return text.rstrip("\n")
+
+
+def render_card(facts: ModelFacts) -> str:
+    """The card's text."""
+    from jinja2 import Environment, StrictUndefined
+
+    # Markdown, not HTML: whatever others wrote goes through the filter `code`.
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
+    environment.filters.update(code=code, name=shown_name, count=lambda number: f"{number:,}")
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    config = facts.config
+    settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
+    if config.max_steps is not None:
+        settings.pop("epochs")
+    held_out = {
+        what: f"{facts.result.held_out[name]:.4f}"
+        for name, what in METRICS.items()
+        if math.isfinite(facts.result.held_out.get(name, math.nan))
+    }
+    return (
+        template.render(
+            facts=facts,
+            header=header(facts),
+            title=shown_name(config.output.rstrip("/")),
+            loss=LOSSES[config.loss_on],
+            settings=settings,
+            held_out=held_out,
+            counts=facts.plan.sizes.counts,
+        ).strip()
+        + "\n"
+    )

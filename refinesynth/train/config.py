@@ -1,0 +1,165 @@
+"""What a training is asked to do: every setting, with its unit, its default and where the default comes from.
+
+Nothing here imports torch. `train/layers.py` reads a `TrainConfig` from recipes, files and the command line.
+"""
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from refinesynth.train.conversation import LossOn
+
+Every = Literal["epoch", "never"] | Annotated[float, Field(gt=0)]
+"""How often: once an `epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
+
+PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
+"""Fields of a `TrainConfig` that may hold paths."""
+
+_READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class LoraConfig(BaseModel):
+    """Low-rank adapters (peft) instead of all weights."""
+
+    model_config = _READ
+
+    rank: Annotated[int, Field(ge=1)] = 32
+    """Rank of each adapter."""
+    alpha: Annotated[float, Field(gt=0)] = 64.0
+    """What an adapter adds is scaled by alpha / rank."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of an adapter's input that is dropped while training."""
+    targets: str | tuple[str, ...] = "all-linear"
+    """Modules that get an adapter: `all-linear` (all but the head), a regular expression, or a list of names' ends."""
+
+
+class TrainConfig(BaseModel):
+    """One training, whole. Defaults are the paper's (section 4.1 and its appendix) wherever it gives them."""
+
+    model_config = _READ
+
+    # What is trained, on what, into where.
+    data: tuple[str, ...]
+    """Run folders, exported files, or Hugging Face datasets in one of our export forms."""
+    model: str
+    """Hub name or folder of a causal language model."""
+    output: str
+    """Folder that gets the model, its card and everything to repeat the training."""
+    recipe: str | None = None
+    """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
+    tokenizer: str | None = None
+    """Hub name or folder; by default the model's."""
+    chat_template: str | None = None
+    """File with a Jinja chat template; by default the tokenizer's, or plain ReAct text where it has none."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model. It can do anything that you can."""
+
+    # What the model sees, and what of it is learned.
+    max_length: Annotated[int, Field(ge=1)] = 8192
+    """Tokens of the longest conversation that is used whole (paper: 8192; 4096 for 70B)."""
+    over_length: Literal["truncate", "drop"] = "truncate"
+    """A longer one is cut behind its last trained turn that fits, or left out; both are counted."""
+    loss_on: LossOn = LossOn.REFINEMENT
+    """Turns that are learned: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's erroneous
+    loss), `no_refinement_turns` (neither mistakes nor the turns that repair them)."""
+    without_refinement: bool = False
+    """Take mistakes and the answers to them out of the data, as the paper's ablation without refinement data does."""
+    on_rewrite: Literal["refuse", "expand"] = "refuse"
+    """For chat templates that rewrite earlier turns: refuse, or make one record of each trained turn (exact, many more tokens)."""
+    held_out: Annotated[float, Field(ge=0)] = 0.02
+    """Share of the personas/environments (below 1), or their number (from 1 on), kept out of training to evaluate; 0: none."""
+
+    # How long, in which steps.
+    epochs: Annotated[float, Field(gt=0)] = 10.0
+    """Passes over the data (paper: 10, the best checkpoint kept)."""
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    """Optimizer steps; overrides `epochs`."""
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    """Conversations per optimizer step, over all ranks and all accumulation (paper: 64)."""
+    packing: bool = True
+    """Put several conversations into one row without padding and without attention across them. The loss is the same."""
+    tokens_per_pack: Annotated[int, Field(ge=1)] | None = None
+    """Tokens that one forward pass holds on one device; by default `max_length`. Memory grows with it, results do not change."""
+
+    # The optimizer: AdamW.
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-6
+    """Peak (paper: 5e-6, all weights)."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine)."""
+    warmup: Annotated[float, Field(ge=0)] = 0.0
+    """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """AdamW's decoupled decay; none for biases and norms."""
+    adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    """AdamW's decay rates of the two moments."""
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Gradients longer than this are scaled down to it; 0: never."""
+
+    # What it is computed on, and with.
+    precision: Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"] = "auto"
+    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights too, where steps of 5e-6 are mostly rounded
+    away. `auto`: bf16 on a GPU, fp32 on a CPU."""
+    gradient_checkpointing: Literal["auto"] | bool = "auto"
+    """Compute activations again in the backward pass instead of keeping them; `auto`: on GPUs."""
+    attention: str = "auto"
+    """`auto`, or an attention implementation that the engine or transformers knows by this name."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters instead of all weights."""
+    parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
+    """How several processes share the work: copies (ddp), optimizer and gradients split (zero2), weights too (zero3, fsdp)."""
+    deepspeed: str | None = None
+    """A DeepSpeed JSON file of your own."""
+    processes: Annotated[int, Field(ge=1)] = 1
+    """Processes on this machine, one for each GPU; under torchrun its number counts instead."""
+    device: Literal["auto", "cpu"] = "auto"
+    """`auto`: GPUs where there are any. `cpu`: leave them alone."""
+    seed: int = 0
+    """Of the split, the order of the data and everything drawn at random. The same seed gives the same training."""
+
+    # What is measured, written down and kept.
+    evaluate_every: Every = "epoch"
+    """Evaluate on what is held out: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1 on)."""
+    save_every: Every = "epoch"
+    """Write a checkpoint to resume from, in the same units."""
+    keep: Annotated[int, Field(ge=1)] = 2
+    """Checkpoints kept, the newest ones; the best one is kept besides."""
+    early_stop: Annotated[int, Field(ge=1)] | None = None
+    """Stop after so many evaluations without a better held-out loss on trained tokens."""
+    log_every: Annotated[int, Field(ge=1)] = 10
+    """Steps between two lines of metrics."""
+    tensorboard: bool = False
+    """Write TensorBoard event files to `tensorboard/` in the output folder."""
+    plots: bool = True
+    """Draw the curves as PNG in `plots/` in the output folder."""
+    resume: str = "auto"
+    """`auto`: go on from the newest sound checkpoint in the output folder. `never`: begin anew. Or a checkpoint's folder."""
+
+    @property
+    def pack_tokens(self) -> int:
+        """Tokens of one pack."""
+        return self.tokens_per_pack or self.max_length
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.data:
+            raise ValueError("data names nothing to train on")
+        if self.pack_tokens < self.max_length:
+            raise ValueError(
+                f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in"
+            )
+        if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
+            raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
+        if self.early_stop is not None and (not self.held_out or self.evaluate_every == "never"):
+            raise ValueError(
+                "early_stop needs evaluations: set held_out above 0 and evaluate_every to something else than never"
+            )
+        return self
+
+
+def interval(every: "Every", steps_per_epoch: int) -> int | None:
+    """Optimizer steps between two times, at least 1; None: never."""
+    if every == "never":
+        return None
+    if every == "epoch":
+        return max(1, steps_per_epoch)
+    return max(1, round(every * steps_per_epoch)) if every < 1 else round(every)

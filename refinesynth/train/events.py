@@ -1,0 +1,91 @@
+"""What a training tells while it goes on, and the names of its metrics.
+
+Called on rank 0 alone, between steps. An implementation that raises ends the training.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from refinesynth.train.plan import Plan
+
+# Names in the metrics of `logged`; means over the steps since the last line.
+LOSS: Final = "loss"
+"""Mean loss per trained token, in nats, over all ranks (equation 1); in `evaluated`: on held-out trained tokens."""
+LEARNING_RATE: Final = "learning_rate"
+GRAD_NORM: Final = "grad_norm"
+"""Before clipping."""
+EPOCH: Final = "epoch"
+"""Passes over the data so far, with a fraction."""
+TOKENS_PER_SECOND: Final = "tokens_per_second"
+"""Tokens that went through the model, padding left out, over all ranks."""
+TRAINED_TOKENS_PER_SECOND: Final = "trained_tokens_per_second"
+"""Of these, those that gave a loss."""
+MEMORY: Final = "memory_gib"
+"""Most memory allocated on one GPU so far, in GiB; absent on a CPU."""
+
+# Names in the metrics of `evaluated`; mean loss per token, in nats. A kind that is not there has no entry.
+LOSS_CORRECT: Final = "loss_correct"
+LOSS_REFINEMENT: Final = "loss_refinement"
+LOSS_MISTAKE: Final = "loss_mistake"
+"""Measured, never trained on by default: it should not fall."""
+
+
+class Events(Protocol):
+    """Receives what a training tells."""
+
+    def planned(self, plan: Plan) -> None:
+        """Before the first step; also when it is resumed."""
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Every `log_every` optimizer steps, and at the last one."""
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """After an evaluation on what is held out."""
+
+    def saved(self, path: Path) -> None:
+        """A checkpoint, or the final model, lies whole at `path`."""
+
+    def note(self, text: str) -> None:
+        """A remark for a person, in one or two sentences; may hold untrusted text."""
+
+
+class Silent:
+    """Tells nobody."""
+
+    def planned(self, plan: Plan) -> None: ...
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def saved(self, path: Path) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Several:
+    """Tells each of several, in order."""
+
+    def __init__(self, *events: Events) -> None:
+        self._events = events
+
+    def planned(self, plan: Plan) -> None:
+        for each in self._events:
+            each.planned(plan)
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
+        for each in self._events:
+            each.logged(step, metrics)
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        for each in self._events:
+            each.evaluated(step, metrics)
+
+    def saved(self, path: Path) -> None:
+        for each in self._events:
+            each.saved(path)
+
+    def note(self, text: str) -> None:
+        for each in self._events:
+            each.note(text)

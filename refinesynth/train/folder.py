@@ -1,0 +1,183 @@
+"""The output folder: what may be in it before a training begins, and which of it belongs to the training."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from refinesynth.errors import InputError, RefinesynthError, StorageError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.layers import layered
+from refinesynth.train.plan import Plan
+from refinesynth.train.result import TrainResult
+from refinesynth.train.settings import portable, portable_config, to_yaml
+from refinesynth.train.writing import write_json_file, write_text
+
+CONFIG: Final = "train.yaml"
+PLAN: Final = "plan.json"
+METRICS: Final = "metrics.jsonl"
+VERSIONS: Final = "versions.json"
+RESULT: Final = "result.json"
+CARD: Final = "README.md"
+PLOTS: Final = "plots"
+TENSORBOARD: Final = "tensorboard"
+CHECKPOINTS: Final = "checkpoints"
+
+MAY_CHANGE: Final = frozenset(
+    {
+        "output",
+        "tokens_per_pack",
+        "packing",
+        "gradient_checkpointing",
+        "attention",
+        "processes",
+        "device",
+        "save_every",
+        "keep",
+        "log_every",
+        "tensorboard",
+        "plots",
+        "resume",
+        "trust_remote_code",
+    }
+)
+"""Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is learned."""
+
+
+def check_output(config: TrainConfig) -> TrainResult | None:
+    """See whether the output folder can be used; nothing is changed. Every rank of a training finds the same.
+
+    Gives the result that is there already, if this very training is finished.
+
+    Raises:
+        InputError: The folder holds something else, or a training with other settings.
+        StorageError: It cannot be read.
+    """
+    output = Path(config.output)
+    if not _is_taken(output) or config.resume == "never":
+        return None
+    _refuse_other_settings(output, config)
+    return finished(output)
+
+
+def open_output(config: TrainConfig, plan: Plan) -> None:
+    """Make the output folder ready for a training that can work, and write its settings and its plan; for rank 0.
+
+    With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`.
+
+    Raises:
+        InputError: The folder holds something else, or a training on other data.
+        StorageError: It cannot be written.
+    """
+    output = Path(config.output)
+    if _is_taken(output) and config.resume == "never":
+        _set_aside(output)
+    note_plan(output, plan)
+    write_text(output / CONFIG, to_yaml(config))
+
+
+def finished(output: Path) -> TrainResult | None:
+    """The result of the training in a folder; None if it is not there, or not finished."""
+    try:
+        found: dict[str, Any] = {**orjson.loads((output / RESULT).read_bytes()), "output": output}
+        return TrainResult(**found)
+    except (OSError, orjson.JSONDecodeError, TypeError):
+        return None
+
+
+def note_result(result: TrainResult) -> None:
+    """Write down that a training is finished.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    fields = {name: getattr(result, name) for name in TrainResult.__dataclass_fields__ if name != "output"}
+    write_json_file(result.output / RESULT, fields)
+
+
+def note_plan(output: Path, plan: Plan) -> None:
+    """Write the plan, and refuse to go on with other data than the training began with.
+
+    Raises:
+        InputError: Tokens and labels are not those of the checkpoints in the folder.
+        StorageError: It cannot be written.
+    """
+    began = _digest(output / PLAN)
+    if began is not None and began != plan.sizes.digest and _has_checkpoints(output):
+        raise InputError(
+            f"the data of the training in {str(output)!r} was other data (or its tokenizer or chat template was another): tokens and "
+            "labels differ. Give the data it began with, another -o, or --resume never to begin anew"
+        )
+    values = plan.as_json()
+    values["model"]["name"] = portable(plan.model.name)
+    write_json_file(output / PLAN, values)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        found = orjson.loads(path.read_bytes())
+        return str(found["sizes"]["digest"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def _has_checkpoints(output: Path) -> bool:
+    return any((output / CHECKPOINTS).glob("*")) or (output / RESULT).exists()
+
+
+def _is_taken(output: Path) -> bool:
+    """Whether a training is in the folder.
+
+    Raises:
+        InputError: Something else is.
+    """
+    try:
+        there = sorted(path.name for path in output.iterdir() if not _is_nothing(path)) if output.is_dir() else []
+        is_something_else = output.exists() and not output.is_dir()
+    except OSError as error:
+        raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
+    if CONFIG in there:
+        return True
+    if there or is_something_else:
+        what = f"holds something else ({', '.join(there[:3])}, ...)" if there else "is a file"
+        raise InputError(f"the output {str(output)!r} {what}; give a new or empty folder with -o")
+    return False
+
+
+def _is_nothing(path: Path) -> bool:
+    """An empty folder for checkpoints: another rank may be quicker."""
+    return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
+
+
+def _set_aside(output: Path) -> None:
+    number = 1
+    while (aside := output.with_name(f"{output.name}.old-{number}")).exists():
+        number += 1
+    try:
+        output.rename(aside)
+    except OSError as error:
+        raise StorageError(f"{str(output)!r} cannot be renamed to {str(aside)!r}: {error.strerror}") from error
+
+
+def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
+    """Raises: InputError: The training in the folder learns something else; every difference is named."""
+    if not _has_checkpoints(output):
+        # Nothing was learned yet, so nothing can be mixed.
+        return
+    before: dict[str, Any] = {}
+    with contextlib.suppress(RefinesynthError):
+        before = portable_config(layered(file=output / CONFIG).config)
+    differences = list(_differences(before, portable_config(config)))
+    if differences:
+        raise InputError(
+            f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
+            "another -o, or --resume never to begin anew"
+        )
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(before.keys() & now.keys() - MAY_CHANGE):
+        if before[name] != now[name]:
+            yield f"{name} was {before[name]!r} and is {now[name]!r}"

@@ -1,0 +1,195 @@
+"""Where each setting comes from: defaults < recipe < file < what was given by hand."""
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.train.config import PATHS, LoraConfig, TrainConfig
+
+_RECIPES = Path(__file__).with_name("recipes")
+RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
+"""Names of the recipes that come with the package."""
+
+DEFAULT: Final = "default"
+TO_BE_GIVEN: Final = "to be given"
+_LORA: Final = "lora"
+_RECIPE: Final = "recipe"
+_MOST_BYTES: Final = 1_000_000
+_HOW_TO_GIVE: Final = {"data": "DATA...", "model": "--model NAME", "output": "-o FOLDER"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layered:
+    """A configuration, and where each of its settings comes from."""
+
+    config: TrainConfig
+    origins: Mapping[str, str]
+    """By field (`lora.rank` for those of the adapters), those that are no defaults."""
+
+    def origin(self, field: str) -> str:
+        """Where a field's value comes from, in a few words."""
+        return self.origins.get(field, DEFAULT)
+
+
+def layered(
+    *,
+    recipe: str | None = None,
+    file: Path | None = None,
+    given: Mapping[str, Any] | None = None,
+    given_by: str = "command line",
+    defaults: Mapping[str, Any] | None = None,
+) -> Layered:
+    """Put the layers on each other. A file may name a `recipe` of its own, which `recipe` overrides.
+
+    In every layer `lora` may be true (adapters with their defaults, or as a layer below says), false, or their settings; dotted
+    names (`lora.rank`) reach into it. `defaults` are for fields that have none.
+
+    Raises:
+        ConfigurationError: No such recipe or field, a value that a field does not take, a field that is missing.
+        InputError: The file cannot be read.
+    """
+    written = dict(_read_yaml(file)) if file is not None else {}
+    of_file = written.pop(_RECIPE, None)
+    named = recipe if recipe is not None else of_file
+    layers: list[tuple[str, Mapping[str, Any]]] = []
+    if named is not None:
+        layers.append((f"recipe {named}", _read_yaml(_find_recipe(named))))
+    if file is not None:
+        layers.append((str(file), written))
+    layers.append((given_by, given or {}))
+    values, origins = _merged(layers)
+    if named is not None:
+        values[_RECIPE], origins[_RECIPE] = named, given_by if recipe is not None else str(file)
+    values.update((name, _at_home(values[name])) for name in PATHS if name in values)
+    try:
+        origins.update((name, TO_BE_GIVEN) for name in defaults or {} if name not in values)
+        return Layered(TrainConfig.model_validate({**(defaults or {}), **values}), origins)
+    except ValidationError as error:
+        raise ConfigurationError("\n".join(_explained(error, origins))) from None
+
+
+def _at_home(value: object) -> object:
+    """A path, or a list of them, that begins with `~`, as `train.yaml` writes them, with the home folder put in."""
+    if isinstance(value, list | tuple):
+        return [_expanded(each) for each in cast("Iterable[object]", value)]
+    return _expanded(value)
+
+
+def _expanded(path: object) -> object:
+    return str(Path(path).expanduser()) if isinstance(path, str) and path.startswith("~/") else path
+
+
+def _find_recipe(name: object) -> Path:
+    if name in RECIPES:
+        return _RECIPES / f"{name}.yaml"
+    near = difflib.get_close_matches(str(name), RECIPES, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
+    raise ConfigurationError(
+        f"there is no recipe {reprlib.repr(name)}{meant} The recipes are {', '.join(RECIPES)}; "
+        "a file of your own is given with --config"
+    )
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    """A YAML file that holds a mapping, JSON included.
+
+    Raises:
+        InputError: There is no such file, it is no such YAML, or too large to be a configuration.
+    """
+    yaml = _yaml()
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
+        found: object = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"the configuration {str(path)!r} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError(f"{str(path)!r} is no YAML: {' '.join(str(error).split())}") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InputError(f"{str(path)!r} holds no settings: lines like `learning_rate: 5.0e-6` were expected")
+    return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
+
+
+def _yaml() -> Any:
+    from refinesynth.train.extra import require
+
+    return require("yaml")
+
+
+def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in layers:
+        for name, value in layer.items():
+            owner, dot, inner = name.partition(".")
+            if name == _LORA or (owner == _LORA and dot):
+                _merge_lora(values, origins, origin, {inner: value} if dot else value)
+                continue
+            _check_known(name, TrainConfig, origin)
+            values[name], origins[name] = value, origin
+    return values, origins
+
+
+def _merge_lora(values: dict[str, Any], origins: dict[str, str], origin: str, value: object) -> None:
+    """Adapters: off, on, or some of their settings over those of the layers below."""
+    if value in (None, False, "false"):
+        for name in [name for name in origins if name.startswith(f"{_LORA}.")]:
+            del origins[name]
+        values[_LORA], origins[_LORA] = None, origin
+        return
+    if value not in (True, "true") and not isinstance(value, dict):
+        raise ConfigurationError(f"lora is {reprlib.repr(value)} ({origin}): write true, false or its settings")
+    settings = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    for name in settings:
+        _check_known(str(name), LoraConfig, origin, prefix=f"{_LORA}.")
+        origins[f"{_LORA}.{name}"] = origin
+    below = cast("dict[str, Any] | None", values.get(_LORA))
+    values[_LORA] = {**(below or {}), **settings}
+    origins.setdefault(_LORA, origin)
+
+
+def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str = "") -> None:
+    """Raises: ConfigurationError: `name` is no field; the message names near ones."""
+    if name in model.model_fields:
+        return
+    inner = [f"{_LORA}.{field}" for field in LoraConfig.model_fields] if model is TrainConfig else []
+    known = [*(f"{prefix}{field}" for field in model.model_fields), *inner]
+    near = difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
+
+
+def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for item in error.errors(include_url=False):
+        # A union reports each of its members; the field's first problem says enough.
+        name = ".".join(str(part) for part in item["loc"][: 2 if item["loc"][:1] == (_LORA,) else 1])
+        if name not in seen:
+            seen.add(name)
+            yield _problem(name, item, origins)
+
+
+def _problem(name: str, item: ErrorDetails, origins: Mapping[str, str]) -> str:
+    if item["type"] == "missing":
+        return f"{name} is missing: give {_HOW_TO_GIVE.get(name, name)}, or `{name}:` in a file for --config"
+    if not name:
+        return item["msg"].removeprefix("Value error, ")
+    expected = _EXPECTED.get(name) or item["msg"].removeprefix("Value error, ")
+    return f"{name} is {reprlib.repr(item['input'])} ({origins.get(name, DEFAULT)}): {expected}"
+
+
+_EXPECTED: Final = {
+    "evaluate_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
+    "save_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
+    "gradient_checkpointing": "expected auto, true or false",
+}
+"""For unions, whose members pydantic reports one by one."""

@@ -1,0 +1,228 @@
+"""What a training will do and take, before its first step; and why it cannot be, where it cannot.
+
+Plain numbers in, values out: nothing here imports torch, so that a plan can be made, and tested, anywhere.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory
+
+if TYPE_CHECKING:
+    # It brings numpy.
+    from refinesynth.train.prepare import Counts
+
+_GIB: Final = 2**30
+_TINY_STEP: Final = 1e-4
+"""Learning rates below it are mostly rounded away in bf16 weights, which have 8 bits of precision."""
+_FEW_GROUPS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What the training runs on."""
+
+    kind: Literal["cpu", "gpu"]
+    name: str
+    """As its driver calls it."""
+    ranks: int = 1
+    """Processes over all machines, each with one device."""
+    memory: int | None = None
+    """Bytes of one device; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What was counted in the rendered data."""
+
+    counts: "Counts"
+    """Of what is trained on."""
+    held_out: "Counts | None"
+    """Of what is evaluated on; None if nothing is held out."""
+    largest_id: int
+    """The largest token id in all of it."""
+    longest: int
+    """Tokens of its longest record."""
+    digest: str
+    """SHA-256 of tokens and labels (`TokenStore.digest`) of what is trained on."""
+    rendering: str
+    """How it was found out which tokens a turn has (`Renderer.method`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How it will be computed: the settings of these names, with nothing left to `auto`."""
+
+    precision: Precision
+    parallel: Parallel
+    gradient_checkpointing: bool
+    attention: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A training before its first step."""
+
+    model: ModelShape
+    devices: Devices
+    sizes: Sizes
+    means: Means
+    steps: int
+    """Optimizer steps of the whole training."""
+    steps_per_epoch: int
+    passes_per_step: int
+    """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come together."""
+    evaluations: int
+    checkpoints: int
+    memory: Memory
+    """Estimated, of one device."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know before the first step."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything in it, as it stands in `plan.json`."""
+        return asdict(self)
+
+
+def make_plan(config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: Means) -> Plan:
+    """The plan of a training.
+
+    Raises:
+        InputError: It cannot work; the message says why, and what to change.
+    """
+    _refuse(config, sizes, model, devices)
+    steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
+    steps = config.max_steps or max(1, math.ceil(config.epochs * steps_per_epoch))
+    memory = estimate_memory(
+        model,
+        _load(config, sizes),
+        precision=means.precision,
+        parallel=means.parallel,
+        ranks=devices.ranks,
+        gradient_checkpointing=means.gradient_checkpointing,
+    )
+    _refuse_too_large(memory, devices, means, config)
+    return Plan(
+        model=model,
+        devices=devices,
+        sizes=sizes,
+        means=means,
+        steps=steps,
+        steps_per_epoch=steps_per_epoch,
+        passes_per_step=_passes_per_step(config, sizes, devices.ranks),
+        evaluations=_times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0,
+        checkpoints=_times(interval(config.save_every, steps_per_epoch), steps),
+        memory=memory,
+        remarks=tuple(_remarks(config, sizes, devices, means, memory)),
+    )
+
+
+def _refuse(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
+    """Raises: InputError: The data does not fit the model, or the batch does not fit the devices."""
+    if not sizes.counts.records or not sizes.counts.trained_tokens:
+        raise InputError(_nothing_to_train(config, sizes.counts))
+    if sizes.largest_id >= model.vocabulary:
+        raise InputError(
+            f"the tokenizer makes token ids up to {sizes.largest_id:,}, and {model.name!r} has embeddings for {model.vocabulary:,} "
+            "tokens only: they do not belong together. Give the model's own tokenizer (leave --tokenizer out), or a model whose "
+            "embeddings were resized for this one"
+        )
+    if model.positions is not None and sizes.longest > model.positions:
+        raise InputError(
+            f"a conversation has {sizes.longest:,} tokens, and {model.name!r} has {model.positions:,} positions; "
+            f"give --max-length {model.positions}"
+        )
+    if config.batch_size < devices.ranks:
+        raise InputError(
+            f"batch_size is {config.batch_size}, and there are {devices.ranks} processes, each of which needs a conversation in every "
+            f"step; give --batch-size {devices.ranks} or more, or fewer processes"
+        )
+    if config.batch_size % devices.ranks and not config.packing:
+        near = config.batch_size - config.batch_size % devices.ranks
+        raise InputError(
+            f"batch_size {config.batch_size} cannot be divided among {devices.ranks} processes without packing; give --batch-size "
+            f"{near} or {near + devices.ranks}, or leave packing on"
+        )
+
+
+def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
+    why = [
+        f"{number:,} {what}"
+        for number, what in (
+            (counts.dropped_untrained, f"without a turn that loss_on={config.loss_on} learns from"),
+            (counts.dropped_long, f"longer than max_length={config.max_length:,}"),
+        )
+        if number
+    ]
+    found = (
+        f"of {counts.conversations:,} conversations none is left: {', '.join(why)}"
+        if why
+        else "there is no conversation"
+    )
+    return (
+        f"nothing to train on: {found}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
+    )
+
+
+def _refuse_too_large(memory: Memory, devices: Devices, means: Means, config: TrainConfig) -> None:
+    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of a CPU nothing is known for sure."""
+    if devices.kind != "gpu" or devices.memory is None or memory.fixed <= devices.memory:
+        return
+    ways = [] if config.lora else ["--lora"]
+    if means.parallel not in {"zero3", "fsdp"}:
+        ways.append("--deepspeed zero3 on more GPUs")
+    else:
+        ways.append(f"more GPUs than {devices.ranks}")
+    ways.append("a smaller model")
+    raise InputError(
+        f"the model is too large for the devices: weights, gradients and optimizer take {memory.fixed / _GIB:,.0f} GiB on each, and "
+        f"{devices.name} has {devices.memory / _GIB:,.0f} GiB. Use {', '.join(ways[:-1])} or {ways[-1]}"
+    )
+
+
+def _load(config: TrainConfig, sizes: Sizes) -> Load:
+    """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on average."""
+    tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
+    share = sizes.counts.trained_tokens / max(1, sizes.counts.tokens)
+    return Load(tokens, math.ceil(tokens * share))
+
+
+def _passes_per_step(config: TrainConfig, sizes: Sizes, ranks: int) -> int:
+    if not config.packing:
+        return math.ceil(config.batch_size / ranks)
+    batch = min(config.batch_size, sizes.counts.records)
+    return max(1, math.ceil(batch * sizes.counts.tokens / sizes.counts.records / (config.pack_tokens * ranks)))
+
+
+def _times(every: int | None, steps: int) -> int:
+    """How often something happens that is done every so many steps and after the last one."""
+    return 0 if every is None else math.ceil(steps / every)
+
+
+def _remarks(config: TrainConfig, sizes: Sizes, devices: Devices, means: Means, memory: Memory) -> Iterator[str]:
+    counts = sizes.counts
+    if means.precision == "bf16-pure" and config.learning_rate < _TINY_STEP:
+        yield (
+            f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "
+            "fp32 weights"
+        )
+    if config.held_out and sizes.held_out is None:
+        yield "nothing is held out: there are too few personas to split by; evaluations and the choice of a best checkpoint fall away"
+    if counts.records < config.batch_size:
+        yield f"{counts.records:,} records are less than one batch of {config.batch_size}: an epoch is one step"
+    if not counts.mistake_tokens and not config.without_refinement:
+        yield (
+            "no turn of the data is marked as a mistake. Exports with masking `split` are so: their earlier turns are context, right or "
+            "wrong; from one with masking `drop` no refinement is learned"
+        )
+    if config.data and len(config.data) > len(set(config.data)):
+        yield "the same data is named twice and counts twice"
+    if devices.memory is not None and memory.total > devices.memory:
+        yield (
+            f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "
+            f"{devices.memory / _GIB:,.0f} GiB; lower tokens_per_pack or max_length, or turn gradient_checkpointing on"
+        )

@@ -1,0 +1,85 @@
+"""A configuration as YAML: for a reader, with where each value comes from, and for `train.yaml`, to be read again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from refinesynth.train.config import PATHS, LoraConfig, TrainConfig
+from refinesynth.train.extra import require
+from refinesynth.train.layers import Layered
+
+_COMMENT_COLUMN: Final = 40
+
+
+def portable(path: str) -> str:
+    """A path without the name of whoever's home it is in: below the home folder it begins with `~`."""
+    home = Path.home()
+    if home == Path("/") or not Path(path).is_relative_to(home):
+        return path
+    return str(Path("~") / Path(path).relative_to(home))
+
+
+def portable_config(config: TrainConfig) -> dict[str, Any]:
+    """The fields as plain values, in order, their paths portable."""
+    values = config.model_dump(mode="json")
+    for name in PATHS:
+        value = values[name]
+        if isinstance(value, str):
+            values[name] = portable(value)
+        elif value is not None:
+            values[name] = [portable(each) for each in value]
+    return values
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """Every setting, as it is written to `train.yaml` and read again by `--config`.
+
+    But for `resume`: whoever trains with the file again wants to go on, even if this training began anew.
+    """
+    config = config.model_copy(update={"resume": "auto"})
+    return _dumped(portable_config(config)) + "\n"
+
+
+def explained_yaml(layers: Layered) -> str:
+    """Every setting with what it means and where its value comes from; a file that `--config` reads."""
+    return "\n".join(_explained(layers))
+
+
+def _explained(layers: Layered) -> Iterator[str]:
+    values = portable_config(layers.config)
+    for name, value in values.items():
+        yield from _documented(TrainConfig, name)
+        if name == "lora" and value is not None:
+            yield "lora:"
+            for inner, each in value.items():
+                yield from _documented(LoraConfig, inner, indent="  ")
+                yield _line(f"  {_setting(inner, each)}", layers.origin(f"lora.{inner}"))
+        else:
+            yield _line(_setting(name, value), layers.origin(name))
+        yield ""
+
+
+def _documented(model: type[BaseModel], name: str, *, indent: str = "") -> Iterator[str]:
+    yield from (f"{indent}# {line}" for line in (model.model_fields[name].description or "").splitlines())
+
+
+def _line(setting: str, origin: str) -> str:
+    return f"{setting:<{_COMMENT_COLUMN}}  # {' '.join(origin.split())}"
+
+
+def _setting(name: str, value: object) -> str:
+    """`name: value` on one line; a list stays on it."""
+    return f"{name}: {_dumped(value, flow=True).removesuffix('...').rstrip()}"
+
+
+def _dumped(value: object, *, flow: bool = False) -> str:
+    """YAML without a final line feed; what a reader could not see in it is written as an escape."""
+    yaml = require("yaml")
+    text = ""
+    for unicode in (True, False):
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=unicode, width=10**9, default_flow_style=flow)
+        if text.replace("\n", "").isprintable():
+            break
+    return text.rstrip("\n")

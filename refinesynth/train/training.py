@@ -1,0 +1,37 @@
+"""A whole training: output folder, engine, artefacts."""
+
+from refinesynth.train.artefacts import Artefacts
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.events import Events, Several, Silent
+from refinesynth.train.extra import require
+from refinesynth.train.folder import check_output
+from refinesynth.train.ranks import is_started, rank
+from refinesynth.train.result import TrainResult
+
+
+def train(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+    """Train as `config` says and write everything to its output folder; returns when that is done, which may take days.
+
+    A training that was interrupted goes on from its newest sound checkpoint; one that is finished is not done again, and gives its
+    result. SIGTERM, and Ctrl-C in the main thread, make it save a checkpoint and return a result that names the signal. With several
+    `processes` they are started here, and `events` are told nothing: rank 0 shows its own.
+
+    Raises:
+        InputError: What was asked for cannot be; the message says why.
+        TrainingError: It cannot go on.
+        StorageError: The output folder cannot be written.
+    """
+    require("torch")
+    require("transformers")
+    from refinesynth.train.engine import launch
+
+    if config.processes > 1 and not is_started():
+        return launch(config)
+    if (done := check_output(config)) is not None:
+        return done
+    if rank() != 0:
+        return launch(config)
+    artefacts = Artefacts(config)
+    result = launch(config, events=Several(artefacts, events or Silent()))
+    artefacts.finish(result)
+    return result

@@ -1,0 +1,480 @@
+"""`refinesynth train` as far as it needs no torch: options, settings, what is shown, exit codes. The engine is a double."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.cli.terminal import SafeConsole
+from refinesynth.cli.train_display import Board, Lines, Pace, choose, in_a_line
+from refinesynth.cli.train_preview import laid_out as preview_laid_out
+from refinesynth.cli.train_settings import given
+from refinesynth.errors import InputError, TrainingError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.events import Events
+from refinesynth.train.memory import ModelShape
+from refinesynth.train.plan import Devices, Means, Plan, Sizes, make_plan
+from refinesynth.train.prepare import Counts
+from refinesynth.train.preview import Preview, Segment
+from refinesynth.train.result import TrainResult
+from refinesynth.train.tokens import Label
+
+MODEL = ModelShape("m/base", 10_000_000, 10_000_000, 4, 256, 1024, 1000, 4096)
+
+
+def counts(conversations: int = 1000) -> Counts:
+    return Counts(
+        conversations=conversations,
+        records=conversations,
+        tokens=conversations * 1000,
+        trained_tokens=conversations * 400,
+        mistake_tokens=conversations * 100,
+        truncated=4,
+        dropped_untrained=1,
+        named={"truncated": ("a", "b", "c", "d"), "dropped_untrained": ("e\x1b",)},
+    )
+
+
+def a_plan(config: TrainConfig, devices: Devices = Devices("cpu", "CPU")) -> Plan:  # noqa: B008 - frozen
+    sizes = Sizes(counts(), counts(20), largest_id=999, longest=3000, digest="d" * 64, rendering="generation markers")
+    means = Means("fp32", "none", gradient_checkpointing=False, attention="sdpa")
+    return make_plan(config, sizes=sizes, model=MODEL, devices=devices, means=means)
+
+
+Engine = Callable[[TrainConfig, Events], TrainResult]
+
+
+def finishing(config: TrainConfig, events: Events, **fields: Any) -> TrainResult:
+    """Four steps, an evaluation, a model."""
+    plan = a_plan(config)
+    events.planned(plan)
+    events.note("Hello \x1b[31m from the engine.")
+    for step in (1, 2, 3, 4):
+        events.logged(step, {"loss": 1 / step, "learning_rate": 5e-6, "tokens_per_second": 12_345.0, "epoch": 0.5})
+    held_out = {"loss": 0.6, "loss_correct": 0.55, "loss_refinement": 0.7, "loss_mistake": 2.5}
+    events.evaluated(4, held_out)
+    events.saved(Path(config.output))
+    values: dict[str, Any] = {"steps": 4, "epochs": 0.25, "loss": 0.25, "held_out": held_out, "best_step": 4, **fields}
+    return TrainResult(output=Path(config.output), planned_steps=plan.steps, **values)
+
+
+def interrupted(config: TrainConfig, events: Events) -> TrainResult:
+    result = finishing(config, events, signal=15)
+    (result.output / "checkpoints" / "checkpoint-4").mkdir(parents=True)
+    return result
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
+    """Puts a double in the engine's place; what it is not to be asked for fails."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "REFINESYNTH_TRAIN_OUTCOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def put(double: Engine) -> None:
+        def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+            assert events is not None
+            return double(config, events)
+
+        monkeypatch.setattr("refinesynth.train.engine.launch", launch)
+        monkeypatch.setattr("refinesynth.train.engine.plan", a_plan)
+
+    put(finishing)
+    return put
+
+
+def train(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def unwrapped(text: str) -> str:
+    """Its words, wherever lines were broken."""
+    return " ".join(text.split())
+
+
+# Settings.
+
+
+def shown(*arguments: object) -> dict[str, Any]:
+    result = train("--show-config", *arguments)
+    assert result.exit_code == 0, result.output
+    return yaml.safe_load(result.stdout)
+
+
+def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("warmup: 0.1\n")
+    arguments = ["runs/first", "--model", "m/base", "--recipe", "lora", "--config", file, "--lr", "1e-3"]
+    found = shown(*arguments)
+    assert set(found) == set(TrainConfig.model_fields)
+    text = train("--show-config", *arguments).stdout
+    for name, origin in (
+        ("learning_rate: 0.001", "command line"),
+        ("warmup: 0.1", str(file)),
+        ("epochs: 3.0", "recipe lora"),
+        ("weight_decay: 0.0", "default"),
+        ("output: FOLDER", "to be given"),
+    ):
+        assert f"{name:<40}  # {origin}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["--lora"], "lora", {"rank": 32, "alpha": 64.0, "dropout": 0.0, "targets": "all-linear"}),
+        (["--recipe", "lora", "--no-lora"], "lora", None),
+        (["--max-length", 4096], "max_length", 4096),
+        (["--over-length", "drop"], "over_length", "drop"),
+        (["--epochs", 2.5], "epochs", 2.5),
+        (["--max-steps", 7], "max_steps", 7),
+        (["--batch-size", 8], "batch_size", 8),
+        (["--learning-rate", "2e-5"], "learning_rate", 2e-5),
+        (["--loss-on", "all_turns"], "loss_on", "all_turns"),
+        (["--without-refinement"], "without_refinement", True),
+        (["--held-out", 5], "held_out", 5.0),
+        (["--tokens-per-pack", 16_384], "tokens_per_pack", 16_384),
+        (["--precision", "bf16-pure"], "precision", "bf16-pure"),
+        (["--deepspeed", "zero3"], "parallel", "zero3"),
+        (["--processes", 4], "processes", 4),
+        (["--tokenizer", "m/t"], "tokenizer", "m/t"),
+        (["--chat-template", "t.jinja"], "chat_template", "t.jinja"),
+        (["--trust-remote-code"], "trust_remote_code", True),
+        (["--seed", 3], "seed", 3),
+        (["--resume", "never"], "resume", "never"),
+        (["--tensorboard"], "tensorboard", True),
+        (["--set", "weight_decay=0.1"], "weight_decay", 0.1),
+        (["--set", "adam_betas=[0.9, 0.95]"], "adam_betas", [0.9, 0.95]),
+        (["--set", "evaluate-every=0.5"], "evaluate_every", 0.5),
+        (["--set", "packing=false"], "packing", False),
+        (["--max-steps", 7, "--set", "max_steps=null"], "max_steps", None),
+        (["--set", "attention = sdpa"], "attention", "sdpa"),
+        (["--local_rank", 3], "processes", 1),
+    ],
+)
+def test_every_option_sets_its_field(arguments: list[object], field: str, value: object) -> None:
+    assert shown(*arguments)[field] == value
+
+
+def test_a_file_of_deepspeed_is_taken_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text("{}")
+    assert given({}, deepspeed=str(file)) == {"deepspeed": str(file)}
+
+
+def test_the_configuration_can_be_given_back(tmp_path: Path) -> None:
+    arguments = ["runs/first", "--model", "m/base", "-o", tmp_path / "out", "--recipe", "lora", "--set", "lora.rank=8"]
+    file = tmp_path / "train.yaml"
+    file.write_text(train("--show-config", *arguments).stdout)
+    assert shown("--config", file) == shown(*arguments)
+
+
+def test_escape_sequences_are_shown_and_not_obeyed() -> None:
+    result = train("--show-config", "runs/\x1b[31m\u202efirst")
+    assert "\x1b" not in result.stdout
+    assert "\u202e" not in result.stdout
+    assert yaml.safe_load(result.stdout)["data"] == ["runs/\x1b[31m\u202efirst"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "data is missing: give DATA..."),
+        (["runs/first"], "model is missing: give --model NAME"),
+        (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
+        (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
+        (["--config", "/nowhere.yaml"], "No such file"),
+        (["--set", "lerning_rate=1"], "did you mean learning_rate?"),
+        (["--set", "learning_rate"], "write FIELD=VALUE"),
+        (["--set", "seed=1", "--set", "seed=2"], "--set seed is given twice"),
+        (["--set", "adam_betas=[0.9"], "adam_betas is '[0.9'"),
+        (["--epochs", "many"], "--epochs"),
+        (["--epochs", "-1"], "epochs is -1.0 (command line)"),
+        (["--deepspeed", "zero9"], "neither zero2 nor zero3"),
+        (["--preview", "--dry-run"], "give one of"),
+        (["--sample", "3"], "--sample is for --preview"),
+        (["--loss-on", "mistakes"], "--loss-on"),
+    ],
+)
+def test_wrong_input_is_2_and_says_what_is_right(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = train(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_holds_something_else_is_2(tmp_path: Path, engine: object) -> None:
+    del engine
+    (tmp_path / "thesis.tex").write_text("precious")
+    result = train("runs/first", "--model", "m", "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "holds something else (thesis.tex" in result.stderr
+
+
+def test_help_and_settings_import_no_torch() -> None:
+    program = """
+import sys
+from refinesynth.cli import main
+sys.argv = ["refinesynth", "train", "--show-config", "--recipe", "lora"]
+try:
+    main()
+finally:
+    print([name for name in ("torch", "transformers", "datasets", "numpy") if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("library", ["yaml", "torch", "transformers", "matplotlib"])
+def test_a_missing_library_says_how_to_install_it(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: object
+) -> None:
+    del engine
+    monkeypatch.setitem(sys.modules, library, None)
+    result = train("runs/first", "--model", "m", "-o", tmp_path / "out", "--recipe", "smoke")
+    assert result.exit_code == 2
+    assert "pip install 'refinesynth[train]'" in result.stderr
+    assert repr(library) in result.stderr
+
+
+# A training.
+
+
+def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path: Path, engine: object) -> None:
+    del engine
+    output = tmp_path / "out"
+    result = train("runs/first", "--model", "m/base", "-o", output, "--recipe", "smoke")
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    for expected in (
+        "m/base: 10.0M parameters",
+        "1,000 conversations",
+        "4 cut at the end of a turn (a, b, c, ...); 1 left out without a turn to learn (e\\u001b)",
+        "1,000,000, of which 400,000 trained (40%), 100,000 in mistakes (10%)",
+        "generation markers",
+        "20 (125 an epoch)",
+        "weights 38 MiB, gradients 38 MiB, optimizer 76 MiB",
+        "Hello \\u001b[31m from the engine.",
+        "step 3/20 loss 0.3333 lr 5.00e-06 epoch 0.50 12.3k tokens/s",
+        "step 4: held-out loss 0.6000 correct 0.5500 refinement 0.7000 mistakes (not trained on) 2.5000",
+    ):
+        assert expected in unwrapped(result.stderr)
+    assert "4 of 20 steps, 0.25 epochs; training loss 0.2500" in result.stdout
+    assert f"The model is in {output}" in result.stdout
+    names = {"train.yaml", "plan.json", "versions.json", "metrics.jsonl", "result.json", "README.md", "plots"}
+    assert {path.name for path in output.iterdir()} == names
+
+
+def test_a_result_is_json_when_asked_for(tmp_path: Path, engine: object) -> None:
+    del engine
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out", "--json")
+    assert orjson.loads(result.stdout)["held_out"]["loss_refinement"] == 0.7
+
+
+def test_a_finished_training_is_not_done_again(tmp_path: Path, engine: Callable[[Engine], None]) -> None:
+    asked = ["runs/first", "--model", "m/base", "-o", tmp_path / "out"]
+    assert train(*asked).exit_code == 0
+
+    def never(config: TrainConfig, events: Events) -> TrainResult:
+        raise AssertionError("it was asked to train again")
+
+    engine(never)
+    again = train(*asked)
+    assert again.exit_code == 0, again.output
+    assert "nothing was left to do" in again.stderr
+    assert "4 of " in again.stdout
+    other = train(*asked, "--seed", "1")
+    assert other.exit_code == 2
+    assert "seed was 0 and is 1" in other.stderr
+
+
+def test_an_interrupted_training_says_how_to_go_on(
+    tmp_path: Path, engine: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine(interrupted)
+    asked = ["runs/first", "--model", "m/base", "-o", "my out", "--resume", "never"]
+    result = train(*asked)
+    assert result.exit_code == 143
+    assert "interrupted at step 4 of 160; a checkpoint is saved in my out" in result.stderr
+    assert "refinesynth train --config 'my out/train.yaml'" in result.stderr
+    assert not (tmp_path / "my out" / "README.md").exists()
+    engine(finishing)
+    assert train("--config", "my out/train.yaml").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["my out"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (InputError("the data is no data"), 2, "the data is no data"),
+        (TrainingError("the loss is no number"), 1, "the loss is no number"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (RuntimeError("a fault"), 70, "this should not have happened"),
+    ],
+)
+def test_what_ends_a_training_is_its_exit_code(
+    tmp_path: Path, engine: Callable[[Engine], None], error: BaseException, code: int, message: str
+) -> None:
+    def failing(config: TrainConfig, events: Events) -> TrainResult:
+        raise error
+
+    engine(failing)
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out")
+    assert result.exit_code == code
+    assert message in result.stderr
+    # What was never planned leaves nothing behind.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, engine: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    del engine
+    monkeypatch.chdir(tmp_path)
+    result = train("runs/first", "--model", "m/base", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "10 evaluations, 10 checkpoints" in unwrapped(result.stdout)
+    found = orjson.loads(train("runs/first", "--model", "m/base", "--dry-run", "--json").stdout)
+    assert found["steps"] == 160
+    assert list(tmp_path.iterdir()) == []
+
+
+# Under torchrun.
+
+
+def test_only_rank_0_speaks_and_writes(
+    tmp_path: Path, engine: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Events] = []
+
+    def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+        assert events is None
+        return TrainResult(Path(config.output), 4, 4, 1.0, 0.5)
+
+    monkeypatch.setattr("refinesynth.train.engine.launch", launch)
+    monkeypatch.setenv("RANK", "1")
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out", "--local_rank=1")
+    assert (result.exit_code, result.output, told) == (0, "", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_ranks_leave_it_to_rank_0_to_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("refinesynth.cli.train_asking._HEAD_START", 0.0)
+    (tmp_path / "thesis.tex").write_text("precious")
+    result = train("runs/first", "--model", "m", "-o", tmp_path)
+    assert (result.exit_code, result.output) == (2, "")
+
+
+def test_whoever_started_the_ranks_hears_the_error_and_says_it(
+    tmp_path: Path, engine: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(config: TrainConfig, events: Events) -> TrainResult:
+        raise TrainingError("the loss is no number")
+
+    engine(failing)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("REFINESYNTH_TRAIN_OUTCOME", str(tmp_path / "outcome.json"))
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out")
+    assert (result.exit_code, result.output) == (1, "")
+    assert "the loss is no number" in (tmp_path / "outcome.json").read_text()
+
+
+# What is drawn.
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.remaining(100) is None
+    pace.observe(50)
+    assert pace.remaining(100) is None
+    clock.now = 20.0
+    pace.observe(60)
+    assert pace.remaining(100) == 80.0
+    clock.now = 25.0
+    assert pace.remaining(100) == 75.0
+    clock.now = 1000.0
+    assert pace.remaining(100) == 0.0
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_board_only_on_a_terminal(terminal: bool, tmp_path: Path) -> None:
+    text = StringIO()
+    console = SafeConsole(file=text, force_terminal=terminal, width=100, markup=False, emoji=False, highlight=False)
+    display = choose(console)
+    assert isinstance(display, Board if terminal else Lines)
+    config = TrainConfig(data=("runs/first",), model="m/base", output=str(tmp_path))
+    finishing(config, display)
+    display.close()
+    assert ("\x1b[" in text.getvalue()) == terminal
+    assert "4/160" in text.getvalue()
+    assert "held-out loss 0.6000" in text.getvalue()
+
+
+def test_metrics_that_are_not_there_are_left_out() -> None:
+    metrics: Mapping[str, float] = {"loss": 1.0, "grad_norm": 12.345, "memory_gib": 70.04, "something_else": 1.0}
+    assert in_a_line(metrics) == "loss 1.0000  grad norm 12.3  70.0 GiB"
+    assert in_a_line({"loss": float("nan"), "trained_tokens_per_second": 99.0}) == "loss nan  99 trained/s"
+
+
+def test_every_piece_of_a_preview_has_its_sign_and_nothing_is_obeyed() -> None:
+    segments = (
+        Segment("<user>\nlook \x1b[31m\n\n<assistant>\n", Label.CONTEXT, 9),
+        Segment("Thought: now.\nAction: fly<end>", Label.MISTAKE, 4),
+        Segment("\n", Label.CONTEXT, 1),
+        Segment("Action: go<end>", Label.TRAINED, 3),
+    )
+    text = StringIO()
+    console = SafeConsole(file=text, width=60, markup=False, emoji=False, highlight=False)
+    console.print(preview_laid_out(Preview("a-1\x07", segments, tokens=17, trained=3, mistakes=4)))
+    assert [line.rstrip() for line in text.getvalue().splitlines()] == [
+        "a-1\\u0007: 17 tokens, 3 trained (18%), 4 in mistakes",
+        "| <user>⏎",
+        "| look \\u001b[31m⏎",
+        "| ⏎",
+        "| <assistant>⏎",
+        "✗ Thought: now.⏎",
+        "✗ Action: fly<end>",
+        "| ⏎",
+        "+ Action: go<end>",
+    ]
+
+
+def test_a_preview_shows_as_many_as_asked_for_and_a_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[TrainConfig, int]] = []
+
+    def preview_data(config: TrainConfig, number: int) -> list[Preview]:
+        asked.append((config, number))
+        return [Preview("a", (Segment("go", Label.TRAINED, 1),), 1, 1, 0)] * number
+
+    monkeypatch.setattr("refinesynth.train.previewing.preview_data", preview_data)
+    result = train("runs/first", "--model", "m", "--preview", "--sample", 2)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("+ go") == 2
+    assert result.stdout.rstrip().endswith("mistake: read, and kept out of the loss")
+    assert [number for _, number in asked] == [2]
+
+
+def test_a_preview_of_nothing_is_wrong_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def preview_data(config: TrainConfig, number: int) -> list[Preview]:
+        return []
+
+    monkeypatch.setattr("refinesynth.train.previewing.preview_data", preview_data)
+    result = train("runs/first", "--model", "m", "--preview")
+    assert result.exit_code == 2
+    assert "nothing to train on" in result.stderr

@@ -1,0 +1,166 @@
+"""The model card: complete, true, and safe whatever names it has to show."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from train_values import a_config, a_plan, a_result, counts, gpus, sizes
+
+from refinesynth.train.artefacts import Artefacts
+from refinesynth.train.card import ModelFacts, code, render_card, shown_name
+from refinesynth.train.versions import versions
+
+
+def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:
+    config = a_config(**fields)
+    plan = a_plan(config, of=sizes(counts(1234), counts(20) if held_out else None))
+    facts = ModelFacts(config, plan, a_result(Path(config.output), **(result or {})), versions(plan.devices))
+    return render_card(facts)
+
+
+def header(text: str) -> dict[str, Any]:
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+def test_it_names_data_recipe_counts_loss_and_results() -> None:
+    text = card(recipe="paper-8b", data=["runs/first", "exports/second.jsonl"])
+    for expected in (
+        "- `runs/first`\n- `exports/second.jsonl`",
+        "| conversations | 1,234 |",
+        "| of these trained on | 493,600 |",
+        "kept out of the loss | 123,400 |",
+        "held out, of other personas and environments | 20 |",
+        "d" * 64,
+        "Recipe: `paper-8b`.",
+        "Refinement loss (equation 1",
+        "by `generation markers`",
+        "| learning_rate | `5e-06` |",
+        "160 of 160 optimizer steps, 10.00 epochs; training loss 0.5123",
+        "step 128, with the lowest held-out loss",
+        "| refinements | 0.7000 |",
+        "| mistakes (not trained on) | 2.5000 |",
+        "No licence is set here",
+        "Persona Hub's are CC-BY-NC-SA-4.0",
+        "arXiv:2501.01702",
+        "- torch: `",
+    ):
+        assert expected in text
+    assert "license" not in header(text)
+
+
+def test_the_header_is_what_the_hub_reads() -> None:
+    assert header(card()) == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "base_model": "m/base",
+        "tags": ["refinesynth", "refinement-tuning", "agent"],
+    }
+    assert header(card(lora=True))["library_name"] == "peft"
+
+
+def test_a_folder_is_no_base_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m" / "base").mkdir(parents=True)
+    assert "base_model" not in header(card())
+
+
+@pytest.mark.parametrize("loss_on", ["refinement", "all_turns", "no_refinement_turns"])
+def test_each_loss_says_what_it_is(loss_on: str) -> None:
+    text = card(loss_on=loss_on)
+    assert ("kept out of the loss" in text) == (loss_on != "all_turns")
+    assert ("Equation 1" in text or "equation 1" in text) == (loss_on == "refinement")
+
+
+def test_what_is_not_so_is_not_said() -> None:
+    text = card(held_out=False, result={"best_step": None, "held_out": {}})
+    assert "held" not in text.replace("held-out loss", "")
+    assert "step 128" not in text
+    assert "Recipe: none" in text
+    assert "taken out of the data" in card(without_refinement=True)
+    assert "stopped early" in card(result={"stopped_early": True})
+    assert "| max_steps | `5` |" in card(max_steps=5)
+    assert "| epochs |" not in card(max_steps=5)
+    assert "rank 32, alpha 64.0, on `all-linear`" in card(lora=True)
+
+
+def test_no_absolute_path_is_told() -> None:
+    text = card(data=["/home/ada.l/secret/run-1"], model="/home/ada.l/base", output="/home/ada.l/models/tuned")
+    assert "ada.l" not in text
+    assert "- `run-1`" in text
+    assert "# `tuned`" in text
+
+
+@given(name=st.text(max_size=60))
+def test_a_name_stays_a_name(name: str) -> None:
+    span = code(name)
+    assert "\n" not in span
+    fence = span[: len(span) - len(span.lstrip("`"))]
+    assert span.endswith(fence)
+    assert fence not in span[len(fence) : -len(fence)].strip("`") or fence == "`" * len(span)
+
+
+HOSTILE = "x`](http://evil)\n---\nlicense: mit\n# heading <script> | cell \u202e {{ facts }} {% raw %}"
+
+
+def test_hostile_names_change_neither_header_nor_headings() -> None:
+    harmless, hostile = card(), card(data=[HOSTILE], model=HOSTILE, output="models/" + HOSTILE.replace("/", ""))
+    assert header(hostile)["tags"] == header(harmless)["tags"]
+    assert "license" not in header(hostile)
+    headings = [[line for line in text.splitlines() if line.startswith("## ")] for text in (harmless, hostile)]
+    assert headings[0] == headings[1]
+    assert "\u202e" not in hostile
+
+
+def test_names_of_the_hub_and_relative_paths_stay() -> None:
+    assert [shown_name(name) for name in ("org/model", "runs/first", "/a/b", "~/c/d")] == [
+        "org/model",
+        "runs/first",
+        "b",
+        "d",
+    ]
+
+
+def test_versions_name_packages_and_devices_and_no_machine() -> None:
+    found = versions(gpus(8))
+    assert {"refinesynth", "torch", "transformers", "python", "device", "ranks"} <= set(found)
+    assert found["device"] == "NVIDIA H100"
+    assert found["ranks"] == 8
+
+
+def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
+    config = a_config(output=str(tmp_path))
+    artefacts = Artefacts(config)
+    artefacts.planned(a_plan(config))
+    artefacts.logged(10, {"loss": 1.0, "learning_rate": 5e-6})
+    artefacts.note("nothing")
+    artefacts.saved(tmp_path)
+    artefacts.finish(a_result(tmp_path))
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {
+        "train.yaml",
+        "plan.json",
+        "versions.json",
+        "metrics.jsonl",
+        "result.json",
+        "README.md",
+        "plots/loss.png",
+        "plots/learning_rate.png",
+    }
+
+
+def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
+    config = a_config(output=str(tmp_path), plots=False, tensorboard=True)
+    artefacts = Artefacts(config)
+    artefacts.planned(a_plan(config))
+    artefacts.evaluated(10, {"loss": 1.0})
+    artefacts.finish(a_result(tmp_path, signal=15))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "train.yaml",
+        "plan.json",
+        "versions.json",
+        "metrics.jsonl",
+        "tensorboard",
+    }

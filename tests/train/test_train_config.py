@@ -1,0 +1,255 @@
+"""Settings of a training: their layers, their errors, and the YAML that they are written to."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from train_values import a_config
+
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.train.config import LoraConfig, TrainConfig, interval
+from refinesynth.train.layers import DEFAULT, RECIPES, layered
+from refinesynth.train.settings import explained_yaml, to_yaml
+
+NAMES = {"data": ["runs/first"], "model": "m/base", "output": "models/first"}
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(file: Path | None = None, *, recipe: str | None = None, **fields: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        layered(file=file, recipe=recipe, given={**NAMES, **fields})
+    return str(caught.value)
+
+
+# The paper's numbers, section 4.1: a change of a default changes what a recipe promises.
+
+
+@pytest.mark.parametrize("recipe", [None, "paper-8b", "paper-70b"])
+def test_the_papers_recipes_and_the_defaults_are_the_papers(recipe: str | None) -> None:
+    config = layered(recipe=recipe, given=NAMES).config
+    assert (config.learning_rate, config.schedule, config.warmup, config.batch_size, config.epochs) == (
+        5e-6,
+        "cosine",
+        0.0,
+        64,
+        10.0,
+    )
+    assert config.max_length == (4096 if recipe == "paper-70b" else 8192)
+    assert config.loss_on == "refinement"
+    assert config.lora is None
+    assert (config.parallel == "zero3") == (recipe == "paper-70b")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_valid_and_every_setting_in_it_says_so(recipe: str) -> None:
+    layers = layered(recipe=recipe, given=NAMES)
+    from_recipe = [name for name, origin in layers.origins.items() if origin == f"recipe {recipe}"]
+    assert from_recipe
+    assert layers.config.recipe == recipe
+    assert layers.origin("recipe") == "command line"
+
+
+def test_later_layers_win_and_say_where_they_come_from(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.yaml", "recipe: lora\nlearning_rate: 1.0e-3\nepochs: 2\nlora:\n  rank: 8\n")
+    layers = layered(file=file, given={**NAMES, "epochs": 1, "lora.dropout": 0.1})
+    config = layers.config
+    assert (config.warmup, config.learning_rate, config.epochs) == (0.03, 1e-3, 1.0)
+    assert config.lora == LoraConfig(rank=8, alpha=64, dropout=0.1)
+    origins = [layers.origin(name) for name in ("warmup", "learning_rate", "epochs", "weight_decay")]
+    assert origins == ["recipe lora", str(file), "command line", DEFAULT]
+    assert [layers.origin(f"lora.{name}") for name in ("alpha", "rank", "dropout")] == [
+        "recipe lora",
+        str(file),
+        "command line",
+    ]
+
+
+def test_a_recipe_that_is_given_replaces_the_one_in_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.yaml", "recipe: lora\n")
+    config = layered(file=file, recipe="smoke", given=NAMES).config
+    assert (config.recipe, config.lora, config.max_steps) == ("smoke", None, 20)
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ({"lora": True}, LoraConfig()),
+        ({"lora": "true"}, LoraConfig()),
+        ({"lora": False}, None),
+        ({"lora": "false"}, None),
+        ({"lora": None}, None),
+        ({"lora.rank": "4"}, LoraConfig(rank=4)),
+        ({"lora": {"rank": 4}}, LoraConfig(rank=4)),
+        ({"lora": True, "lora.rank": 4}, LoraConfig(rank=4)),
+    ],
+)
+def test_adapters_are_on_off_or_set(layers: Mapping[str, Any], expected: LoraConfig | None) -> None:
+    assert a_config(**layers).lora == expected
+
+
+def test_no_lora_takes_the_recipes_adapters_off() -> None:
+    layers = layered(recipe="lora", given={**NAMES, "lora": False})
+    assert layers.config.lora is None
+    assert not [name for name in layers.origins if name.startswith("lora.")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        ({"learning_rat": 1}, ["no setting 'learning_rat' (command line)", "did you mean learning_rate?"]),
+        ({"lora.rnk": 1}, ["no setting 'lora.rnk'", "lora.rank"]),
+        ({"rank": 1}, ["no setting 'rank'", "lora.rank"]),
+        ({"zzz": 1}, ["there are data, model"]),
+        ({"lora": 7}, ["lora is 7", "true, false or its settings"]),
+        ({"epochs": "many"}, ["epochs is 'many' (command line): Input should be a valid number"]),
+        ({"epochs": float("nan")}, ["epochs is nan"]),
+        ({"batch_size": 0}, ["batch_size is 0", "greater than or equal to 1"]),
+        ({"batch_size": 1.5}, ["batch_size is 1.5"]),
+        ({"precision": "fp16"}, ["precision is 'fp16'", "'bf16'"]),
+        ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "epoch, never, a share"]),
+        ({"save_every": -1}, ["save_every is -1", "epoch, never, a share"]),
+        ({"gradient_checkpointing": "perhaps"}, ["expected auto, true or false"]),
+        ({"lora.rank": "x"}, ["lora.rank is 'x'"]),
+        ({"lora.dropout": 1}, ["lora.dropout is 1"]),
+        ({"data": []}, ["data names nothing"]),
+        ({"data": 3}, ["data is 3"]),
+        ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
+        ({"deepspeed": "mine.json", "parallel": "fsdp"}, ["deepspeed names a file", "'fsdp'"]),
+        ({"early_stop": 3, "held_out": 0}, ["early_stop needs evaluations"]),
+        ({"early_stop": 3, "evaluate_every": "never"}, ["early_stop needs evaluations"]),
+        ({"epochs": "x", "seed": "y"}, ["epochs is 'x'", "seed is 'y'"]),
+    ],
+)
+def test_wrong_settings_say_what_is_right(fields: dict[str, Any], messages: list[str]) -> None:
+    text = refusal(**fields)
+    assert [message for message in messages if message not in text] == []
+
+
+def test_what_is_missing_is_named_with_its_option() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        layered()
+    assert [line.partition(" is missing")[0] for line in str(caught.value).splitlines()] == ["data", "model", "output"]
+    assert "--model" in str(caught.value)
+
+
+def test_an_unknown_recipe_names_a_near_one() -> None:
+    assert "did you mean 'paper-8b'?" in refusal(recipe="paper8b")
+    assert "The recipes are" in refusal(recipe="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is no YAML"),
+        ("!!python/object/apply:os.system [id]", "is no YAML"),
+        ("- a\n- b\n", "holds no settings"),
+        ("just text", "holds no settings"),
+        ("\x00", "is no YAML"),
+        ("2: 3\n", "no setting '2'"),
+        ("recipe: [1]\n", "no recipe [1]"),
+        ("lora: &a\n  targets: [*a]\n", "lora.targets"),
+        ("data: &a [*a]\n", "data is"),
+        ("[" * 5000, "is no YAML"),
+        ("x: " + "y" * 1_000_001, "larger than a configuration"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        layered(file=written(tmp_path / "mine.yaml", text))
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in refusal(tmp_path / "nope.yaml")
+    assert "cannot be read" in refusal(tmp_path)
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    assert layered(file=written(tmp_path / "mine.yaml", ""), given=NAMES) == layered(given=NAMES)
+
+
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    config = a_config(learning_rate=5e-6, lora=True)
+    file = written(tmp_path / "mine.json", config.model_dump_json(indent=1))
+    assert layered(file=file).config == config
+
+
+def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
+    text = st.text(max_size=20)
+    return st.fixed_dictionaries(
+        {
+            "data": st.lists(text.filter(lambda path: not path.startswith("~")), min_size=1, max_size=3),
+            "model": text.filter(lambda path: not path.startswith("~")),
+        },
+        optional={
+            "learning_rate": st.floats(1e-12, 1.0),
+            "seed": st.integers(-(2**40), 2**40),
+            "lora": st.booleans() | st.fixed_dictionaries({"rank": st.integers(1, 512), "targets": text}),
+            "evaluate_every": st.sampled_from(["epoch", "never"]) | st.floats(0.01, 1000),
+            "attention": text,
+            "packing": st.booleans(),
+        },
+    )
+
+
+@given(fields=values_of_any_size())
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any]) -> None:
+    layers = layered(given={**NAMES, **fields})
+    folder = tmp_path_factory.mktemp("config")
+    for text in (to_yaml(layers.config), explained_yaml(layers)):
+        file = folder / "train.yaml"
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        assert layered(file=file).config == layers.config
+
+
+def test_what_is_written_names_nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "ada.l"))
+    config = a_config(data=[str(tmp_path / "home/ada.l/run"), "/data/other", "~/third"], model="~/model")
+    assert config.model == str(tmp_path / "home/ada.l/model")
+    text = to_yaml(config)
+    assert "ada.l" not in text
+    assert layered(file=written(tmp_path / "train.yaml", text)).config == config
+
+
+def test_a_training_that_began_anew_is_to_be_continued_from_its_file(tmp_path: Path) -> None:
+    text = to_yaml(a_config(resume="never"))
+    assert layered(file=written(tmp_path / "train.yaml", text)).config.resume == "auto"
+
+
+def test_the_explanation_documents_every_setting_and_says_where_it_comes_from() -> None:
+    text = explained_yaml(layered(recipe="lora", given=NAMES))
+    assert yaml.safe_load(text)["lora"]["rank"] == 32
+    for name, field in {**TrainConfig.model_fields, **LoraConfig.model_fields}.items():
+        assert field.description, name
+        assert f"# {field.description.splitlines()[0]}" in text
+    assert "learning_rate: 0.0002                     # recipe lora" in text
+    assert "weight_decay: 0.0                         # default" in text
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [("epoch", 10), ("never", None), (0.5, 5), (0.001, 1), (1, 1), (1.0, 1), (7, 7), (25, 25)],
+)
+def test_how_often_is_a_share_of_an_epoch_or_steps(every: Any, expected: int | None) -> None:
+    assert interval(a_config(save_every=every).save_every, 10) == expected
+
+
+def test_no_torch_is_imported_for_settings_and_plans() -> None:
+    code = (
+        "import sys, refinesynth.train as t; from refinesynth.train import plan, card, settings, metrics, training; "
+        "[getattr(t, name) for name in t.__all__]; t.layered(recipe='lora', given=dict(data=['a'], model='m', output='o')); "
+        "print([m for m in ('torch', 'transformers', 'datasets', 'matplotlib') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

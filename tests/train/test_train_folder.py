@@ -1,0 +1,157 @@
+"""What may be in an output folder when a training begins, and what is written there."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from train_values import LLAMA_8B, a_config, a_plan, a_result, sizes
+
+from refinesynth.errors import InputError, StorageError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.folder import check_output, finished, note_plan, note_result, open_output
+from refinesynth.train.layers import layered
+from refinesynth.train.writing import write_whole
+
+BEGINNING = {"train.yaml", "plan.json"}
+"""Files of a training that has not made a step."""
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "models" / "first"
+
+
+def config(output: Path, **fields: Any) -> TrainConfig:
+    return a_config(output=str(output), **fields)
+
+
+def opened(output: Path, **fields: Any) -> None:
+    """A training that is about to begin, or to go on."""
+    asked = config(output, **fields)
+    assert check_output(asked) is None
+    open_output(asked, a_plan(asked))
+
+
+def begun(output: Path, **fields: Any) -> None:
+    """A training that has written a checkpoint."""
+    opened(output, **fields)
+    (output / "checkpoints" / "checkpoint-10").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_empty_or_new_folder_gets_settings_and_plan(output: Path, is_there: bool) -> None:
+    if is_there:
+        (output / "checkpoints").mkdir(parents=True)
+    opened(output, epochs=3)
+    assert layered(file=output / "train.yaml").config == config(output, epochs=3)
+    assert {path.name for path in output.iterdir() if path.is_file()} == BEGINNING
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_folder_with_something_else_is_left_alone(output: Path, resume: str) -> None:
+    output.mkdir(parents=True)
+    (output / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match=r"holds something else \(thesis.tex"):
+        check_output(config(output, resume=resume))
+    with pytest.raises(InputError, match="holds something else"):
+        open_output(config(output, resume=resume), a_plan())
+    assert [path.name for path in output.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "first").write_text("precious")
+    with pytest.raises(InputError, match="is a file"):
+        check_output(config(tmp_path / "first"))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        opened(tmp_path / "file" / "first")
+
+
+def test_checking_changes_nothing(output: Path) -> None:
+    assert check_output(config(output)) is None
+    assert not output.exists()
+    begun(output)
+    assert check_output(config(output, resume="never", epochs=3)) is None
+    assert (output / "checkpoints").is_dir()
+
+
+def test_what_changes_no_result_may_change(output: Path) -> None:
+    begun(output)
+    opened(output)
+    opened(output, processes=8, tokens_per_pack=16_384, log_every=1, plots=False)
+    assert layered(file=output / "train.yaml").config.processes == 8
+
+
+def test_other_settings_are_refused_each_by_name(output: Path) -> None:
+    begun(output)
+    with pytest.raises(InputError) as caught:
+        check_output(config(output, epochs=3, seed=1, log_every=1))
+    text = str(caught.value)
+    assert "epochs was 10.0 and is 3.0; seed was 0 and is 1." in text
+    assert "log_every" not in text
+
+
+def test_before_the_first_checkpoint_settings_may_change(output: Path) -> None:
+    opened(output)
+    opened(output, epochs=3)
+    assert layered(file=output / "train.yaml").config.epochs == 3
+
+
+def test_beginning_anew_keeps_what_is_there(output: Path) -> None:
+    begun(output)
+    (output.parent / "first.old-1").mkdir()
+    opened(output, epochs=3, resume="never")
+    assert (output.parent / "first.old-2" / "checkpoints").is_dir()
+    assert {path.name for path in output.iterdir()} == BEGINNING
+
+
+def test_a_finished_training_gives_its_result(output: Path) -> None:
+    begun(output)
+    assert finished(output) is None
+    result = a_result(output)
+    note_result(result)
+    assert finished(output) == result
+    assert check_output(config(output)) == result
+    assert check_output(config(output, resume="never")) is None
+    with pytest.raises(InputError, match="epochs"):
+        check_output(config(output, epochs=3))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": 1, "nonsense": 2}'])
+def test_a_damaged_result_is_none(output: Path, text: str) -> None:
+    begun(output)
+    (output / "result.json").write_text(text)
+    assert finished(output) is None
+
+
+def test_other_data_is_refused_once_something_was_learned(output: Path) -> None:
+    changed = a_plan(of=replace(sizes(), digest="e" * 64))
+    opened(output)
+    note_plan(output, changed)
+    note_plan(output, a_plan())
+    begun(output)
+    note_plan(output, a_plan())
+    with pytest.raises(InputError, match="other data"):
+        note_plan(output, changed)
+    with pytest.raises(InputError, match="other data"):
+        open_output(config(output), changed)
+
+
+def test_a_plan_names_nobodys_home(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada.l")
+    note_plan(output, a_plan(model=replace(LLAMA_8B, name="/home/ada.l/models/base")))
+    text = (output / "plan.json").read_text()
+    assert "ada.l" not in text
+    assert orjson.loads(text)["model"]["name"] == "~/models/base"
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_whole(tmp_path / "there", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]

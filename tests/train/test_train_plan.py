@@ -1,0 +1,255 @@
+"""What is counted, estimated and refused before the first step."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from train_values import GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
+
+from refinesynth.errors import InputError
+from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory
+from refinesynth.train.plan import Means
+
+PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32", "fp64", "bf16-pure")
+PARALLELS: tuple[Parallel, ...] = ("none", "ddp", "zero2", "zero3", "fsdp")
+
+
+def estimated(
+    model: ModelShape = LLAMA_8B,
+    *,
+    tokens: int = 8192,
+    trained: int = 3000,
+    precision: Precision = "bf16",
+    parallel: Parallel = "none",
+    ranks: int = 1,
+    gradient_checkpointing: bool = True,
+) -> Memory:
+    return estimate_memory(
+        model,
+        Load(tokens, trained),
+        precision=precision,
+        parallel=parallel,
+        ranks=ranks,
+        gradient_checkpointing=gradient_checkpointing,
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "parallel", "bytes_each"),
+    [("bf16", "none", 16), ("fp32", "none", 16), ("fp64", "none", 32), ("bf16-pure", "none", 8), ("bf16", "zero3", 16)],
+)
+def test_all_weights_take_so_many_bytes_each(precision: Precision, parallel: Parallel, bytes_each: int) -> None:
+    found = estimated(precision=precision, parallel=parallel)
+    assert found.fixed == bytes_each * LLAMA_8B.parameters
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("parallel", ["zero3", "fsdp"])
+def test_what_is_split_is_split_over_all_devices(precision: Precision, parallel: Parallel) -> None:
+    one, eight = (estimated(precision=precision, parallel=parallel, ranks=ranks) for ranks in (1, 8))
+    assert eight.fixed * 8 == pytest.approx(one.fixed, abs=100)
+    assert eight.activations == one.activations
+
+
+def test_zero2_splits_all_but_the_weights() -> None:
+    one, eight = (estimated(parallel="zero2", ranks=ranks) for ranks in (1, 8))
+    assert eight.weights == one.weights
+    assert (eight.gradients + eight.optimizer) * 8 == pytest.approx(one.gradients + one.optimizer, abs=100)
+
+
+def test_copies_take_more_than_one_device_alone() -> None:
+    assert estimated(parallel="ddp", ranks=8).fixed > estimated().fixed
+
+
+def test_adapters_need_neither_gradients_nor_moments_of_the_frozen_weights() -> None:
+    adapted = replace(LLAMA_8B, parameters=LLAMA_8B.parameters + 80_000_000, trainable=80_000_000)
+    found = estimated(adapted)
+    assert found.weights == 2 * LLAMA_8B.parameters + 4 * 80_000_000
+    assert found.gradients + found.optimizer == 12 * 80_000_000
+
+
+def a_shape(layers: int, hidden: int, ratio: int, vocabulary: int) -> ModelShape:
+    parameters = layers * hidden * hidden * (4 + 3 * ratio) + vocabulary * hidden
+    return ModelShape("m", parameters, parameters, layers, hidden, hidden * ratio, vocabulary)
+
+
+shapes = st.builds(
+    a_shape,
+    st.integers(2, 80),
+    st.integers(8, 8192),
+    st.integers(1, 5),
+    st.integers(10, 200_000),
+)
+
+
+@given(
+    model=shapes,
+    tokens=st.integers(100, 10_000),
+    precision=st.sampled_from(PRECISIONS),
+    parallel=st.sampled_from(PARALLELS),
+    ranks=st.integers(1, 64),
+)
+def test_memory_grows_with_tokens_and_shrinks_by_checkpointing(
+    model: ModelShape, tokens: int, precision: Precision, parallel: Parallel, ranks: int
+) -> None:
+    def found(tokens: int, *, gradient_checkpointing: bool) -> Memory:
+        return estimated(
+            model,
+            tokens=tokens,
+            trained=tokens // 2,
+            precision=precision,
+            parallel=parallel,
+            ranks=ranks,
+            gradient_checkpointing=gradient_checkpointing,
+        )
+
+    kept, again, more = (
+        found(tokens, gradient_checkpointing=False),
+        found(tokens, gradient_checkpointing=True),
+        found(2 * tokens, gradient_checkpointing=True),
+    )
+    assert again.activations <= kept.activations
+    assert again.activations < more.activations
+    assert kept.fixed == again.fixed == more.fixed
+    assert min(again.weights, again.gradients, again.optimizer, again.activations) >= 0
+    assert again.total == again.fixed + again.activations
+
+
+def test_an_8b_model_does_not_fit_one_gpu_and_is_refused_with_ways_out() -> None:
+    with pytest.raises(InputError) as caught:
+        a_plan(devices=gpus(1))
+    text = str(caught.value)
+    assert "take 120 GiB on each, and NVIDIA H100 has 80 GiB" in text
+    assert "--lora, --deepspeed zero3 on more GPUs or a smaller model" in text
+
+
+def test_split_over_eight_gpus_it_fits() -> None:
+    means = replace(MEANS, parallel="zero3")
+    plan = a_plan(devices=gpus(8), means=means, of=sizes(held_out=counts(20)))
+    assert plan.memory.total < 80 * GIB
+    assert plan.remarks == ()
+    with pytest.raises(InputError, match="more GPUs than 2"):
+        a_plan(devices=gpus(2, gib=40), means=means)
+
+
+def test_only_what_is_sure_is_refused_and_the_rest_is_remarked() -> None:
+    plan = a_plan(a_config(max_length=8192), devices=gpus(1, gib=124), of=sizes(longest=8000))
+    assert any("memory may not suffice" in remark for remark in plan.remarks)
+    on_cpu = a_plan()
+    assert not any("memory" in remark for remark in on_cpu.remarks)
+
+
+@pytest.mark.parametrize(
+    ("conversations", "fields", "expected"),
+    [
+        (1000, {}, (160, 16, 10, 10)),
+        (1000, {"epochs": 0.5}, (8, 16, 1, 1)),
+        (1000, {"epochs": 0.001}, (1, 16, 1, 1)),
+        (1000, {"max_steps": 5}, (5, 16, 1, 1)),
+        (1000, {"evaluate_every": 7, "save_every": "never"}, (160, 16, 23, 0)),
+        (1000, {"evaluate_every": 0.5}, (160, 16, 20, 10)),
+        (64, {"epochs": 1}, (1, 1, 1, 1)),
+        (65, {"epochs": 1}, (2, 2, 1, 1)),
+    ],
+)
+def test_steps_epochs_evaluations_and_checkpoints_are_counted(
+    conversations: int, fields: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    plan = a_plan(a_config(**fields), of=sizes(counts(conversations), counts(20)))
+    assert (plan.steps, plan.steps_per_epoch, plan.evaluations, plan.checkpoints) == expected
+
+
+def test_without_anything_held_out_nothing_is_evaluated_and_that_is_said() -> None:
+    plan = a_plan()
+    assert plan.evaluations == 0
+    assert any("nothing is held out" in remark for remark in plan.remarks)
+    assert not any("held out" in remark for remark in a_plan(a_config(held_out=0)).remarks)
+
+
+def test_passes_hold_a_batch_in_packs_or_one_by_one() -> None:
+    # 64 conversations of 1,000 tokens in packs of 8,192.
+    assert a_plan().passes_per_step == 8
+    assert a_plan(devices=replace(gpus(4), kind="cpu"), means=replace(MEANS, parallel="ddp")).passes_per_step == 2
+    assert a_plan(a_config(packing=False)).passes_per_step == 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "of", "message"),
+    [
+        ({}, sizes(counts(0)), "nothing to train on: there is no conversation"),
+        (
+            {"loss_on": "no_refinement_turns"},
+            sizes(counts(9, records=0, tokens=0, trained_tokens=0, dropped_untrained=9)),
+            "of 9 conversations none is left: 9 without a turn that loss_on=no_refinement_turns",
+        ),
+        (
+            {"over_length": "drop", "max_length": 10},
+            sizes(counts(9, records=0, tokens=0, trained_tokens=0, dropped_long=7, dropped_untrained=2)),
+            "7 longer than max_length=10",
+        ),
+        ({}, sizes(counts(trained_tokens=0)), "nothing to train on"),
+        ({}, sizes(largest_id=128_256), "token ids up to 128,256, and .* embeddings for 128,256 tokens only"),
+        ({"max_length": 16_384}, sizes(longest=9000), "9,000 tokens, and .* 8,192 positions; give --max-length 8192"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(fields: dict[str, Any], of: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        a_plan(a_config(**fields), of=of)
+
+
+def test_the_last_row_of_the_embedding_and_the_last_position_can_be_used() -> None:
+    assert a_plan(of=sizes(largest_id=128_255, longest=8192)).steps == 160
+    assert a_plan(of=sizes(longest=10**6), model=replace(LLAMA_8B, positions=None)).steps == 160
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "ranks", "packing", "message"),
+    [
+        (3, 4, True, "batch_size is 3, and there are 4 processes"),
+        (3, 4, False, "batch_size is 3, and there are 4 processes"),
+        (10, 4, False, "--batch-size 8 or 12, or leave packing on"),
+        (10, 4, True, None),
+        (8, 4, False, None),
+    ],
+)
+def test_a_batch_must_reach_every_process(batch_size: int, ranks: int, packing: bool, message: str | None) -> None:
+    config = a_config(batch_size=batch_size, packing=packing)
+    devices = replace(gpus(ranks), kind="cpu")
+    if message is None:
+        assert a_plan(config, devices=devices).devices.ranks == ranks
+    else:
+        with pytest.raises(InputError, match=re.escape(message)):
+            a_plan(config, devices=devices)
+
+
+def test_steps_that_would_be_rounded_away_are_remarked() -> None:
+    def remarks(precision: Precision, **fields: Any) -> str:
+        return " ".join(a_plan(a_config(**fields), means=replace(MEANS, precision=precision)).remarks)
+
+    assert "bf16 weights round most steps of 5e-06 away" in remarks("bf16-pure")
+    assert "round" not in remarks("bf16-pure", learning_rate=1e-3)
+    assert "round" not in remarks("bf16")
+
+
+def test_data_without_mistakes_or_named_twice_is_remarked() -> None:
+    flawless = sizes(counts(mistake_tokens=0))
+    assert any("no turn of the data is marked as a mistake" in remark for remark in a_plan(of=flawless).remarks)
+    assert not any(
+        "marked as a mistake" in remark for remark in a_plan(a_config(without_refinement=True), of=flawless).remarks
+    )
+    assert any("named twice" in remark for remark in a_plan(a_config(data=["a", "a"])).remarks)
+
+
+def test_a_plan_is_json() -> None:
+    found = orjson.loads(orjson.dumps(a_plan().as_json()))
+    assert found["sizes"]["counts"]["trained_tokens"] == 400_000
+    assert set(found["memory"]) == {"weights", "gradients", "optimizer", "activations"}
+
+
+def test_means_leave_nothing_open() -> None:
+    assert "auto" not in {MEANS.precision, MEANS.parallel, MEANS.attention}
+    assert isinstance(MEANS, Means)

@@ -1,0 +1,85 @@
+"""The first examples of the data, read and rendered in earnest with a tiny tokenizer."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import tiny
+
+from refinesynth.errors import InputError
+from refinesynth.train import Trainer
+from refinesynth.train.tokens import Label
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer and no weights."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny.tokenizer("chatml").save_pretrained(str(folder))
+    return folder
+
+
+def say(role: str, text: str, *, loss: bool) -> dict[str, Any]:
+    return {"from": role, "value": text, "loss": loss}
+
+
+def a_record(number: int) -> dict[str, Any]:
+    return {
+        "id": f"talk-{number}",
+        "conversations": [
+            say("human", "You are in a kitchen.", loss=False),
+            say("gpt", "Thought: fly.\nAction: fly to shelf", loss=False),
+            say("human", "Nothing happens.", loss=False),
+            say("gpt", "Thought: walk.\nAction: go to shelf", loss=True),
+        ],
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "talks.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(a_record(number)) + b"\n" for number in range(5)))
+    return path
+
+
+def trainer(data: Path, model: Path, **fields: Any) -> Trainer:
+    return Trainer(data=data, model=model, output=data.parent / "out", **fields)
+
+
+def test_mistakes_context_and_trained_turns_are_told_apart(data: Path, model: Path) -> None:
+    first, second = trainer(data, model).preview(2)
+    assert (first.id, second.id) == ("talk-0", "talk-1")
+    by_label = {label: "".join(part.text for part in first.segments if part.label is label) for label in Label}
+    assert by_label[Label.TRAINED] == "Thought: walk.\nAction: go to shelf<|im_end|>"
+    assert by_label[Label.MISTAKE] == "Thought: fly.\nAction: fly to shelf<|im_end|>"
+    assert "You are in a kitchen." in by_label[Label.CONTEXT]
+    assert first.trained == sum(part.tokens for part in first.segments if part.label is Label.TRAINED)
+
+
+def test_there_are_as_many_as_there_are(data: Path, model: Path) -> None:
+    assert len(trainer(data, model).preview(100)) == 5
+
+
+def test_what_would_be_left_out_is_left_out(data: Path, model: Path) -> None:
+    assert trainer(data, model, max_length=10).preview(3) == []
+    assert trainer(data, model, loss_on="no_refinement_turns").preview(3) == []
+
+
+def test_nothing_is_written(data: Path, model: Path) -> None:
+    trainer(data, model).preview()
+    assert [path.name for path in data.parent.iterdir()] == ["talks.jsonl"]
+
+
+def test_no_more_is_read_than_is_shown(data: Path, model: Path) -> None:
+    with data.open("ab") as file:
+        file.write(b"no json\n" + orjson.dumps(a_record(9)) + b"\n")
+    assert len(trainer(data, model).preview(2)) == 2
+    with pytest.raises(InputError, match=r"talks\.jsonl:6"):
+        trainer(data, model).preview(9)
+
+
+def test_a_model_that_is_not_there_is_said(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no tokenizer can be loaded"):
+        trainer(data, tmp_path / "empty").preview()
