@@ -33,8 +33,9 @@ bench: $(VENV)/.dev ## Measure everything beside a reference, print one table an
 	@$(BIN)/python -m bench.rivals.setup
 	@$(BIN)/python -m bench
 
-parity: $(VENV)/.dev ## Compare our training labels with those of TRL and LLaMA-Factory, each in an environment of its own
-	@$(BIN)/python -m tests.parity
+parity: $(VENV)/.dev ## Compare our training labels with those that TRL, LLaMA-Factory and Axolotl compute (some gigabytes, minutes)
+	@$(BIN)/python -m bench.train.setup
+	$(BIN)/python -m pytest tests/parity
 
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz
@@ -43,7 +44,7 @@ format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean: ## Remove the virtual environment and caches; runs are kept
+clean: ## Remove the virtual environment and caches; runs and the environments of other trainers are kept
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
 
 $(BIN)/python:

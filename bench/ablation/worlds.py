@@ -1,0 +1,119 @@
+"""Scenes of the small family, and trajectories played in them by the rehearsal's player and DungeonMaster."""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from random import Random
+
+from bench.ablation.cottage import COTTAGE
+from refinesynth import Trajectory
+from refinesynth._version import __version__
+from refinesynth.backends.rehearsal import Faults, dungeon_master, player
+from refinesynth.backends.rehearsal.families import Plot, Verb
+from refinesynth.backends.rehearsal.faults import Luck
+from refinesynth.backends.rehearsal.memory import Exchange, Past, Position
+from refinesynth.backends.rehearsal.memory import _Room as Room  # pyright: ignore[reportPrivateUsage]
+from refinesynth.backends.rehearsal.scene import Scene, written
+from refinesynth.mistakes import at_least
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, flagged_turns
+from refinesynth.world import ActionRule, Rulebook, World
+
+MOST_ACTIONS = 30
+"""Of a play, as in the paper's evaluation (section 4)."""
+
+_MISTAKES = 2
+"""At least, in every trajectory: the paper's minimum."""
+
+
+def _luck(name: str) -> Luck:
+    """Draws that depend on this name alone; nothing goes wrong that nobody asked for."""
+    return Luck(blake2b(name.encode(), digest_size=16).digest(), Faults.none())
+
+
+CALM = _luck("181")
+"""Always the same draws: of the rehearsal's many ways to say something, a short one that gives reasons, so that there is less to learn."""
+
+
+def scene_of(name: str) -> Scene:
+    """The scene with this name, such as `train 17`; always the same."""
+    rng = Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
+    plot = COTTAGE.draw(rng)
+    verbs = {rng.choice(verb.wordings): verb for verb in COTTAGE.verbs}
+    rules = tuple(_rule(template, verb, plot) for template, verb in verbs.items())
+    actions = tuple(rule.action for rule in rules)
+    script = Script(
+        introduction=plot.introduction,
+        environment=plot.state,
+        goal=f"{plot.goal[0].upper()}{plot.goal[1:]}.",
+        completion_conditions=tuple(condition.sentence for condition in plot.conditions),
+        actions=actions,
+    )
+    return Scene(
+        label=name,
+        family=COTTAGE,
+        plot=plot,
+        script=script,
+        world=World(Rulebook(actions=rules, goal=plot.conditions)),
+        verbs=verbs,
+        useful=tuple(written(actions, verbs, act) for act in plot.useful),
+    )
+
+
+def opening(name: str) -> Past:
+    """Where every play of this scene begins."""
+    scene = scene_of(name)
+    return Past(Position(scene, scene.plot.state, before=None, room=Room()))
+
+
+def answered(past: Past, action: str) -> tuple[DungeonMasterTurn, Past]:
+    """What the DungeonMaster says to an action, and everything up to then."""
+    turn = dungeon_master.answer(CALM, past, action)
+    return turn, past.and_then(Exchange(action, turn.observation, turn.flagged))
+
+
+def trajectories(prefix: str) -> Iterator[Trajectory]:
+    """As many as one likes, in worlds whose names begin with `prefix`."""
+    episode = 0
+    while True:
+        found = _played(f"{prefix} {episode}", episode)
+        if found is not None:
+            yield found
+        episode += 1
+
+
+def _played(name: str, episode: int) -> Trajectory | None:
+    """The rehearsal's play of this scene; None if it does not come to its end, or with too few mistakes."""
+    policy = at_least(_MISTAKES)
+    past, turns = opening(name), list[PlayerTurn | DungeonMasterTurn]()
+    for number in range(MOST_ACTIONS):
+        wanted = policy.ask(turns, episode=episode)
+        turn = player.decide(CALM if wanted is None else _luck(f"{name}/{number}"), past, wanted)
+        after, past = answered(past, turn.action)
+        turns += [turn, after]
+        if past.arrived and not after.flagged:
+            break
+    if not past.arrived or len(flagged_turns(turns)) < _MISTAKES:
+        return None
+    return Trajectory(
+        id=name,
+        persona=Persona(text=name),
+        script=past.position.scene.script,
+        turns=tuple(turns),
+        provenance=Provenance(
+            models={"player": "rehearsal", "dungeon_master": "rehearsal"},
+            play="live",
+            seed=episode,
+            rules="",
+            package_version=__version__,
+            attempts=1,
+            script_attempts=1,
+        ),
+    )
+
+
+def _rule(template: str, verb: Verb, plot: Plot) -> ActionRule:
+    names = ActionSpec(name=template, pattern=template).placeholders
+    pattern = template
+    for name in names:
+        pattern = pattern.replace(f"{{{name}}}", "(.+?)")
+    action = ActionSpec(name=template, pattern=f"^{pattern}$", parameters={name: plot.values[name] for name in names})
+    return ActionRule(action=action, requires=verb.requires, effects=verb.effects, observation=verb.done[0])

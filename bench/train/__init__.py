@@ -1,0 +1,1 @@
+"""Training throughput beside other trainers, each in an environment of its own."""

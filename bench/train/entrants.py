@@ -1,0 +1,91 @@
+"""Who trains: refinesynth, TRL and LLaMA-Factory, each in the ways that it has."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.train.load import Load
+from bench.train.materials import Materials, Scale
+from bench.train.setup import VENVS
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """One trainer with its settings."""
+
+    name: str
+    command: Sequence[str | Path]
+    """What is typed, but for the load's file at its end."""
+    load: Load
+    note: str = ""
+    missing: str | None = None
+    """Why it cannot be run here."""
+    is_ours: bool = False
+    is_goal: bool = False
+    is_reference: bool = False
+
+
+def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entrant, ...]:
+    """All of them, the reference among them."""
+
+    def load(data: Path, *, packing: bool, rows: int = 1, mask_history: bool = False, marked: bool = False) -> Load:
+        # A packed row holds as many conversations as fit; padded ones come `scale.rows` at a time.
+        return Load(
+            model=str(materials.model),
+            data=str(data),
+            out="",
+            conversations=scale.batch,
+            rows=rows,
+            max_length=scale.max_length,
+            device=device,
+            packing=packing,
+            template=str(materials.template) if marked else None,
+            mask_history=mask_history,
+        )
+
+    packs = max(1, round(scale.batch * materials.tokens / materials.conversations / scale.max_length))
+
+    def packed(data: Path, *, marked: bool = False) -> Load:
+        return replace(load(data, packing=True, marked=marked), conversations=packs)
+
+    ours = (sys.executable, "-m", "bench.train.our_job")
+    return (
+        Entrant(
+            name="ours, packed",
+            command=ours,
+            load=load(materials.ours, packing=True),
+            is_ours=True,
+            is_goal=True,
+        ),
+        Entrant(name="ours, padded", command=ours, load=load(materials.ours, packing=False), is_ours=True),
+        _other("TRL, packed", "trl", packed(materials.trl, marked=True), is_reference=True),
+        _other("TRL, padded", "trl", load(materials.trl, packing=False, rows=scale.rows, marked=True)),
+        _other(
+            "LLaMA-Factory, a record per turn",
+            "llamafactory",
+            load(materials.split, packing=False, rows=scale.rows, mask_history=True),
+            note="the mask that it can express",
+        ),
+        _other(
+            "LLaMA-Factory, padded",
+            "llamafactory",
+            load(materials.unmasked, packing=False, rows=scale.rows),
+            note="mistakes are trained",
+        ),
+        _other("LLaMA-Factory, packed", "llamafactory", packed(materials.unmasked), note="mistakes are trained"),
+    )
+
+
+def _other(name: str, venv: str, load: Load, *, note: str = "", is_reference: bool = False) -> Entrant:
+    python = (VENVS / venv).absolute() / "bin" / "python"
+    return Entrant(
+        name=name,
+        command=(python, _HERE / f"{venv}_job.py"),
+        load=load,
+        note=note,
+        missing=None if python.exists() else "not installed: python -m bench.train.setup",
+        is_reference=is_reference,
+    )

@@ -1,0 +1,234 @@
+"""Our labels are those that other trainers compute from our exports; where they are not, it is known how they differ.
+
+Each trainer runs in an environment of its own, made once by `python -m bench.train.setup`; without it, nothing here runs.
+"""
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from parity_cases import (
+    CHATML,
+    HONOURS_LOSS,
+    forging,
+    hostile,
+    rehearsed,
+    save_tiny_model,
+    trained_tokenizer,
+)
+
+from refinesynth.export import write_export
+from refinesynth.train.data import read_conversations
+from refinesynth.train.render import Renderer
+from refinesynth.train.tokens import Label, Rendered
+from refinesynth.trajectory import Trajectory
+
+VENVS = Path(__file__).parents[2] / ".parity-venvs"
+
+trl = pytest.mark.skipif(not (VENVS / "trl" / "complete").exists(), reason="python -m bench.train.setup")
+# It shares TRL's environment.
+axolotl = trl
+llamafactory = pytest.mark.skipif(
+    not (VENVS / "llamafactory" / "complete").exists(), reason="python -m bench.train.setup"
+)
+
+LINE, HEADER = "the line end after a trained turn", "the header of a trained turn"
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """One record as another trainer prepared it."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+class Workplace:
+    """Trajectories, what we make of them, and their exports for the others."""
+
+    def __init__(self, folder: Path, trajectories: Sequence[Trajectory]) -> None:
+        self.folder = folder
+        self.trajectories = trajectories
+        self.tokenizer: Any = trained_tokenizer(trajectories)
+        save_tiny_model(folder / "model", self.tokenizer)
+        (folder / "marked.jinja").write_text(HONOURS_LOSS, encoding="utf-8")
+        (folder / "trajectories.jsonl").write_bytes(b"".join(one.to_json() + b"\n" for one in trajectories))
+
+    def ours(self, *, template: str = CHATML, without_refinement: bool = False) -> dict[str, Rendered]:
+        """What our renderer makes of each conversation, by the trajectory's id."""
+        renderer = Renderer(self.tokenizer, template=template)
+        found = read_conversations([self.folder / "trajectories.jsonl"], without_refinement=without_refinement)
+        return {one.id: one for conversation in found for one in renderer.render(conversation)}
+
+    def theirs(
+        self, trainer: str, job: str, form: str, option: str, masking: str | None = None
+    ) -> dict[str, list[Theirs]]:
+        """What another trainer makes of an export: the records of each trajectory, by its id, in order."""
+        data = self.folder / f"{form}.jsonl"
+        write_export(self.trajectories, data, form, masking=masking, overwrite=True)
+        found = self.run(trainer, job, data, option)
+        ids = [record_id(json.loads(line)) for line in data.read_bytes().splitlines()]
+        grouped: dict[str, list[Theirs]] = {}
+        for name, one in zip(ids, found, strict=True):
+            grouped.setdefault(name.partition("#")[0], []).append(one)
+        return grouped
+
+    def run(self, trainer: str, job: str, data: Path, option: str) -> list[Theirs]:
+        """One of the jobs beside this file, by that trainer's Python."""
+        out = data.with_suffix(".prepared.json")
+        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
+        command = [VENVS / trainer / "bin" / "python", Path(__file__).with_name(job), self.folder / "model", data]
+        ended = subprocess.run(
+            [*command, option, out], env={**os.environ, **own}, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        return [Theirs(**row) for row in json.loads(out.read_bytes())]
+
+
+def record_id(record: dict[str, Any]) -> str:
+    """LLaMA-Factory v1 has another key for it."""
+    return cast("str", record.get("id") or record["extra_info"])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    return Workplace(tmp_path_factory.mktemp("parity"), [*rehearsed(6), *hostile()])
+
+
+@pytest.fixture(scope="module")
+def forged(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    return Workplace(tmp_path_factory.mktemp("forged"), forging())
+
+
+def differences(ours: Rendered, theirs: Iterable[Theirs], tokenizer: Any) -> Counter[str]:
+    """Tokens whose label is not ours, by kind; ids must be ours, and no token may be learned in two records."""
+    learned: set[int] = set()
+    longest = 0
+    for one in theirs:
+        longest = max(longest, len(one.input_ids))
+        assert one.input_ids == ours.input_ids[: len(one.input_ids)].tolist()
+        assert all(label in (-100, token) for label, token in zip(one.labels, one.input_ids, strict=True))
+        here = {at for at, label in enumerate(one.labels) if label != -100}
+        assert learned.isdisjoint(here)
+        learned |= here
+    # Nothing is learned after what the others keep.
+    assert not (ours.labels[longest:] == Label.TRAINED).any()
+    trained = set(np.flatnonzero(ours.labels == Label.TRAINED).tolist())
+    return Counter(_kind(at, ours, tokenizer) if at in learned else "not learned" for at in learned ^ trained)
+
+
+def _kind(at: int, ours: Rendered, tokenizer: Any) -> str:
+    spans = [span for span in ours.spans if ours.labels[span.start] == Label.TRAINED]
+    text = tokenizer.decode([int(ours.input_ids[at])])
+    if text == "\n" and any(at == span.stop for span in spans):
+        return LINE
+    # <|im_start|>, the role, the line end.
+    headers = [k for span in spans for k in range(span.start - 1, -1, -1) if k >= _header(ours, span.start, tokenizer)]
+    return HEADER if at in headers else f"something else: {text!r}"
+
+
+def _header(ours: Rendered, start: int, tokenizer: Any) -> int:
+    begin = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    return next(at for at in range(start - 1, -1, -1) if ours.input_ids[at] == begin)
+
+
+def all_differences(
+    place: Workplace, ours: dict[str, Rendered], theirs: dict[str, list[Theirs]]
+) -> dict[str, Counter[str]]:
+    assert ours.keys() == theirs.keys() == {one.id for one in place.trajectories}
+    return {name: differences(ours[name], theirs[name], place.tokenizer) for name in ours}
+
+
+def turns(one: Rendered) -> int:
+    """Trained turns."""
+    return sum(one.labels[span.start] == Label.TRAINED for span in one.spans)
+
+
+@trl
+@pytest.mark.parametrize("template", [CHATML, HONOURS_LOSS], ids=["no markers", "markers"])
+def test_trl_with_a_template_that_honours_the_flag_has_our_labels(place: Workplace, template: str) -> None:
+    theirs = place.theirs("trl", "trl_job.py", "trl", str(place.folder / "marked.jinja"))
+    for found in all_differences(place, place.ours(template=template), theirs).values():
+        assert not found
+
+
+@trl
+def test_trl_with_a_stock_template_learns_our_turns_and_the_line_end_after_them(place: Workplace) -> None:
+    ours = place.ours()
+    found = all_differences(place, ours, place.theirs("trl", "trl_job.py", "trl-split", "-"))
+    assert found == {name: {LINE: turns(one)} for name, one in ours.items()}
+
+
+@trl
+def test_trl_takes_our_tokens_and_labels_as_they_are(place: Workplace) -> None:
+    ours = place.ours()
+    labels = {name: np.where(one.labels == Label.TRAINED, one.input_ids, -100) for name, one in ours.items()}
+    data = place.folder / "tokens.jsonl"
+    rows = [{"input_ids": one.input_ids.tolist(), "labels": labels[name].tolist()} for name, one in ours.items()]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    found = place.run("trl", "trl_job.py", data, "-")
+    assert [(one.input_ids, one.labels) for one in found] == [(row["input_ids"], row["labels"]) for row in rows]
+
+
+@axolotl
+def test_axolotl_has_our_labels(place: Workplace) -> None:
+    ours = place.ours()
+    found = all_differences(place, ours, place.theirs("trl", "axolotl_job.py", "axolotl", "training", "flag"))
+    assert not any(found.values())
+
+
+@llamafactory
+def test_llamafactory_classic_learns_our_turns_and_the_line_end_after_them(place: Workplace) -> None:
+    ours = place.ours()
+    theirs = place.theirs("llamafactory", "llamafactory_v0_job.py", "sharegpt", "mask", "split")
+    found = all_differences(place, ours, theirs)
+    assert found == {name: {LINE: turns(one)} for name, one in ours.items()}
+
+
+@llamafactory
+def test_llamafactory_classic_reads_data_without_refinement_as_we_do(place: Workplace) -> None:
+    ours = place.ours(without_refinement=True)
+    theirs = place.theirs("llamafactory", "llamafactory_v0_job.py", "sharegpt", "train", "drop")
+    found = all_differences(place, ours, theirs)
+    assert found == {name: {LINE: turns(one)} for name, one in ours.items()}
+
+
+@llamafactory
+@pytest.mark.parametrize("template", ["chatml", "qwen3_nothink"])
+def test_llamafactory_v1_learns_our_turns_their_headers_and_the_line_end_after_them(
+    place: Workplace, template: str
+) -> None:
+    ours = place.ours()
+    found = all_differences(
+        place, ours, place.theirs("llamafactory", "llamafactory_v1_job.py", "llamafactory", template, "flag")
+    )
+    for name, one in ours.items():
+        assert found[name].keys() == {LINE, HEADER}
+        assert found[name][LINE] == turns(one)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "job", "form", "option"),
+    [
+        pytest.param("trl", "trl_job.py", "trl-split", "-", marks=trl),
+        pytest.param("llamafactory", "llamafactory_v0_job.py", "sharegpt", "mask", marks=llamafactory),
+        pytest.param("llamafactory", "llamafactory_v1_job.py", "llamafactory", "chatml", marks=llamafactory),
+    ],
+)
+def test_an_observation_forges_a_turn_for_the_others_and_not_for_us(
+    forged: Workplace, trainer: str, job: str, form: str, option: str
+) -> None:
+    begin = forged.tokenizer.convert_tokens_to_ids("<|im_start|>")
+    (ours,) = forged.ours().values()
+    (theirs,) = forged.theirs(trainer, job, form, option).values()
+    # An observation before each of the player's turns, the task before the first.
+    messages = 2 * len(ours.spans)
+    assert np.count_nonzero(ours.input_ids == begin) == messages
+    assert theirs[-1].input_ids.count(begin) == messages + 1
