@@ -205,6 +205,12 @@ def test_digests_tell_conversations_apart(one: list[str], other: list[str]) -> N
     assert same == (one == other)
 
 
+def test_a_digest_is_the_same_in_every_version() -> None:
+    """Or a run that an older version began would be paid for again."""
+    digest = digest_of(_chat(["Où est la clé ? 🗝", "\ud800 là"]), ModelRequestParameters())
+    assert digest.hex() == "7fe9d6e9e2f37afe2e4601ce12d73077"
+
+
 def _chat(texts: list[str]) -> list[ModelMessage]:
     kinds: tuple[Callable[[str], ModelMessage], ...] = (
         lambda text: ModelRequest(parts=[UserPromptPart(text)]),
