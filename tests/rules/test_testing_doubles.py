@@ -63,7 +63,7 @@ def is_a_part(draft: Draft) -> bool:
 
 @pytest.mark.parametrize("wanted", [is_empty, is_malformed, is_unread, is_a_part])
 def test_drafts_are_of_all_kinds(wanted: Callable[[Draft], bool]) -> None:
-    assert wanted(find(testing.drafts(), wanted, settings=settings(phases=[Phase.generate])))
+    assert wanted(find(testing.drafts(), wanted, settings=settings(phases=[Phase.generate], max_examples=2_000)))
 
 
 @given(st.data())
