@@ -203,6 +203,9 @@ def unpack(packed: bytes) -> bytes:
         # A damaged length is not believed.
         if not 0 <= size <= LARGEST:
             raise ValueError(f"records claim to have {size:,} bytes")
+        # Of a frame that claims to hold nothing, the library looks at nothing more.
+        if size == 0 and packed != pack(b""):
+            raise ValueError("records claim to have no bytes, and there are some")
         return zstandard.ZstdDecompressor().decompress(packed)
     except zstandard.ZstdError as error:
         raise ValueError(f"records cannot be decompressed: {error}") from error

@@ -85,6 +85,15 @@ def test_damaged_records_do_not_unpack(records: bytes, data: st.DataObject) -> N
     assert found == records
 
 
+def test_records_that_claim_to_be_nothing_are_not_believed() -> None:
+    packed = bytearray(pack(b"x"))
+    assert packed[5] == 1  # the size that the frame's header tells
+    packed[5] = 0
+    with pytest.raises(ValueError, match="claim to have no bytes"):
+        unpack(bytes(packed))
+    assert unpack(pack(b"")) == b""
+
+
 def test_records_that_claim_to_be_huge_are_not_believed() -> None:
     import zstandard
 

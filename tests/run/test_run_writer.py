@@ -308,6 +308,7 @@ READ_ONLY = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import os
+import urllib.parse  # pathlib imports it late, from where another user may not read
 from run_records import CONFIG
 from refinesynth.errors import StorageError
 from refinesynth.run import RunFolder, RunWriter
@@ -346,7 +347,7 @@ def test_a_folder_that_may_not_be_written_is_said_and_can_be_read() -> None:
             path.chmod(0o755)
     said, *read = done.stdout.splitlines()
     assert "cannot be locked" in said, done.stderr
-    assert read == ["2", "['000000', '000001']"]
+    assert read == ["2", "['000000', '000001']"], done.stderr
 
 
 FULL_DISK = """
