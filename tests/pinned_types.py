@@ -1,12 +1,13 @@
 """The public types, pinned: the type checker reads this file and nothing runs it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_type
 
 import refinesynth as rs
+import refinesynth.train as rt
 from refinesynth.rules import All, Either, FirstFailure, Not, Rule, Verdict, Violation
 
 
@@ -65,3 +66,44 @@ def algebra(draft: rs.Draft, trajectory: rs.Trajectory) -> None:
     assert_type(rs.rules.verify(draft, rs.rules.strict()), Verdict)
     assert_type(trajectory.draft(), rs.Draft)
     assert_type(rs.chat.to_messages(trajectory)[0].loss, bool)
+
+
+def training() -> None:
+    trainer = rt.Trainer(
+        model="Qwen/Qwen3-8B",
+        data=["runs/first", Path("first.jsonl")],
+        output=Path("models/first"),
+        recipe="lora",
+        epochs=3,
+    )
+    assert_type(trainer, rt.Trainer)
+    assert_type(trainer.config, rt.TrainConfig)
+    assert_type(trainer.config.data, tuple[str, ...])
+    assert_type(trainer.config.lora, rt.LoraConfig | None)
+    assert_type(trainer.config.loss_on, rt.LossOn)
+    assert_type(trainer.plan(), rt.Plan)
+    assert_type(trainer.plan().steps, int)
+    assert_type(trainer.preview(3)[0].trained_share, float)
+    result = trainer.train(events=Heard())
+    assert_type(result, rt.TrainResult)
+    assert_type(result.output, Path)
+    assert_type(result.loss, float)
+    assert_type(result.held_out, Mapping[str, float])
+    assert_type(result.best_step, int | None)
+    assert_type(result.signal, int | None)
+    config = rt.TrainConfig(data=("runs/first",), model="models/tiny", output="models/first", seed=1)
+    assert_type(rt.layered(recipe="smoke", given=config.model_dump()), rt.Layered)
+
+
+class Heard:
+    """Whoever wants to hear how a training goes on inherits nothing."""
+
+    def planned(self, plan: rt.Plan) -> None: ...
+
+    def logged(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def saved(self, path: Path) -> None: ...
+
+    def note(self, text: str) -> None: ...

@@ -76,7 +76,11 @@ MaxLength = Annotated[
 ]
 OverLengthOption = Annotated[
     OverLength | None,
-    typer.Option("--over-length", help="Cut a longer one behind a trained turn (the default), or leave it out."),
+    typer.Option(
+        "--over-length",
+        metavar="HOW",
+        help="truncate (the default): cut a longer one behind a trained turn; drop: leave it out.",
+    ),
 ]
 Epochs = Annotated[float | None, typer.Option("--epochs", help="Passes over the data, by default 10.")]
 MaxSteps = Annotated[int | None, typer.Option("--max-steps", help="Optimizer steps, whatever --epochs says.")]
@@ -89,14 +93,14 @@ LearningRate = Annotated[
 LossOption = Annotated[
     LossOn | None,
     typer.Option(
-        "--loss-on", help="Turns to learn: all but mistakes (refinement, the default), or the paper's ablations."
+        "--loss-on",
+        metavar="TURNS",
+        help="Turns to learn: refinement (all but mistakes, the default), or the paper's ablations all_turns and no_refinement_turns.",
     ),
 ]
 WithoutRefinement = Annotated[
     bool | None,
-    typer.Option(
-        "--without-refinement/--with-refinement", help="Take mistakes and the answers to them out of the data."
-    ),
+    typer.Option("--without-refinement", help="Take mistakes and the answers to them out of the data."),
 ]
 HeldOut = Annotated[
     float | None,
@@ -111,12 +115,17 @@ TokensPerPack = Annotated[
     ),
 ]
 PrecisionOption = Annotated[
-    Precision | None, typer.Option("--precision", help="By default bf16 over fp32 weights on a GPU, fp32 on a CPU.")
+    Precision | None,
+    typer.Option(
+        "--precision",
+        metavar="TYPE",
+        help="bf16 (over fp32 weights; the default on a GPU), fp32 (the default on a CPU), fp64 or bf16-pure.",
+    ),
 ]
 Deepspeed = Annotated[
     str | None,
     typer.Option(
-        "--deepspeed", metavar="zero2|zero3|FILE", help="Split the work by DeepSpeed, or as a JSON file says."
+        "--deepspeed", metavar="STAGE", help="Split the work by DeepSpeed: zero2, zero3, or a JSON file of your own."
     ),
 ]
 Processes = Annotated[
@@ -130,22 +139,18 @@ ChatTemplate = Annotated[
 ]
 TrustRemoteCode = Annotated[
     bool | None,
-    typer.Option(
-        "--trust-remote-code/--no-trust-remote-code", help="Run code that comes with the model. By default never."
-    ),
+    typer.Option("--trust-remote-code", help="Run code that comes with the model. By default never."),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same training. By default 0.")]
 Resume = Annotated[
     str | None,
     typer.Option(
         "--resume",
-        metavar="auto|never|FOLDER",
-        help="Go on from the newest checkpoint (auto, the default), begin anew and keep what is there beside, or from FOLDER.",
+        metavar="HOW",
+        help="auto (the default): go on from the newest checkpoint; never: begin anew, and keep what is there beside; or a checkpoint's folder.",
     ),
 ]
-Tensorboard = Annotated[
-    bool | None, typer.Option("--tensorboard/--no-tensorboard", help="Write TensorBoard files too.")
-]
+Tensorboard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard files too.")]
 ShowConfig = Annotated[
     bool,
     typer.Option("--show-config", help="Print every setting, what it means and where it comes from. Trains nothing."),
@@ -155,7 +160,8 @@ Preview = Annotated[
     typer.Option("--preview", help="Show what the model will see: trained, context, masked mistakes. Trains nothing."),
 ]
 Sample = Annotated[
-    int | None, typer.Option("--sample", min=1, help="With --preview: how many conversations, by default 1.")
+    int | None,
+    typer.Option("--sample", metavar="N", min=1, help="With --preview: how many conversations, by default 1."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count, estimate memory and steps, and check. Trains nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The plan of --dry-run, or the result, as one JSON object.")]
@@ -202,8 +208,10 @@ def train(
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
 
-    The same command again continues a training that was interrupted. Exits with 0 when it is done, 1 when it could not go on, 2 when
-    it was asked wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
+    The same command again continues a training that was interrupted.
+
+    Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
+    wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
     """
     del local_rank
     if show_config + preview + dry_run > 1:

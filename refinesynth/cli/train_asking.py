@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.printable import printable
+from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.jsontext import write_json
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.layers import Layered, layered
 from refinesynth.train.ranks import rank
 
@@ -48,15 +50,31 @@ def act(
             return _preview(settle({"output": _NOWHERE}), sample)
         if wanted is Asked.PLAN:
             return _plan(settle({"output": _NOWHERE}), json=json)
-        from refinesynth.cli.train_running import train_and_report
-
-        return train_and_report(settle({}).config, json=json)
+        return _train(settle({}).config, json=json)
     except KeyboardInterrupt:
         if rank() == 0:
-            notes().print("interrupted before the first step; nothing is lost")
+            notes().print("interrupted; nothing was written")
         return ExitCode.INTERRUPTED
     except RefinesynthError as error:
         return _reported(error)
+
+
+def _train(config: TrainConfig, *, json: bool) -> ExitCode:
+    """Train; of an interruption that saves no checkpoint, before the first step or by a second Ctrl-C, say what is kept."""
+    from refinesynth.cli.train_running import train_and_report
+
+    try:
+        return train_and_report(config, json=json)
+    except KeyboardInterrupt:
+        if rank() == 0:
+            checkpoints = Path(config.output, CHECKPOINTS)
+            kept = (
+                f"the same command goes on from the newest checkpoint in {one_line(str(checkpoints))}"
+                if any(checkpoints.glob("checkpoint-*"))
+                else "there is no checkpoint yet: the same command begins again"
+            )
+            notes().print(f"interrupted; {kept}", soft_wrap=True)
+        return ExitCode.INTERRUPTED
 
 
 def _reported(error: RefinesynthError) -> ExitCode:
@@ -98,13 +116,16 @@ def _preview(layers: Layered, sample: int) -> ExitCode:
 
 
 def _plan(layers: Layered, *, json: bool) -> ExitCode:
-    from refinesynth.cli.train_plan import laid_out
+    from refinesynth.cli.train_plan import as_lines, laid_out
     from refinesynth.train.engine import plan
 
     found = plan(layers.config)
     if rank() == 0:
+        console = output()
         if json:
-            output().print(printable(write_json(found.as_json()).decode()), soft_wrap=True)
+            console.print(printable(write_json(found.as_json()).decode()), soft_wrap=True)
+        elif console.is_terminal:
+            console.print(laid_out(found))
         else:
-            output().print(laid_out(found))
+            console.print(as_lines(found), soft_wrap=True)
     return ExitCode.OK

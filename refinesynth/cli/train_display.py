@@ -13,7 +13,7 @@ from rich.text import Text
 from refinesynth.cli.figures import compact, duration
 from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
-from refinesynth.cli.train_plan import laid_out
+from refinesynth.cli.train_plan import as_lines, laid_out
 from refinesynth.train import events
 from refinesynth.train.plan import Plan
 
@@ -56,7 +56,7 @@ class Lines:
 
     def planned(self, plan: Plan) -> None:
         self._steps = plan.steps
-        self._console.print(laid_out(plan), soft_wrap=True)
+        self._console.print(as_lines(plan), soft_wrap=True)
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self._pace.observe(step)

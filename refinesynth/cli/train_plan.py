@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 _GIB = 2**30
 _MIB = 2**20
+_NAME_COLUMN = 15
 _NAMED = 3
 """Ids that are shown of what was cut or left out."""
+
+
+def as_lines(plan: Plan) -> str:
+    """The same as `laid_out`, for what is no terminal: each row on one line, however long."""
+    rows = [f"{name:<{_NAME_COLUMN}}{text}" for name, text in _rows(plan)]
+    return "\n".join([*rows, *(f"! {one_line(remark)}" for remark in plan.remarks)])
 
 
 def laid_out(plan: Plan) -> RenderableType:
@@ -43,6 +50,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(plan.sizes.counts)
     yield "turns found by", one_line(plan.sizes.rendering)
     yield "held out", _data(plan.sizes.held_out) if plan.sizes.held_out else "nothing"
+    if plan.sizes.held_out and (lost := _lost(plan.sizes.held_out)):
+        yield "", lost
     steps = (
         f"{plan.steps:,} ({plan.steps_per_epoch:,} an epoch), each of {counted(plan.passes_per_step, 'pass', 'passes')} per device "
         f"or more; {counted(plan.evaluations, 'evaluation')}, {counted(plan.checkpoints, 'checkpoint')}"
@@ -57,8 +66,9 @@ def _data(counts: "Counts") -> str:
 
 
 def _lost(counts: "Counts") -> str:
+    turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
-        ("truncated", counts.truncated, "cut at the end of a turn"),
+        ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
         ("dropped_long", counts.dropped_long, "left out as too long"),
         ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
     )

@@ -7,6 +7,7 @@ from refinesynth.train import folder
 from refinesynth.train.card import ModelFacts, render_card
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several
+from refinesynth.train.lock import FolderLock
 from refinesynth.train.metrics import MetricsFile
 from refinesynth.train.plan import Plan
 from refinesynth.train.plots import Plots
@@ -36,10 +37,12 @@ class Artefacts:
             writers.append(TensorBoard(self._output / folder.TENSORBOARD))
         self._writers = Several(*writers)
         self._plan: Plan | None = None
+        self._lock: FolderLock | None = None
 
     def planned(self, plan: Plan) -> None:
         self._plan = plan
-        folder.open_output(self._config, plan)
+        self.close()
+        self._lock = folder.open_output(self._config, plan)
         write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -60,3 +63,9 @@ class Artefacts:
             facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
             write_text(self._output / folder.CARD, render_card(facts))
             folder.note_result(result)
+
+    def close(self) -> None:
+        """Let other trainings have the folder, however this one ended."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

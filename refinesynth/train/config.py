@@ -5,11 +5,23 @@ Nothing here imports torch. `train/layers.py` reads a `TrainConfig` from recipes
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from refinesynth.train.conversation import LossOn
 
-Every = Literal["epoch", "never"] | Annotated[float, Field(gt=0)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+def _whole_from_one(value: float) -> float:
+    """Raises: ValueError: A number of things that is not whole."""
+    if value >= 1 and not value.is_integer():
+        raise ValueError("expected a share (below 1) or a whole number (from 1 on)")
+    return value
+
+
+ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
+"""A share below 1, or a whole number."""
+Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 """How often: once an `epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
@@ -39,11 +51,11 @@ class TrainConfig(BaseModel):
     model_config = _READ
 
     # What is trained, on what, into where.
-    data: tuple[str, ...]
+    data: tuple[Name, ...]
     """Run folders, exported files, or Hugging Face datasets in one of our export forms."""
-    model: str
+    model: Name
     """Hub name or folder of a causal language model."""
-    output: str
+    output: Name
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: str | None = None
     """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
@@ -66,7 +78,7 @@ class TrainConfig(BaseModel):
     """Take mistakes and the answers to them out of the data, as the paper's ablation without refinement data does."""
     on_rewrite: Literal["refuse", "expand"] = "refuse"
     """For chat templates that rewrite earlier turns: refuse, or make one record of each trained turn (exact, many more tokens)."""
-    held_out: Annotated[float, Field(ge=0)] = 0.02
+    held_out: Annotated[ShareOrNumber, Field(ge=0)] = 0.02
     """Share of the personas/environments (below 1), or their number (from 1 on), kept out of training to evaluate; 0: none."""
 
     # How long, in which steps.
@@ -86,7 +98,7 @@ class TrainConfig(BaseModel):
     """Peak (paper: 5e-6, all weights)."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine)."""
-    warmup: Annotated[float, Field(ge=0)] = 0.0
+    warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
     """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's decoupled decay; none for biases and norms."""
@@ -113,7 +125,7 @@ class TrainConfig(BaseModel):
     """Processes on this machine, one for each GPU; under torchrun its number counts instead."""
     device: Literal["auto", "cpu"] = "auto"
     """`auto`: GPUs where there are any. `cpu`: leave them alone."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Of the split, the order of the data and everything drawn at random. The same seed gives the same training."""
 
     # What is measured, written down and kept.
@@ -145,7 +157,8 @@ class TrainConfig(BaseModel):
             raise ValueError("data names nothing to train on")
         if self.pack_tokens < self.max_length:
             raise ValueError(
-                f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in"
+                f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in; "
+                f"give tokens_per_pack {self.max_length} or more, or a smaller max_length"
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")

@@ -1,15 +1,16 @@
 """The output folder: what may be in it before a training begins, and which of it belongs to the training."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
 from refinesynth.errors import InputError, RefinesynthError, StorageError
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.layers import layered
+from refinesynth.train.lock import FolderLock
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable, portable_config, to_yaml
@@ -28,11 +29,13 @@ CHECKPOINTS: Final = "checkpoints"
 MAY_CHANGE: Final = frozenset(
     {
         "output",
+        "recipe",
         "tokens_per_pack",
         "packing",
         "gradient_checkpointing",
         "attention",
         "processes",
+        "parallel",
         "device",
         "save_every",
         "keep",
@@ -62,20 +65,25 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     return finished(output)
 
 
-def open_output(config: TrainConfig, plan: Plan) -> None:
+def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Make the output folder ready for a training that can work, and write its settings and its plan; for rank 0.
 
-    With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`.
+    With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`. The folder is locked until the lock that
+    is given back is released, or gone.
 
     Raises:
-        InputError: The folder holds something else, or a training on other data.
+        InputError: The folder holds something else, or a training on other data, or another training is at work in it.
         StorageError: It cannot be written.
     """
     output = Path(config.output)
-    if _is_taken(output) and config.resume == "never":
+    is_taken = _is_taken(output)
+    lock = FolderLock(output)
+    if is_taken and config.resume == "never":
         _set_aside(output)
+        lock = FolderLock(output)
     note_plan(output, plan)
     write_text(output / CONFIG, to_yaml(config))
+    return lock
 
 
 def finished(output: Path) -> TrainResult | None:
@@ -169,7 +177,11 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
     before: dict[str, Any] = {}
     with contextlib.suppress(RefinesynthError):
         before = portable_config(layered(file=output / CONFIG).config)
-    differences = list(_differences(before, portable_config(config)))
+    now = portable_config(config)
+    if finished(output) is None:
+        # What is in the data decides, not where it lies: the digest of the plan is compared once the data is read.
+        before.pop("data", None)
+    differences = list(_differences(before, now))
     if differences:
         raise InputError(
             f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
@@ -179,5 +191,15 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     for name in sorted(before.keys() & now.keys() - MAY_CHANGE):
-        if before[name] != now[name]:
+        if _same_paths(name, before[name]) != _same_paths(name, now[name]):
             yield f"{name} was {before[name]!r} and is {now[name]!r}"
+
+
+def _same_paths(name: str, value: object) -> object:
+    """A setting for comparing: `runs/first`, `runs/first/` and the absolute path are one where there is such a file."""
+    if name not in PATHS:
+        return value
+    if isinstance(value, list | tuple):
+        return [_same_paths(name, each) for each in cast("Iterable[object]", value)]
+    path = Path(value).expanduser() if isinstance(value, str) and value else None
+    return str(path.resolve()) if path is not None and path.exists() else value

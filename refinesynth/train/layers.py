@@ -19,6 +19,8 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 
 DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
+_SHORT: Final = {"lr": "learning_rate"}
+"""Other names of settings, which are not near them."""
 _LORA: Final = "lora"
 _RECIPE: Final = "recipe"
 _MOST_BYTES: Final = 1_000_000
@@ -107,7 +109,8 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
-        found: object = yaml.safe_load(path.read_bytes())
+        found: object = yaml.safe_load(content := path.read_bytes())
+        _refuse_repeated(yaml.compose(content, yaml.SafeLoader), path)
     except OSError as error:
         raise InputError(f"the configuration {str(path)!r} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -117,6 +120,21 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{str(path)!r} holds no settings: lines like `learning_rate: 5.0e-6` were expected")
     return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
+
+
+def _refuse_repeated(node: Any, path: Path) -> None:
+    """Raises: InputError: A setting stands twice in a file, of which YAML would silently take the last one."""
+    if node is None or node.id != "mapping":
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in seen:
+            lines = f"lines {seen[name]} and {line}" if seen[name] != line else f"line {line}"
+            raise InputError(f"{str(path)!r} gives {reprlib.repr(name)} twice, in {lines}; leave one of them")
+        seen[name] = line
+        if key.value == _LORA:
+            _refuse_repeated(value, path)
 
 
 def _yaml() -> Any:
@@ -163,7 +181,7 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
         return
     inner = [f"{_LORA}.{field}" for field in LoraConfig.model_fields] if model is TrainConfig else []
     known = [*(f"{prefix}{field}" for field in model.model_fields), *inner]
-    near = difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+    near = [_SHORT[name]] if name in _SHORT else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
 
@@ -191,5 +209,6 @@ _EXPECTED: Final = {
     "evaluate_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
     "save_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
     "gradient_checkpointing": "expected auto, true or false",
+    "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
 }
-"""For unions, whose members pydantic reports one by one."""
+"""For unions and pairs, whose members pydantic reports one by one."""

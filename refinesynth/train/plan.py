@@ -6,6 +6,7 @@ Plain numbers in, values out: nothing here imports torch, so that a plan can be 
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
@@ -203,6 +204,12 @@ def _times(every: int | None, steps: int) -> int:
     return 0 if every is None else math.ceil(steps / every)
 
 
+def _one_name(source: str) -> str:
+    """The same for every way to write a path that is there; a name of the Hub stays as it is."""
+    path = Path(source)
+    return str(path.resolve()) if path.exists() else source
+
+
 def _remarks(config: TrainConfig, sizes: Sizes, devices: Devices, means: Means, memory: Memory) -> Iterator[str]:
     counts = sizes.counts
     if means.precision == "bf16-pure" and config.learning_rate < _TINY_STEP:
@@ -219,7 +226,7 @@ def _remarks(config: TrainConfig, sizes: Sizes, devices: Devices, means: Means, 
             "no turn of the data is marked as a mistake. Exports with masking `split` are so: their earlier turns are context, right or "
             "wrong; from one with masking `drop` no refinement is learned"
         )
-    if config.data and len(config.data) > len(set(config.data)):
+    if len(config.data) > len({_one_name(name) for name in config.data}):
         yield "the same data is named twice and counts twice"
     if devices.memory is not None and memory.total > devices.memory:
         yield (

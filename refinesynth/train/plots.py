@@ -135,7 +135,7 @@ def _draw(plot: Plot, points: list[_Points], path: Path) -> Path:
                 [step for step, _ in line], [value for _, value in line], label=curve.label or None, **curve.style
             )
     axes.set(title=plot.title, xlabel="optimizer step", ylabel=plot.unit)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(alpha=0.3)
     if any(curve.label for curve in plot.curves):
         axes.legend()

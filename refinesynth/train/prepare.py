@@ -1,5 +1,6 @@
 """Conversations to training examples, with an account of everything that is cut or left out."""
 
+import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,8 +39,10 @@ class Counts:
     """Without a trained token, and left out."""
     cut_turns: int = 0
     """Assistant turns that were cut off the truncated ones."""
+    repeated: int = 0
+    """Conversations that say the same as an earlier one, as where a run is given twice; kept, so they count double."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Ids of the first few, by `truncated`, `dropped_long` and `dropped_untrained`; a kind without any has no entry."""
+    """Ids of the first few, by `truncated`, `dropped_long`, `dropped_untrained` and `repeated`; a kind without any has no entry."""
 
     @property
     def trained_share(self) -> float:
@@ -79,12 +82,21 @@ class _Account:
 
     conversations: int = 0
     cut_turns: int = 0
-    lost: Counter[str] = field(default_factory=Counter[str])
+    noted: Counter[str] = field(default_factory=Counter[str])
     named: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    seen: set[bytes] = field(default_factory=set[bytes])
+    """Digests of the conversations so far."""
 
-    def lose(self, kind: str, name: str) -> None:
-        self.lost[kind] += 1
-        if self.lost[kind] <= _NAMED:
+    def read(self, conversation: Conversation) -> None:
+        said = repr([(turn.role, turn.content) for turn in conversation.turns])
+        digest = hashlib.sha256(said.encode()).digest()
+        if digest in self.seen:
+            self.note("repeated", conversation.id)
+        self.seen.add(digest)
+
+    def note(self, kind: str, name: str) -> None:
+        self.noted[kind] += 1
+        if self.noted[kind] <= _NAMED:
             self.named.setdefault(kind, []).append(name)
 
     def counts(self, store: TokenStore) -> Counts:
@@ -94,10 +106,11 @@ class _Account:
             tokens=len(store.input_ids),
             trained_tokens=int(np.count_nonzero(store.labels == Label.TRAINED)),
             mistake_tokens=int(np.count_nonzero(store.labels == Label.MISTAKE)),
-            truncated=self.lost["truncated"],
-            dropped_long=self.lost["dropped_long"],
-            dropped_untrained=self.lost["dropped_untrained"],
+            truncated=self.noted["truncated"],
+            dropped_long=self.noted["dropped_long"],
+            dropped_untrained=self.noted["dropped_untrained"],
             cut_turns=self.cut_turns,
+            repeated=self.noted["repeated"],
             named={kind: tuple(names) for kind, names in self.named.items()},
         )
 
@@ -114,13 +127,14 @@ def _kept(
     def noted() -> Iterator[Conversation]:
         for conversation in conversations:
             names.append(conversation.id)
+            account.read(conversation)
             yield conversation
 
     for examples in renderer.render_many(noted()):
         account.conversations += 1
         name = names.popleft()
         if not examples:
-            account.lose("dropped_untrained", name)
+            account.note("dropped_untrained", name)
         for example in examples:
             fitted = _fitted(example, max_length, over_length, account)
             if fitted is not None:
@@ -132,13 +146,13 @@ def _fitted(
 ) -> Rendered | None:
     fitted = fit(example, max_length, over_length)
     if not example.trained:
-        account.lose("dropped_untrained", example.id)
+        account.note("dropped_untrained", example.id)
         return None
     if fitted is None:
-        account.lose("dropped_long", example.id)
+        account.note("dropped_long", example.id)
         return None
     cut = len(example.spans) - len(fitted.spans)
     if cut:
-        account.lose("truncated", example.id)
+        account.note("truncated", example.id)
         account.cut_turns += cut
     return fitted

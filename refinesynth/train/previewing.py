@@ -1,14 +1,15 @@
 """The first examples of a training's data as the model will see them; no weights are loaded and nothing is written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.extra import require
 from refinesynth.train.preview import Preview
 
 
-def preview_data(config: TrainConfig, number: int) -> list[Preview]:
+def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:
     """The first `number` examples, cut to `max_length` as they would be; fewer where there are not so many.
 
     What would be left out is left out here too. No more of the data is read than that takes.
@@ -18,10 +19,10 @@ def preview_data(config: TrainConfig, number: int) -> list[Preview]:
     """
     require("torch")
     require("transformers")
-    return list(islice(_previews(config), number))
+    return list(islice(_previews(config, sources), number))
 
 
-def _previews(config: TrainConfig) -> Iterator[Preview]:
+def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Preview]:
     from refinesynth.train.data import read_conversations
     from refinesynth.train.engine.loading import chat_template, load_tokenizer
     from refinesynth.train.preview import preview
@@ -30,7 +31,7 @@ def _previews(config: TrainConfig) -> Iterator[Preview]:
 
     tokenizer = load_tokenizer(config)
     renderer = Renderer(tokenizer, loss_on=config.loss_on, template=chat_template(config), on_rewrite=config.on_rewrite)
-    for conversation in read_conversations(config.data, without_refinement=config.without_refinement):
+    for conversation in read_conversations(sources or config.data, without_refinement=config.without_refinement):
         for rendered in renderer.render(conversation):
             fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
             if fitted is not None:

@@ -1,8 +1,8 @@
 """Refinement tuning from Python."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events
@@ -21,6 +21,9 @@ class Trainer:
         print(trainer.plan().memory)
         result = trainer.train()
 
+    `data` is a run folder, a file or the name of a dataset, or several; or what is in memory: a `datasets.Dataset`, or trajectories or
+    records of any form that files may have. What can be read only once is read here, and kept.
+
     `fields` are those of `TrainConfig`; they override the recipe. Every method blocks until it is done: in an event loop, call it in
     a thread or a process of its own.
 
@@ -32,13 +35,13 @@ class Trainer:
         self,
         *,
         model: str | Path,
-        data: str | Path | Sequence[str | Path],
+        data: "str | Path | Iterable[Any]",
         output: str | Path,
         recipe: str | None = None,
         **fields: Any,
     ) -> None:
-        sources = [data] if isinstance(data, str | Path) else data
-        given = {"model": str(model), "data": [str(each) for each in sources], "output": str(output), **fields}
+        names, self._sources = _sources(data)
+        given = {"model": str(model), "data": names, "output": str(output), **fields}
         self._config = layered(recipe=recipe, given=given, given_by="argument").config
 
     @property
@@ -54,7 +57,7 @@ class Trainer:
         """
         from refinesynth.train.engine import plan
 
-        return plan(self._config)
+        return plan(self._config) if self._sources is None else plan(self._config, sources=self._sources)
 
     def preview(self, k: int = 1) -> "list[Preview]":
         """What the model will see of the first `k` conversations, piece by piece, each with what it is to the loss.
@@ -64,10 +67,37 @@ class Trainer:
         """
         from refinesynth.train.previewing import preview_data
 
-        return preview_data(self._config, k)
+        return preview_data(self._config, k, sources=self._sources)
 
     def train(self, *, events: Events | None = None) -> TrainResult:
         """Train; see `refinesynth.train.training.train`. It blocks, for hours or days."""
         from refinesynth.train.training import train
 
-        return train(self._config, events=events)
+        return train(self._config, events=events, sources=self._sources)
+
+
+def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
+    """What is named of the data, and the data itself where it is in memory."""
+    if isinstance(data, str | Path):
+        return [str(data)], None
+    if _is_table(data):
+        return [_described(data)], [data]
+    items: list[Any] = [data] if isinstance(data, dict) else list(cast("Iterable[Any]", data))
+    if all(isinstance(each, str | Path) for each in items):
+        return [str(each) for each in items], None
+    if all(isinstance(each, str | Path) or _is_table(each) for each in items):
+        return [str(each) if isinstance(each, str | Path) else _described(each) for each in items], items
+    return [_described(items)], [items]
+
+
+def _is_table(data: Any) -> bool:
+    """A `datasets` object; the package is not imported for it."""
+    return type(data).__module__.partition(".")[0] == "datasets"
+
+
+def _described(data: Any) -> str:
+    """For the card and the settings, which cannot hold it; tokens and labels are recorded by their digest."""
+    kind = type(data).__name__
+    if isinstance(data, list) or kind == "Dataset":
+        return f"in memory: {len(cast('list[Any]', data)):,} records"
+    return f"in memory: {kind}"

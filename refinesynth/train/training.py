@@ -1,5 +1,8 @@
 """A whole training: output folder, engine, artefacts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several, Silent
@@ -9,12 +12,13 @@ from refinesynth.train.ranks import is_started, rank
 from refinesynth.train.result import TrainResult
 
 
-def train(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+def train(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train as `config` says and write everything to its output folder; returns when that is done, which may take days.
 
     A training that was interrupted goes on from its newest sound checkpoint; one that is finished is not done again, and gives its
     result. SIGTERM, and Ctrl-C in the main thread, make it save a checkpoint and return a result that names the signal. With several
-    `processes` they are started here, and `events` are told nothing: rank 0 shows its own.
+    `processes` they are started here, and `events` are told nothing: rank 0 shows its own. `sources` are data in memory, in the place
+    of `config.data`; they cannot go to processes that are started here.
 
     Raises:
         InputError: What was asked for cannot be; the message says why.
@@ -25,13 +29,17 @@ def train(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
     require("transformers")
     from refinesynth.train.engine import launch
 
+    given: dict[str, Any] = {} if sources is None else {"sources": sources}
     if config.processes > 1 and not is_started():
-        return launch(config)
+        return launch(config, **given)
     if (done := check_output(config)) is not None:
         return done
     if rank() != 0:
-        return launch(config)
+        return launch(config, **given)
     artefacts = Artefacts(config)
-    result = launch(config, events=Several(artefacts, events or Silent()))
-    artefacts.finish(result)
+    try:
+        result = launch(config, events=Several(artefacts, events or Silent()), **given)
+        artefacts.finish(result)
+    finally:
+        artefacts.close()
     return result

@@ -38,6 +38,7 @@ def counts(conversations: int = 1000) -> Counts:
         trained_tokens=conversations * 400,
         mistake_tokens=conversations * 100,
         truncated=4,
+        cut_turns=9,
         dropped_untrained=1,
         named={"truncated": ("a", "b", "c", "d"), "dropped_untrained": ("e\x1b",)},
     )
@@ -256,7 +257,7 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
     for expected in (
         "m/base: 10.0M parameters",
         "1,000 conversations",
-        "4 cut at the end of a turn (a, b, c, ...); 1 left out without a turn to learn (e\\u001b)",
+        "4 cut at the end of a turn, 9 assistant turns lost (a, b, c, ...); 1 left out without a turn to learn (e\\u001b)",
         "1,000,000, of which 400,000 trained (40%), 100,000 in mistakes (10%)",
         "generation markers",
         "20 (125 an epoch)",
@@ -266,6 +267,9 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
         "step 4: held-out loss 0.6000 correct 0.5500 refinement 0.7000 mistakes (not trained on) 2.5000",
     ):
         assert expected in unwrapped(result.stderr)
+    assert [line for line in result.stderr.splitlines() if line != line.rstrip()] == []
+    steps = next(line for line in result.stderr.splitlines() if line.startswith("steps"))
+    assert steps.endswith("2 evaluations, 2 checkpoints")
     assert "4 of 20 steps, 0.25 epochs; training loss 0.2500" in result.stdout
     assert f"The model is in {output}" in result.stdout
     names = {"train.yaml", "plan.json", "versions.json", "metrics.jsonl", "result.json", "README.md", "plots"}
@@ -316,7 +320,7 @@ def test_an_interrupted_training_says_how_to_go_on(
     [
         (InputError("the data is no data"), 2, "the data is no data"),
         (TrainingError("the loss is no number"), 1, "the loss is no number"),
-        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "interrupted; there is no checkpoint yet"),
         (RuntimeError("a fault"), 70, "this should not have happened"),
     ],
 )
@@ -334,12 +338,23 @@ def test_what_ends_a_training_is_its_exit_code(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_second_interrupt_says_what_is_kept(tmp_path: Path, engine: Callable[[Engine], None]) -> None:
+    def cut_short(config: TrainConfig, events: Events) -> TrainResult:
+        interrupted(config, events)
+        raise KeyboardInterrupt
+
+    engine(cut_short)
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out")
+    assert result.exit_code == 130
+    assert f"goes on from the newest checkpoint in {tmp_path / 'out' / 'checkpoints'}" in result.stderr
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path, engine: object, monkeypatch: pytest.MonkeyPatch) -> None:
     del engine
     monkeypatch.chdir(tmp_path)
     result = train("runs/first", "--model", "m/base", "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "10 evaluations, 10 checkpoints" in unwrapped(result.stdout)
+    assert [line for line in result.stdout.splitlines() if "10 evaluations, 10 checkpoints" in line] != []
     found = orjson.loads(train("runs/first", "--model", "m/base", "--dry-run", "--json").stdout)
     assert found["steps"] == 160
     assert list(tmp_path.iterdir()) == []

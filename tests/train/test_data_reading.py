@@ -334,3 +334,21 @@ def test_any_json_is_a_conversation_or_an_input_error(record: object) -> None:
     except InputError as error:
         said = str(error)
     assert not said or said.startswith("x:1: ")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + lines(chat(U, A), chat(U, A)))
+    assert len(list(read_conversations([path]))) == 2
+
+
+@pytest.mark.parametrize("content", [json.dumps(chat(U, A)).encode("utf-16"), b"no data", b'{"id": "x", "mess'])
+def test_a_file_without_one_whole_record_is_refused_rather_than_taken_for_torn(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "data.jsonl").write_bytes(content)
+    with pytest.raises(InputError, match=r"data.jsonl:1: this line is not JSON"):
+        list(read_conversations([tmp_path / "data.jsonl"]))
+
+
+def test_a_system_message_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InputError, match="x:1: `system` is list; expected text"):
+        read_record(chat(U, A, system=["Be brief."]), "x:1")

@@ -190,7 +190,14 @@ def test_a_refusing_template_names_the_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ messages | nonsense }}", "{% for %}", "{{ messages[99].content }}", "{{ 1 / 0 }}"]
+    "template",
+    [
+        "{{ messages | nonsense }}",
+        "{% for %}",
+        "{{ messages[99].content }}",
+        "{{ 1 / 0 }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    ],
 )
 def test_a_broken_template_is_an_input_error(template: str) -> None:
     with pytest.raises(InputError):

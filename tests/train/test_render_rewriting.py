@@ -98,6 +98,23 @@ def test_reasoning_that_is_only_laid_out_anew_is_kept() -> None:
     assert written == "<think>\nhm\n</think>\n\nAction: go<|im_end|>"
 
 
+def test_reasoning_that_the_prompt_opens_is_trained_from_there_on() -> None:
+    # As in Qwen3.5's and Nemotron 3's templates; the text of the last turn holds what the prompt wrote.
+    tokenizer = tiny.tokenizer("qwen3")
+    template = tiny.FAMILIES["qwen3"].template.replace(
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}",
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}",
+    )
+    assert template != tiny.FAMILIES["qwen3"].template
+    talk = thinking("cmr")
+    examples = Renderer(tokenizer, template=template, on_rewrite="expand").render(talk)
+    for k, example in zip((1, 5), examples, strict=True):
+        ((start, stop, _),) = example.spans
+        assert tokenizer.decode(example.input_ids[:start]).endswith("<|im_start|>assistant\n<think>\n")
+        whole = f"<think>\n{tokenizer.decode(example.input_ids[start:stop])}"
+        assert whole == f"{talk.turns[k].content}<|im_end|>"
+
+
 def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:
     # The prompt opens a thought that no text holds, before a turn that is rewritten.
     template = tiny.FAMILIES["qwen3"].template.replace(

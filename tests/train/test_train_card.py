@@ -86,6 +86,19 @@ def test_what_is_not_so_is_not_said() -> None:
     assert "rank 32, alpha 64.0, on `all-linear`" in card(lora=True)
 
 
+def test_it_says_how_the_model_is_loaded() -> None:
+    assert "import AutoModelForCausalLM, AutoTokenizer\n" in card()
+    assert "peft" not in card().partition("## Data")[0]
+    assert "import AutoPeftModelForCausalLM\n" in card(lora=True)
+
+
+def test_what_was_cut_is_told() -> None:
+    config = a_config()
+    plan = a_plan(config, of=sizes(counts(9, truncated=2, cut_turns=5)))
+    text = render_card(ModelFacts(config, plan, a_result(Path(config.output)), versions(plan.devices)))
+    assert "| conversations cut at 8,192 tokens, by 5 assistant turns in all | 2 |" in text
+
+
 def test_no_absolute_path_is_told() -> None:
     text = card(data=["/home/ada.l/secret/run-1"], model="/home/ada.l/base", output="/home/ada.l/models/tuned")
     assert "ada.l" not in text

@@ -110,6 +110,12 @@ def test_no_lora_takes_the_recipes_adapters_off() -> None:
         ({"lora.rnk": 1}, ["no setting 'lora.rnk'", "lora.rank"]),
         ({"rank": 1}, ["no setting 'rank'", "lora.rank"]),
         ({"zzz": 1}, ["there are data, model"]),
+        ({"lr": 1}, ["no setting 'lr'", "did you mean learning_rate?"]),
+        ({"held_out": 1.5}, ["held_out is 1.5", "a share (below 1) or a whole number (from 1 on)"]),
+        ({"warmup": 10.5}, ["warmup is 10.5", "a whole number"]),
+        ({"evaluate_every": 1.5}, ["evaluate_every is 1.5", "epoch, never, a share"]),
+        ({"seed": -1}, ["seed is -1", "greater than or equal to 0"]),
+        ({"seed": 2**32}, ["seed is 4294967296", "less than 4294967296"]),
         ({"lora": 7}, ["lora is 7", "true, false or its settings"]),
         ({"epochs": "many"}, ["epochs is 'many' (command line): Input should be a valid number"]),
         ({"epochs": float("nan")}, ["epochs is nan"]),
@@ -119,10 +125,14 @@ def test_no_lora_takes_the_recipes_adapters_off() -> None:
         ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "epoch, never, a share"]),
         ({"save_every": -1}, ["save_every is -1", "epoch, never, a share"]),
         ({"gradient_checkpointing": "perhaps"}, ["expected auto, true or false"]),
+        ({"adam_betas": 0.9}, ["adam_betas is 0.9", "as in [0.9, 0.999]"]),
         ({"lora.rank": "x"}, ["lora.rank is 'x'"]),
         ({"lora.dropout": 1}, ["lora.dropout is 1"]),
         ({"data": []}, ["data names nothing"]),
         ({"data": 3}, ["data is 3"]),
+        ({"data": [""]}, ["data is ''"]),
+        ({"model": ""}, ["model is ''", "at least 1 character"]),
+        ({"output": ""}, ["output is ''", "at least 1 character"]),
         ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
         ({"deepspeed": "mine.json", "parallel": "fsdp"}, ["deepspeed names a file", "'fsdp'"]),
         ({"early_stop": 3, "held_out": 0}, ["early_stop needs evaluations"]),
@@ -157,6 +167,9 @@ def test_an_unknown_recipe_names_a_near_one() -> None:
         ("\x00", "is no YAML"),
         ("2: 3\n", "no setting '2'"),
         ("recipe: [1]\n", "no recipe [1]"),
+        ("seed: 1\nepochs: 1\nseed: 2\n", "gives 'seed' twice, in lines 1 and 3"),
+        ("lora:\n  rank: 1\n  rank: 2\n", "gives 'rank' twice, in lines 2 and 3"),
+        ("{seed: 1, seed: 2}", "gives 'seed' twice, in line 1"),
         ("lora: &a\n  targets: [*a]\n", "lora.targets"),
         ("data: &a [*a]\n", "data is"),
         ("[" * 5000, "is no YAML"),
@@ -186,7 +199,7 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
 
 
 def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
-    text = st.text(max_size=20)
+    text = st.text(min_size=1, max_size=20)
     return st.fixed_dictionaries(
         {
             "data": st.lists(text.filter(lambda path: not path.startswith("~")), min_size=1, max_size=3),
@@ -194,9 +207,9 @@ def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
         },
         optional={
             "learning_rate": st.floats(1e-12, 1.0),
-            "seed": st.integers(-(2**40), 2**40),
+            "seed": st.integers(0, 2**32 - 1),
             "lora": st.booleans() | st.fixed_dictionaries({"rank": st.integers(1, 512), "targets": text}),
-            "evaluate_every": st.sampled_from(["epoch", "never"]) | st.floats(0.01, 1000),
+            "evaluate_every": st.sampled_from(["epoch", "never"]) | st.floats(0.01, 0.99) | st.integers(1, 1000),
             "attention": text,
             "packing": st.booleans(),
         },

@@ -1,5 +1,7 @@
 """What may be in an output folder when a training begins, and what is written there."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,8 +85,31 @@ def test_checking_changes_nothing(output: Path) -> None:
 def test_what_changes_no_result_may_change(output: Path) -> None:
     begun(output)
     opened(output)
-    opened(output, processes=8, tokens_per_pack=16_384, log_every=1, plots=False)
+    opened(output, processes=8, parallel="ddp", tokens_per_pack=16_384, log_every=1, plots=False)
     assert layered(file=output / "train.yaml").config.processes == 8
+
+
+def test_the_same_settings_by_a_recipes_name_are_the_same(output: Path) -> None:
+    begun(output)
+    opened(output, recipe="paper-8b")
+
+
+def test_data_that_lies_elsewhere_is_compared_by_what_is_in_it(output: Path) -> None:
+    begun(output)
+    opened(output, data=["runs/moved"])
+
+
+def test_of_a_finished_training_other_data_is_refused_however_the_same_is_spelled(
+    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    begun(output)
+    note_result(result := a_result(output))
+    for same in ("runs/first", "./runs/first/", str(tmp_path / "runs" / "first")):
+        assert check_output(config(output, data=[same])) == result
+    with pytest.raises(InputError, match=r"data was \['runs/first'\] and is \['runs/second'\]"):
+        check_output(config(output, data=["runs/second"]))
 
 
 def test_other_settings_are_refused_each_by_name(output: Path) -> None:
@@ -140,6 +165,41 @@ def test_other_data_is_refused_once_something_was_learned(output: Path) -> None:
         note_plan(output, changed)
     with pytest.raises(InputError, match="other data"):
         open_output(config(output), changed)
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Path, resume: str) -> None:
+    held = open_output(config(output), a_plan())
+    before = {path: path.read_bytes() for path in output.iterdir()}
+    other = config(output, resume=resume, log_every=3)
+    with pytest.raises(InputError, match="in use by another training"):
+        open_output(other, a_plan())
+    assert {path: path.read_bytes() for path in output.iterdir()} == before
+    assert [path.name for path in output.parent.iterdir()] == ["first"]
+    held.release()
+    open_output(other, a_plan())
+
+
+def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from refinesynth.train.lock import FolderLock; "
+        "held = FolderLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(output)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match="in use"):
+            open_output(config(output), a_plan())
+        other.kill()
+    open_output(config(output), a_plan())
+
+
+def test_beginning_anew_locks_the_new_folder(output: Path) -> None:
+    begun(output)
+    held = open_output(config(output, resume="never"), a_plan())
+    with pytest.raises(InputError, match="in use"):
+        open_output(config(output), a_plan())
+    held.release()
 
 
 def test_a_plan_names_nobodys_home(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -241,7 +242,9 @@ def test_data_without_mistakes_or_named_twice_is_remarked() -> None:
     assert not any(
         "marked as a mistake" in remark for remark in a_plan(a_config(without_refinement=True), of=flawless).remarks
     )
-    assert any("named twice" in remark for remark in a_plan(a_config(data=["a", "a"])).remarks)
+    for again in ("tests", "./tests/", str(Path("tests").resolve())):
+        assert any("named twice" in remark for remark in a_plan(a_config(data=["tests", again])).remarks)
+    assert not any("named twice" in remark for remark in a_plan(a_config(data=["tests", "org/tests"])).remarks)
 
 
 def test_a_plan_is_json() -> None:

@@ -13,6 +13,9 @@ from refinesynth.errors import InputError
 TRAJECTORIES = "trajectories.jsonl"
 """What a run folder keeps its accepted trajectories in."""
 
+_BOM = b"\xef\xbb\xbf"
+"""What some editors write before UTF-8."""
+
 _COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 
@@ -20,21 +23,24 @@ def records(path: Path, torn: list[str]) -> Iterator[tuple[object, str]]:
     """Every record of a file, with `file:line`; read line by line, blank lines left out.
 
     A last line that is cut off (no newline behind it, and no JSON), as a run that was killed may leave one, is left out and its
-    place appended to `torn`.
+    place appended to `torn`; not so where it is all that the file holds, which then is something else.
 
     Raises:
         InputError: The file cannot be read, or another line is not JSON.
     """
+    some = False
     try:
         with open_binary(path, _COMPRESSIONS.get(path.suffix)) as lines:
-            for number, line in enumerate(lines, start=1):
+            for number, found in enumerate(lines, start=1):
+                line = found.removeprefix(_BOM) if number == 1 else found
                 if not line.strip():
                     continue
                 where = f"{path}:{number}"
                 try:
                     yield orjson.loads(line), where
+                    some = True
                 except orjson.JSONDecodeError as error:
-                    if not line.endswith(b"\n"):
+                    if some and not line.endswith(b"\n"):
                         torn.append(where)
                         return
                     raise InputError(

@@ -57,6 +57,8 @@ def read_record(record: object, where: str) -> Conversation:
         return _prompt_completion(given, where)
     for key in ("conversations", "messages"):
         if key in given:
+            if not isinstance(given.get("system", ""), str):
+                raise InputError(f"{where}: `system` is {type(given['system']).__name__}; expected text")
             return _chat(given, _messages(given[key], key, where), where)
     raise InputError(
         f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "

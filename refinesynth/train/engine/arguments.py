@@ -1,13 +1,12 @@
 """Our settings as the library's: TrainingArguments, a DeepSpeed configuration, FSDP2's options."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 from transformers import TrainingArguments
 
-from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
+from refinesynth.train.engine.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.world import World
 from refinesynth.train.extra import require
@@ -58,7 +57,7 @@ def training_arguments(
         remove_unused_columns=False,
         ddp_find_unused_parameters=False,
         deepspeed=deepspeed_json(config, means.parallel, world.kind) if means.parallel in {"zero2", "zero3"} else None,
-        **_fsdp(config, means) if means.parallel == "fsdp" else {},
+        **_fsdp(means) if means.parallel == "fsdp" else {},
     )
 
 
@@ -72,7 +71,7 @@ def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu
     if kind == "cpu":
         _leave_shared_memory_alone()
     if config.deepspeed is not None:
-        return _own_json(Path(config.deepspeed))
+        return own_deepspeed(config.deepspeed)
     return {
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": "auto",
@@ -88,16 +87,6 @@ def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu
     }
 
 
-def _own_json(path: Path) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise InputError(f"the DeepSpeed file {str(path)!r} cannot be read: {exc}") from exc
-    if not isinstance(found, dict):
-        raise InputError(f"the DeepSpeed file {str(path)!r} holds {type(found).__name__}, not an object")
-    return found  # pyright: ignore[reportUnknownVariableType]
-
-
 def _leave_shared_memory_alone() -> None:
     """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: a minute, and a compiler, for nothing of use here."""
     import deepspeed.ops
@@ -105,13 +94,14 @@ def _leave_shared_memory_alone() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
-def _fsdp(config: TrainConfig, means: Means) -> dict[str, Any]:
-    del config
+def _fsdp(means: Means) -> dict[str, Any]:
     options = {"version": 2, "reshard_after_forward": True, "state_dict_type": "FULL_STATE_DICT"}
     if means.gradient_checkpointing:
         # FSDP's own; the model's would gather the weights once more in the backward pass.
         options["activation_checkpointing"] = True
-    return {"fsdp": True, "fsdp_config": options}
+    # Gradients that are not split up before the last micro-batch would be whole on every device until then.
+    every = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    return {"fsdp": True, "fsdp_config": options, "accelerator_config": every}
 
 
 def _warmup(warmup: float, steps: int) -> int:

@@ -3,6 +3,7 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -20,9 +21,12 @@ class Flow(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_kwargs: Any
     ) -> None:
-        """A resumed training has the intervals that are asked for now, not those of its checkpoint."""
+        """A resumed training has the intervals that are asked for now, and its best checkpoint where the folder is now."""
         del control
         state.compute_steps(args, state.max_steps)
+        if state.best_global_step:
+            best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(best) if best.is_dir() else None
 
     def on_step_end(  # pyright: ignore[reportIncompatibleMethodOverride] - one that returns is what the library asks for
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_kwargs: Any

@@ -84,7 +84,8 @@ def _in_chunks(head: nn.Module, target: Tensor, rows: int) -> Generator[None]:
             )
             for k in range(0, hidden.shape[1], rows)
         ]
-        return torch.cat(pieces)[None, :, None]
+        # A copy, for FSDP, which warns of views: they could be changed behind its back.
+        return torch.cat(pieces)[None, :, None].clone()
 
     replaced = vars(head).get("forward")
     head.forward = chunked

@@ -4,18 +4,25 @@
 # pyright: reportUnknownMemberType=false
 
 import signal
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from time import monotonic
 from types import FrameType
+from typing import Final
 
 import torch
 import torch.distributed as dist
 
+_ONE_PRESS: Final = 0.2
+"""Seconds within which a second signal is taken for the first: a launcher that hands on what the terminal sent as well."""
+_HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
+
 
 class Interruption:
-    """Whether a signal asks for the end."""
+    """Whether a signal asks for the end; `note` is told at once that it was heard, since a step may take a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = note
         self.signal: int | None = None
         """The one that came to any rank, once all ranks know of it."""
         self._came = 0
@@ -24,22 +31,33 @@ class Interruption:
     def watched(self) -> Generator[None]:
         """Within, the first signal is noted and no more; a second one has its usual effect."""
         before: dict[int, object] = {}
+        at = 0.0
 
-        def note(number: int, _frame: FrameType | None) -> None:
-            self._came = number
-            for each, handler in before.items():
-                signal.signal(each, handler)  # pyright: ignore[reportArgumentType]
+        def hear(number: int, _frame: FrameType | None) -> None:
+            nonlocal at
+            if self._came:
+                if monotonic() - at > _ONE_PRESS:
+                    put_back()
+                    signal.raise_signal(number)
+                return
+            self._came, at = number, monotonic()
+            # It may have come while something else was being written; then the result will say it.
+            with suppress(RuntimeError):
+                self._note(_HEARD)
+
+        def put_back() -> None:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)  # pyright: ignore[reportArgumentType]
 
         try:
             for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, note)
+                before[number] = signal.signal(number, hear)
         except ValueError:  # not the main thread, which alone may set handlers
             before.clear()
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+            put_back()
 
     def everywhere(self, device: torch.device) -> bool:
         """Whether any rank was asked to end; every rank calls this after the same steps and gets the same answer."""

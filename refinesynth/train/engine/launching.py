@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from refinesynth.errors import TrainingError
+from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.outcome import OUTCOME, heard
 from refinesynth.train.engine.starting import run
@@ -30,17 +32,24 @@ def is_rank() -> bool:
     return "RANK" in os.environ
 
 
-def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train with as many processes as `config.processes` says, and wait for the end.
 
     With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` is told nothing
-    then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this.
+    then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this. `sources` is data in memory.
 
     Raises:
+        ConfigurationError: Data in memory, and several processes to be started.
         RefinesynthError: What ended the training; `TrainingError` if the ranks ended without saying why.
+        KeyboardInterrupt: Ctrl-C before the first step.
     """
     if is_rank() or config.processes == 1:
-        return run(config, events=events)
+        return run(config, events=events) if sources is None else run(config, events=events, sources=sources)
+    if sources is not None:
+        raise ConfigurationError(
+            f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "
+            f"JSON each, or `save_to_disk`) and name that, or start this program itself with torchrun"
+        )
     with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
         settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
         settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
@@ -48,9 +57,14 @@ def launch(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
         started = subprocess.Popen(  # noqa: S603 - this interpreter, on a file of ours
             command(config.processes, settings), env=_environment(outcome), start_new_session=True
         )
-        with _passing_on(started):
+        with _passing_on(started) as passed:
             code = started.wait()
         result = heard(outcome)
+    if result is not None and result.signal is not None and passed:
+        # The ranks are sent SIGTERM whatever came here.
+        result = replace(result, signal=passed[0])
+    if result is None and code != 0 and passed:
+        signal.raise_signal(passed[0])  # before the first step: as if nothing had been started
     if result is None and code == 0:
         result = finished(Path(config.output))  # it was finished before: nothing was done again
     if result is None or (code != 0 and result.signal is None):
@@ -84,8 +98,12 @@ def _environment(outcome: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _passing_on(started: subprocess.Popen[bytes]) -> Generator[None]:
-    def pass_on(_number: int, _frame: FrameType | None) -> None:
+def _passing_on(started: subprocess.Popen[bytes]) -> Generator[list[int]]:
+    """Gives the signals that were passed on."""
+    passed: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        passed.append(number)
         started.send_signal(signal.SIGTERM)
 
     try:
@@ -93,7 +111,7 @@ def _passing_on(started: subprocess.Popen[bytes]) -> Generator[None]:
     except ValueError:  # not the main thread: signals are somebody else's business
         before = {}
     try:
-        yield
+        yield passed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

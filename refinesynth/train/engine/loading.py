@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import LoraConfig, TrainConfig
@@ -24,8 +24,8 @@ _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.fl
 """Of the weights. bf16 keeps fp32 weights: at a learning rate of 5e-6 most steps are lost in the rounding of bf16 ones."""
 _FEWEST_TOKENS: Final = 8
 """Tokens, special ones left out, below which something is no tokenizer."""
-_REFUSED = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError)
-"""What the library raises for names, folders and files that it cannot use."""
+_SAID: Final = 400
+"""Characters of a library's message that are handed on."""
 
 
 def load_tokenizer(config: TrainConfig) -> PreTrainedTokenizerBase:
@@ -88,7 +88,8 @@ def load_model(config: TrainConfig, precision: Precision, *, gradient_checkpoint
             "tuple[nn.Module, dict[str, Any]]",
             AutoModelForCausalLM.from_pretrained(
                 config.model,
-                dtype=_DTYPES[precision],
+                # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
+                dtype=torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision],
                 trust_remote_code=config.trust_remote_code,
                 use_safetensors=True,
                 output_loading_info=True,
@@ -105,7 +106,24 @@ def load_model(config: TrainConfig, precision: Precision, *, gradient_checkpoint
         model = with_adapters(model, config.lora)
     if gradient_checkpointing:
         _checkpoint_activations(model)
+    _mend_generation(model)
     return model
+
+
+def _mend_generation(model: nn.Module) -> None:
+    """Some models come with temperatures and say that they do not sample, which the library reads but refuses to write."""
+    base = cast("Any", base_model(model))
+    generation = getattr(base, "generation_config", None)
+    if generation is None:
+        return
+    try:
+        generation.validate(strict=True)
+    except ValueError:
+        generation.do_sample = True
+    try:
+        generation.validate(strict=True)
+    except ValueError:
+        base.generation_config = GenerationConfig.from_model_config(base.config)
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig) -> nn.Module:
@@ -167,13 +185,15 @@ def _refusing(what: str, name: str) -> Generator[None]:
     log.setLevel(logging.ERROR)
     try:
         yield
-    except _REFUSED as exc:
-        first = next((line for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
+    except Exception as exc:  # The library raises many kinds, and the folder is anybody's.
+        # Some begin with a line that says nothing without the next.
+        said = " ".join(str(exc).split()) or type(exc).__name__
+        said = said if len(said) <= _SAID else f"{said[:_SAID]}..."
         remote = (
             " It brings code of its own, which runs only with trust_remote_code."
             if "trust_remote_code" in str(exc)
             else ""
         )
-        raise InputError(f"no {what} can be loaded from {name!r}: {first}{remote}") from exc
+        raise InputError(f"no {what} can be loaded from {name!r}: {said}{remote}") from exc
     finally:
         log.setLevel(level)

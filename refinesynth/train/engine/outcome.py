@@ -22,10 +22,13 @@ def told_elsewhere() -> bool:
     return OUTCOME in os.environ
 
 
-def tell(outcome: TrainResult | errors.RefinesynthError) -> None:
-    """Write the outcome for the process that waits for it; nothing where none does."""
+def tell(outcome: TrainResult | errors.RefinesynthError, *, leads: bool = True) -> None:
+    """Write the outcome for the process that waits for it; nothing where none does.
+
+    What another rank than the one that `leads` has to say counts if nothing was said before.
+    """
     path = os.environ.get(OUTCOME)
-    if path is None:
+    if path is None or (not leads and Path(path).exists()):
         return
     if isinstance(outcome, TrainResult):
         said: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}

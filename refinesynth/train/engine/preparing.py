@@ -3,18 +3,18 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch.distributed as dist
 from transformers import PreTrainedTokenizerBase
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data import read_conversations, split
+from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine.loading import chat_template, describe_model, load_tokenizer
-from refinesynth.train.engine.world import World, resolved_parallel, resolved_precision
+from refinesynth.train.engine.world import World, over_ranks, resolved_parallel, resolved_precision
 from refinesynth.train.plan import Means, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.render import Renderer
@@ -29,18 +29,20 @@ class Ready:
     store: TokenStore
     held_out: TokenStore | None
     plan: Plan
+    remarks: tuple[str, ...] = ()
+    """What was left out in reading."""
 
 
-def make_ready(config: TrainConfig, world: World) -> Ready:
-    """Read and render the data, and plan; every rank does the same by itself.
+def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None = None) -> Ready:
+    """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of `config.data`.
 
     Raises:
         InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
     """
     tokenizer = load_tokenizer(config)
     renderer = Renderer(tokenizer, loss_on=config.loss_on, template=chat_template(config), on_rewrite=config.on_rewrite)
-    conversations = read_conversations(config.data, without_refinement=config.without_refinement)
-    training, held_out = split(conversations, config.held_out, config.seed)
+    reading = read_conversations(sources or config.data, without_refinement=config.without_refinement)
+    training, held_out = split(reading, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None
     evaluated = kept_out.store if kept_out is not None and len(kept_out.store) else None
@@ -53,7 +55,14 @@ def make_ready(config: TrainConfig, world: World) -> Ready:
         rendering=renderer.method,
     )
     plan = make_plan(config, sizes=sizes, **_means(config, world))
-    return Ready(renderer.tokenizer, trained.store, evaluated, plan)
+    return Ready(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
+
+
+def _remarks(reading: Reading) -> Iterator[str]:
+    for where in reading.torn:
+        yield f"{where}: the last line is cut off, as a run that was killed leaves it; it is left out"
+    if reading.emptied:
+        yield f"{reading.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
 
 def agree(*digests: str) -> None:
@@ -62,10 +71,7 @@ def agree(*digests: str) -> None:
     Raises:
         TrainingError: They have not.
     """
-    if not (dist.is_available() and dist.is_initialized()):
-        return
-    said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, digests)
+    said = over_ranks(digests)
     if any(each != said[0] for each in said):
         raise TrainingError(
             f"the ranks have read different data (digests {said}); give them the same files and versions of the libraries"

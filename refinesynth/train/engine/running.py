@@ -3,10 +3,12 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
+import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,68 +28,97 @@ from refinesynth.train.engine.preparing import Ready, agree, make_ready
 from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer, Task, writing
-from refinesynth.train.engine.world import World, leave, stand_alone
+from refinesynth.train.engine.world import World, leave, standing_alone
 from refinesynth.train.events import LOSS, Events, Silent
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.plan import Plan
+from refinesynth.train.ranks import rank
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable_config
 
-_STOOD_FOR = frozenset({"data", "held_out", "deepspeed"})
+_STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
 """Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere now."""
 
 
-def run_training(config: TrainConfig, *, events: Events, ready: Ready | None = None) -> TrainResult:
+def run_training(
+    config: TrainConfig, *, events: Events, ready: Ready | None = None, sources: Sequence[Any] | None = None
+) -> TrainResult:
     """Train on this rank; every rank of a training calls this.
 
-    `ready` takes the place of what `config.data`, tokenizer and template would give, for data that is tokens already.
+    `sources` take the place of `config.data`; `ready` of what that, tokenizer and template would give, for data that is tokens
+    already.
 
     Raises:
         InputError: What was asked for cannot be.
         TrainingError: The training cannot go on; checkpoints that were written before are sound.
     """
-    library.disable_progress_bar()  # it would be drawn across what `events` shows
+    leads = rank() == 0
     try:
-        with warnings.catch_warnings():
-            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
-            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
-            result = _Training(config, events).result(ready)
+        with _libraries_silent():
+            result = _Training(config, events, sources).result(ready)
     except RefinesynthError as exc:
-        if World.here(config).leads:
-            outcome.tell(exc)
+        outcome.tell(exc, leads=leads)
         raise
     except torch.OutOfMemoryError as exc:
         short = TrainingError(
             f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
             f"or parallel zero3 or fsdp on more devices."
         )
-        outcome.tell(short)
+        outcome.tell(short, leads=leads)
         raise short from exc
-    if World.here(config).leads:
+    if leads:
         outcome.tell(result)
     leave()
     return result
 
 
-def plan_training(config: TrainConfig) -> Plan:
+def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What a training will do and take; no weights are loaded and nothing is written."""
-    return make_ready(config, World.here(config)).plan
+    with _libraries_silent():
+        ready = make_ready(config, World.here(config), sources)
+    return replace(ready.plan, remarks=(*ready.plan.remarks, *ready.remarks))
+
+
+@contextmanager
+def _libraries_silent() -> Generator[None]:
+    """Within, they write nothing across what `events` shows: errors are raised, and what a user should know is told by us."""
+    bars = library.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
+    levels = [each.level for each in loggers]
+    library.disable_progress_bar()
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
+            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+            yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
+        if bars:
+            library.enable_progress_bar()
 
 
 class _Training:
-    def __init__(self, config: TrainConfig, events: Events) -> None:
+    def __init__(self, config: TrainConfig, events: Events, sources: Sequence[Any] | None) -> None:
         self._config = config
+        self._sources = sources
         self._world = World.here(config)
         self._events: Events = events if self._world.leads else Silent()
 
     def result(self, ready: Ready | None) -> TrainResult:
         config, world = self._config, self._world
         set_seed(config.seed)
-        ready = ready or make_ready(config, world)
+        ready = ready or make_ready(config, world, self._sources)
         self._events.planned(ready.plan)
-        means = ready.plan.means
-        if means.parallel in {"zero2", "zero3", "fsdp"}:
-            stand_alone()
+        for remark in ready.remarks:
+            self._events.note(remark)
+        with standing_alone(ready.plan.means.parallel):
+            return self._trained(ready)
+
+    def _trained(self, ready: Ready) -> TrainResult:
+        config, means = self._config, ready.plan.means
         schedule = self._schedule(ready, packed=config.packing)
         arguments = self._arguments(ready, schedule)
         agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")

@@ -1,6 +1,8 @@
 """The way into a training on this rank, without importing torch before it is needed."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Silent
@@ -8,23 +10,23 @@ from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 
 
-def run(config: TrainConfig, *, events: Events | None = None) -> TrainResult:
+def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train on this rank: see `refinesynth.train.engine.running.run_training`."""
-    _choose_accelerator()
+    choose_accelerator()
     from refinesynth.train.engine.running import run_training
 
-    return run_training(config, events=events or Silent())
+    return run_training(config, events=events or Silent(), sources=sources)
 
 
-def plan(config: TrainConfig) -> Plan:
+def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
-    _choose_accelerator()
+    choose_accelerator()
     from refinesynth.train.engine.running import plan_training
 
-    return plan_training(config)
+    return plan_training(config, sources=sources)
 
 
-def _choose_accelerator() -> None:
+def choose_accelerator() -> None:
     """Tell DeepSpeed that there is no GPU before it is imported: finding out for itself, it warns on every command."""
     import torch
 

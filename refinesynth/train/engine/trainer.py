@@ -9,15 +9,18 @@ so the sum of a micro-batch's losses is divided by the step's trained tokens and
 # pyright: reportUnknownMemberType=false
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from time import monotonic
 from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -32,10 +35,13 @@ from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import LOSS, MEMORY, TOKENS_PER_SECOND, TRAINED_TOKENS_PER_SECOND, Events
 from refinesynth.train.tokens import TokenStore
 
 _PREFIX = "eval_"
+_NAMED = 10
+"""Conversations that a message names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +80,12 @@ class RefinementTrainer(Trainer):
         chunk_elements: int = CHUNK_ELEMENTS,
     ) -> None:
         self.task, self.events, self.layout = task, events, layout
-        self.interruption = Interruption()
+        self.interruption = Interruption(events.note)
         self.stopped_early = False
         self._lay_out = lay_out
         self._chunk_elements = chunk_elements
         self._pace = _Pace()
+        self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         # The library asks for an evaluation set by its own rules; `evaluate` below reads it.
         super().__init__(model=cast("Any", model), args=arguments, eval_dataset=cast("Any", task.held_out))
         # compute_loss divides by the whole step's tokens itself; by these the library neither counts nor divides again.
@@ -86,6 +93,11 @@ class RefinementTrainer(Trainer):
         self.loss_is_scaled_for_ga = True
         self.remove_callback(PrinterCallback)  # what is said is said by events
         self.add_callback(Flow(self.interruption, evaluates=task.held_out is not None))
+        if self.is_fsdp_enabled and arguments.bf16:
+            # Sums over ranks in fp32, and losses that come out of the model as they are.
+            cast("Any", self.accelerator.state).fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(
+                torch.bfloat16, torch.float32
+            )
 
     # The loss.
 
@@ -100,12 +112,7 @@ class RefinementTrainer(Trainer):
         batch = inputs["batch"]
         trained = int(num_items_in_batch) if num_items_in_batch is not None else inputs["trained"]
         loss = self.losses(model, batch).sum() * (batch.weight * self.task.schedule.ranks / max(1, trained))
-        if not bool(torch.isfinite(loss)):
-            raise TrainingError(
-                f"the loss of step {self.state.global_step + 1} is {float(loss.detach())}, in conversations {', '.join(batch.ids)}. The step "
-                f"was not done, and checkpoints of earlier steps are sound. A lower learning rate helps if the loss had been rising; "
-                f"weights or data that are broken show themselves in the first steps."
-            )
+        self._losses.append((loss.detach(), batch.ids))
         return loss
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -127,17 +134,30 @@ class RefinementTrainer(Trainer):
         del device
         if not batch_samples:
             return None
+        self._losses.clear()
         self._pace.step(batch_samples[0])
         return cast("MicroBatch", batch_samples[0])["trained"]
 
-    def _clip_grad_norm(self, model: nn.Module) -> Any:
-        norm = cast("Any", super()._clip_grad_norm(model))
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        # Of all ranks' gradients: a loss that is no number on one rank ends all of them here, and none waits for another.
+        norm = cast("Any", super()._get_grad_norm(model, grad_norm=grad_norm))
         if norm is not None and not math.isfinite(float(norm)):
-            raise TrainingError(
-                f"the gradient of step {self.state.global_step + 1} is {float(norm)} though its losses are finite. The step was not "
-                f"done, and checkpoints of earlier steps are sound. Try a lower learning rate, or precision fp32."
-            )
+            raise TrainingError(self._why_not_finite(float(norm)))
         return norm
+
+    def _why_not_finite(self, norm: float) -> str:
+        step = self.state.global_step + 1
+        here = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
+        found = [each for rank in over_ranks(here) for each in rank]
+        sound = "The step was not done, and checkpoints of earlier steps are sound."
+        if not found:
+            return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
+        names = sorted({name for _, ids in found for name in ids})
+        shown = ", ".join([*names[:_NAMED], *(["..."] if len(names) > _NAMED else [])])
+        return (
+            f"the loss of step {step} is {found[0][0]}, in conversations {shown}. {sound} A lower learning rate helps if the loss had "
+            f"been rising; weights or data that are broken show themselves in the first steps."
+        )
 
     # The data.
 
@@ -158,8 +178,12 @@ class RefinementTrainer(Trainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The library begins one more step when it resumes at the very end of a training that ends within an epoch.
-        if self.state.global_step < self.state.max_steps:
-            super()._run_epoch(*args, **kwargs)
+        if self.state.global_step >= self.state.max_steps:
+            return
+        if self._is_no_better():  # its end was saved, and what follows was not
+            self.stopped_early = self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
 
     # Evaluation.
 
@@ -191,16 +215,20 @@ class RefinementTrainer(Trainer):
         best = super()._determine_best_metric(metrics, trial)
         if best:
             self.control.should_save = self.args.save_strategy != "no"
-        elif self.task.early_stop is not None and self._evaluations_since_best() >= self.task.early_stop:
+        elif self._is_no_better():
             self.stopped_early = True
             self.control.should_training_stop = True
             self.control.should_save = self.args.save_strategy != "no"
         return best
 
-    def _evaluations_since_best(self) -> int:
-        best = self.state.best_global_step or 0
+    def _is_no_better(self) -> bool:
+        """Whether as many evaluations as are waited for came after the best one, be that saved or not."""
         name = f"{_PREFIX}{LOSS}"
-        return sum(1 for entry in self.state.log_history if name in entry and entry["step"] > best)
+        every = [float(entry[name]) for entry in self.state.log_history if name in entry]
+        losses = [math.inf if math.isnan(loss) else loss for loss in every]
+        if self.task.early_stop is None or not losses:
+            return False
+        return len(losses) - 1 - losses.index(min(losses)) >= self.task.early_stop
 
     # What is told and written down.
 
@@ -239,9 +267,25 @@ class RefinementTrainer(Trainer):
                 self.task.tokenizer.save_pretrained(str(folder))
 
     def keep_best(self) -> None:
-        """Take the weights of the best evaluation, if that was not the last step."""
-        if self.state.best_model_checkpoint is not None and self.state.best_global_step != self.state.global_step:
+        """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint is damaged."""
+        best = self.state.best_model_checkpoint
+        if best is None or self.state.best_global_step == self.state.global_step:
+            return
+        found = checkpoints.read(Path(best))
+        if isinstance(found, str):
+            self.events.note(f"The best model, in {best}, cannot be kept: {found}. The last one is kept instead.")
+            self.state.best_model_checkpoint = None
+            return
+        with reading(Path(best)):
             self._load_best_model()
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with reading(Path(resume_from_checkpoint)):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading(Path(checkpoint or "")):
+            super()._load_optimizer_and_scheduler(checkpoint)
 
 
 class writing:  # noqa: N801 - reads as a statement: `with writing(folder)`
@@ -255,11 +299,26 @@ class writing:  # noqa: N801 - reads as a statement: `with writing(folder)`
 
     def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
         # torch reports a full disk as a RuntimeError, safetensors as its own.
+        if isinstance(raised, torch.OutOfMemoryError):
+            return
         if isinstance(raised, (OSError, RuntimeError, SafetensorError)):
             raise TrainingError(
                 f"{self._folder} cannot be written: {raised}. Make room or take another output folder, and start again: the "
                 f"training goes on from the newest sound checkpoint."
             ) from raised
+
+
+@contextmanager
+def reading(folder: Path) -> Generator[None]:
+    """Turns what libraries raise when a checkpoint's large files, which are known by their size alone, are damaged inside."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError) as exc:
+        raise TrainingError(
+            f"{folder} cannot be read: {exc}. Remove that folder, and start again: the training goes on from the sound checkpoint before it."
+        ) from exc
 
 
 class _Pace:

@@ -5,6 +5,8 @@
 
 import os
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self, cast
 
@@ -13,6 +15,7 @@ import torch.distributed as dist
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
+from refinesynth.train.engine.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import Load, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.plan import Devices
 
@@ -37,10 +40,12 @@ class World:
         environment = os.environ
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
-        if gpu and local_rank >= torch.cuda.device_count():
+        # All of this machine find it, so that none waits for another.
+        here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", "1")))
+        if gpu and here > torch.cuda.device_count():
             raise InputError(
-                f"process {local_rank + 1} of this machine has no GPU of its own, there are {torch.cuda.device_count()}; "
-                f"start as many processes as there are GPUs, or give device cpu"
+                f"there are {here} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
+                f"GPUs, or give device cpu"
             )
         ranks = int(environment.get("WORLD_SIZE", "1"))
         return cls(int(environment.get("RANK", "0")), local_rank, ranks, "gpu" if gpu else "cpu")
@@ -83,7 +88,7 @@ def resolved_parallel(
     if config.parallel != "auto":
         return config.parallel
     if config.deepspeed is not None:
-        return "zero3"
+        return stage_of(own_deepspeed(config.deepspeed))
     if world.ranks == 1:
         return "none"
     room = world.devices().memory
@@ -94,15 +99,33 @@ def resolved_parallel(
     return "ddp" if room is None or needed.total < 0.9 * room else "fsdp"
 
 
-def stand_alone() -> None:
-    """Give a single process the environment that torchrun would; ZeRO and FSDP ask for it."""
-    if "RANK" in os.environ:
+@contextmanager
+def standing_alone(parallel: Parallel) -> Generator[None]:
+    """Within, a single process has the environment that torchrun would give it; ZeRO and FSDP ask for it."""
+    if "RANK" in os.environ or parallel not in {"zero2", "zero3", "fsdp"}:
+        yield
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    before = {name: os.environ.get(name) for name in alone}
     os.environ.update({name: str(value) for name, value in alone.items()})
+    try:
+        yield
+    finally:
+        # Whoever trains again from this process is not one of several.
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def over_ranks(here: Any) -> list[Any]:
+    """What every rank gives, in their order; all of them call this."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [here]
+    said: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(said, here)
+    return said
 
 
 def leave() -> None:

@@ -39,8 +39,11 @@ class Controls:
         self._kind[list(every.values())] = 1
         self._kind[list(special.values())] = 2
         unknown: int | None = getattr(tokenizer, "unk_token_id", None)
-        if unknown is not None:
+        eos: int | None = getattr(tokenizer, "eos_token_id", None)
+        if unknown is not None and unknown != eos:
             self._kind[unknown] = 0  # What ordinary text becomes where the vocabulary has nothing for it.
+        self.eos = str(getattr(tokenizer, "eos_token", None) or "")
+        """What generation stops at; empty where the tokenizer names none."""
 
     def kinds(self, ids: NDArray[np.int32]) -> NDArray[np.int8]:
         """(tokens,) 0: no control token, 1: one that is not special, 2: a special one."""
@@ -50,6 +53,17 @@ class Controls:
         """Where the first control token in `text[start:stop]` stands; None if there is none."""
         found = self._any.search(text, start, stop)
         return found.span() if found else None
+
+    def end(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
+        """The first control token in `text[start:stop]`; with those that follow at once up to the end-of-sequence token, if it
+        is one of them, because a model that does not write it does not stop.
+        """
+        found = self.first(text, start, stop)
+        at = found
+        while at is not None and text[slice(*at)] != self.eos:
+            following = self._any.match(text, at[1], stop)
+            at = following.span() if following else None
+        return (found[0], at[1]) if found and at else found
 
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[Forged]:
         """What in a message, which is `text[start:stop]`, would become a control token."""

@@ -6,6 +6,7 @@ ids are those of transformers' `apply_chat_template(..., tokenize=True)`, and wi
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,7 +150,7 @@ class Encoder:
 
 
 def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
-    places = np.array(offsets, np.int32).reshape(-1, 2)
+    places = np.fromiter(chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
     starts, stops = places[:, 0], places[:, 1]
     if np.any(np.diff(starts) < 0) or np.any(np.diff(stops) < 0):
         raise TemplateError(

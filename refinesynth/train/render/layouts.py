@@ -25,6 +25,15 @@ class Layout(NamedTuple):
     """Whether the template keeps blanks before and after each message."""
     turns: dict[int, tuple[int, int]]
     """For each assistant message: characters between its turn's beginning and its own, and between its end and the turn's."""
+    opened: str
+    """What a prompt for an assistant's turn writes that the text of a whole turn does not hold, such as `<think>`; often empty."""
+
+    def fits(self, messages: Sequence[ChatMessage]) -> bool:
+        """Whether turns begin where they do here: not so where a message itself begins with what a prompt opens."""
+        return not self.opened or not any(
+            message["role"] == "assistant" and message["content"].lstrip().startswith(self.opened)
+            for message in messages
+        )
 
     def around(self, messages: Sequence[ChatMessage]) -> Located:
         """The messages in their places, not compared with anything yet."""
@@ -63,7 +72,8 @@ def layout_of(template: ChatTemplate, controls: Controls, roles: Sequence[str], 
     Raises:
         TemplateError: See `locate`.
     """
-    bare = locate(template, controls, _made_up(roles), markers=markers)
+    made_up = _made_up(roles)
+    bare = locate(template, controls, made_up, markers=markers)
     ranges = [found for found in bare.messages if found is not None]
     edges = [0, *(edge for found in ranges for edge in found), len(bare.text)]
     gaps = tuple(bare.text[edges[k] : edges[k + 1]] for k in range(0, len(edges), 2))
@@ -74,7 +84,11 @@ def layout_of(template: ChatTemplate, controls: Controls, roles: Sequence[str], 
         if found is not None
     )
     turns = {at: (ranges[at].start - turn.start, turn.stop - ranges[at].stop) for at, turn in bare.turns.items()}
-    return Layout(gaps, keeps, turns)
+    opened = ""
+    if turns:
+        prompt = template.write(made_up[: max(turns)], prompt=True)
+        opened = "" if bare.text.startswith(prompt) else prompt[bare.turns[max(turns)].start :].strip()
+    return Layout(gaps, keeps, turns, opened)
 
 
 def _made_up(roles: Sequence[str], left: str = "", right: str = "") -> list[ChatMessage]:
@@ -97,7 +111,7 @@ class Layouts:
             TemplateError: See `locating.locate`.
         """
         layout = self._layout(tuple(message["role"] for message in messages))
-        if isinstance(layout, Layout):
+        if isinstance(layout, Layout) and layout.fits(messages):
             located = layout.around(messages)
             if located.text == self._template.write(messages) and self._prompted(messages, located):
                 return located
@@ -111,9 +125,7 @@ class Layouts:
         before, message = located.messages[last - 1], located.messages[last]
         if before is None or message is None:
             return False
-        return (
-            begin(self._template, located.text, messages, last, before.stop, message.start) == located.turns[last].start
-        )
+        return begin(self._template, located.text, messages, last, before.stop, message) == located.turns[last].start
 
     def _layout(self, shape: tuple[str, ...]) -> Layout | TemplateError:
         if shape not in self._made:

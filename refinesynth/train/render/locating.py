@@ -48,13 +48,15 @@ def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMe
             continue
         before = whole[at - 1].stop if at else 0
         after = whole[at + 1].start if at + 1 < len(whole) else len(text)
-        start = begin(template, text, messages, at, before, whole[at].start)
+        start = begin(template, text, messages, at, before, whole[at])
         stop = end_of_turn(controls, text, whole[at].stop, after, turn=at)
         if markers:
             own = _marker(marked, whole, at)
             # A marker that leaves the end-of-turn token out would give an agent that never stops.
             start, stop = own.start, max(stop, own.stop)
         turns[at] = Range(start, stop)
+    if not markers:
+        _refuse_headers(template, controls, text, messages, whole, turns)
     return Located(text, tuple(whole), turns)
 
 
@@ -72,16 +74,24 @@ def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[C
             "give another template as chat_template"
         )
     own = _laid_out(messages[-1]["content"], text, len(prompt))
+    if own is None:  # The prompt may open the message itself, as with <think>.
+        bare = template.write(messages[:-1])
+        own = _laid_out(messages[-1]["content"], text, len(bare)) if text.startswith(bare) else None
+    if own is None or own.stop <= len(prompt):
+        raise TemplateError(
+            "the chat template leaves out or changes part of an assistant turn even where it is the last one; "
+            "give another template as chat_template"
+        )
     stop = end_of_turn(controls, text, own.stop, len(text), turn=len(messages) - 1)
     return Located(text, (*_known(template, text, messages[:-1]), own), {len(messages) - 1: Range(len(prompt), stop)})
 
 
 def begin(  # noqa: PLR0917
-    template: ChatTemplate, text: str, messages: Sequence[ChatMessage], at: int, before: int, message: int, /
+    template: ChatTemplate, text: str, messages: Sequence[ChatMessage], at: int, before: int, message: Range, /
 ) -> int:
     """Where in `text` a model that is asked for turn `at` begins to write.
 
-    `before` is the end of the message before it and `message` the beginning of its own.
+    `before` is the end of the message before it and `message` its own.
 
     Raises:
         RewritesHistoryError: What a model is given differs from `text` in a message before.
@@ -89,27 +99,65 @@ def begin(  # noqa: PLR0917
     prompt = template.write(messages[:at], prompt=True)
     if prompt[:before] != text[:before]:
         raise RewritesHistoryError(f"what it writes before message {at + 1} depends on the messages behind it")
-    if not text.startswith(prompt) or len(prompt) > message:
-        return message  # The prompt holds more than the text does, such as an opening <think>.
-    rest = text[len(prompt) : message]
+    if not text.startswith(prompt) or len(prompt) >= message.stop:
+        return message.start  # The prompt holds more than the text does, such as an opening <think>.
+    rest = text[len(prompt) : message.start]
     if rest.strip() and prompt == template.write(messages[:at]):
-        return message  # It knows no prompt: what is left is a header, which whoever asks the model writes.
+        return message.start  # It knows no prompt: what is left is a header, which whoever asks the model writes.
     return len(prompt)
 
 
 def end_of_turn(controls: Controls, text: str, start: int, stop: int, *, turn: int) -> int:
-    """The end of the first control token in `text[start:stop]`, which lies between two messages.
+    """The end of the first control token in `text[start:stop]`, which lies between two messages; see `Controls.end`.
 
     Raises:
         TemplateError: There is none, or there is text before it.
     """
-    found = controls.first(text, start, stop)
+    found = controls.end(text, start, stop)
     if found is None or text[start : found[0]].strip():
         raise TemplateError(
             f"the chat template writes {text[start:stop]!r} after message {turn + 1}, an assistant's, and no end-of-turn token "
             "at once; a model tuned on it would not learn to stop. Give a template that writes one (often {{ eos_token }})"
         )
     return found[1]
+
+
+def _refuse_headers(  # noqa: PLR0917
+    template: ChatTemplate,
+    controls: Controls,
+    text: str,
+    messages: Sequence[ChatMessage],
+    whole: Sequence[Range],
+    turns: dict[int, Range],
+    /,
+) -> None:
+    """Where turns end otherwise than the last one does, what they end with must not be the header of the next.
+
+    A template may write an end-of-turn token behind the last turn alone; a model tuned on it would write the user's header.
+    One that ends users' turns too is none, unless it also begins the prompt for an assistant's.
+
+    Raises:
+        TemplateError: It is.
+    """
+
+    def ending(at: int) -> str:
+        stop = turns[at].stop if at in turns else whole[at + 1].start
+        found = controls.end(text, whole[at].stop, stop)
+        return text[slice(*found)] if found else ""
+
+    last = ending(max(turns)) if turns else ""
+    others = {at: found for at in turns if (found := ending(at)) not in {last, controls.eos}}
+    if not others:
+        return
+    spoken = {ending(at) for at in range(max(turns)) if at not in turns}
+    asked = messages[: min(turns)]
+    prompt = template.write(asked, prompt=True)[len(template.write(asked)) :]
+    for at, found in others.items():
+        if found not in spoken or found in prompt:
+            raise TemplateError(
+                f"the chat template writes {found!r} after message {at + 1}, an assistant's, and {last!r} after the last one: the "
+                "former is the header of the next turn, and no end-of-turn token. Give a template that writes one after every turn"
+            )
 
 
 def find_messages(template: ChatTemplate, text: str, messages: Sequence[ChatMessage]) -> list[Range]:
@@ -207,14 +255,9 @@ def _marker(marked: Sequence[Range], messages: Sequence[Range], at: int) -> Rang
     return own[0]
 
 
-def _laid_out(content: str, text: str, start: int) -> Range:
+def _laid_out(content: str, text: str, start: int) -> Range | None:
     """Where `content` stands in `text`, from `start` on; blanks may differ, as where a template lays reasoning out anew."""
     places = [at for at in range(start, len(text)) if not text[at].isspace()]
     core = "".join(content.split())
     at = "".join(text[place] for place in places).find(core)
-    if at < 0:
-        raise TemplateError(
-            "the chat template leaves out or changes part of an assistant turn even where it is the last one; "
-            "give another template as chat_template"
-        )
-    return Range(places[at], places[at + len(core) - 1] + 1)
+    return Range(places[at], places[at + len(core) - 1] + 1) if at >= 0 else None

@@ -163,6 +163,14 @@ class Renderer:
             )
         if any(not turn.content.strip() for turn in turns[:count]):
             raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
+        for number, turn in enumerate(turns[:count], start=1):
+            try:
+                turn.content.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{conversation.where}: message {number} holds half a character ({turn.content[error.start]!r}, a lone "
+                    "surrogate), which no tokenizer takes; mend it or leave this conversation out"
+                ) from error
         return [{"role": turn.role, "content": turn.content} for turn in turns[:count]]
 
     def _forged(self, record: _Record) -> list[Forged]:
@@ -192,6 +200,7 @@ class Renderer:
         for at, place in located.turns.items():
             speech = conversation.turns[at].speech or Speech.HISTORY
             start, stop = self._tokens(record, encoded, place)
+            self._refuse_textual_end(record, encoded, at, stop)
             spans.append(Span(start, stop, speech))
             if record.trained[at]:
                 labels[start:stop] = Label.TRAINED
@@ -204,9 +213,18 @@ class Renderer:
         """The tokens of a turn.
 
         One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part of it.
+        One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does not.
         """
         start, stop = encoded.at(place.start), encoded.behind(place.stop)
         text = record.located.text
+        while start < stop and _swallows(
+            text[encoded.starts[start] : place.start], text[place.start : encoded.stops[start]]
+        ):
+            start += 1
+        while start < stop and _swallows(
+            text[place.stop : encoded.stops[stop - 1]], text[encoded.starts[stop - 1] : place.stop]
+        ):
+            stop -= 1
         before = text[encoded.starts[start] : place.start] if start < stop else ""
         after = text[place.stop : encoded.stops[stop - 1]] if start < stop else ""
         if start >= stop or before.strip() or after.strip():
@@ -215,6 +233,21 @@ class Renderer:
                 f"template writes there ({before!r} before, {after!r} after); give a chat_template with a control token there"
             )
         return start, stop
+
+    def _refuse_textual_end(self, record: _Record, encoded: Encoded, at: int, stop: int) -> None:
+        """What the template means for an end-of-turn token must be one to the tokenizer, and not a few characters.
+
+        Raises:
+            TemplateError: It is not.
+        """
+        message = record.located.messages[at]
+        behind = encoded.at(message.stop) if message is not None else stop - 1
+        if not self._controls.kinds(encoded.ids[behind:stop]).any():
+            raise TemplateError(
+                f"{record.conversation.where}: the tokenizer makes no control token of what ends message {at + 1}, an assistant's "
+                f"({self.tokenizer.convert_ids_to_tokens(encoded.ids[behind:stop].tolist())}), so a model would not learn to stop; "
+                "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
+            )
 
     def _refuse_control_tokens(self, record: _Record, encoded: Encoded) -> None:
         """Whatever the tokenizer did to the text (it may fold characters): no message holds a control token.
@@ -242,6 +275,11 @@ class Renderer:
                     f"{record.conversation.where}: the tokenizer makes a control token of text in message {k + 1} "
                     f"({record.located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
                 )
+
+
+def _swallows(outside: str, inside: str) -> bool:
+    """Whether a token across a turn's edge stands outside of it and has only blanks inside."""
+    return bool(outside.strip()) and not inside.strip()
 
 
 def _cuts(located: Located) -> list[int]:

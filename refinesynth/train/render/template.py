@@ -92,7 +92,7 @@ def _told() -> Generator[None]:
 
     try:
         yield
-    except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+    except (JinjaError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise TemplateError(
             f"the chat template fails on this conversation: {error}. Give another template as chat_template, or other data"
         ) from error

@@ -23,6 +23,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+from refinesynth.errors import TrainingError
 from refinesynth.train.engine.arguments import deepspeed_json
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -30,6 +31,7 @@ WAYS: dict[str, dict[str, Any]] = {
     # One conversation a step: the other rank has an empty pack every time.
     "ddp, one idle": {"parallel": "ddp", "batch_size": 1},
     "fsdp": {"parallel": "fsdp"},
+    "fsdp, bf16, head in chunks": {"parallel": "fsdp", "precision": "bf16", "chunk": 7},
     "fsdp, one idle": {"parallel": "fsdp", "batch_size": 1, "max_steps": 3},
     "zero2": {"parallel": "zero2"},
     "zero3": {"parallel": "zero3"},
@@ -70,6 +72,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         max_steps=way.get("max_steps"),
         deepspeed=all_split(folder) if way["parallel"] == "zero3" else None,
         save_every=2 if resumed else "never",
+        precision=way.get("precision", "fp32"),
     )
     told: list[dict[str, float]] = []
 
@@ -108,6 +111,19 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         (folder / f"{name}.json").write_text(json.dumps(told))
 
 
+def one_without_a_number(folder: Path) -> None:
+    """The loss is no number on rank 1 alone; both ranks end with the same error."""
+    made = toys.trainer(
+        toys.model(), toys.store(11, seed=3), toys.config(folder / "broken", max_length=40), parallel="ddp"
+    )
+    plain = made.losses
+    made.losses = lambda model, batch: plain(model, batch) * (float("nan") if dist.get_rank() else 1.0)
+    try:
+        made.train()
+    except TrainingError as exc:
+        (folder / f"broken {dist.get_rank()}.json").write_text(json.dumps(str(exc)))
+
+
 def reset() -> None:
     """Forget what the libraries keep for a whole process."""
     AcceleratorState._reset_state()
@@ -125,6 +141,7 @@ def main() -> None:
         train(folder, name)
         dist.barrier()
         reset()
+    one_without_a_number(folder)
     dist.barrier()
     dist.destroy_process_group()
 

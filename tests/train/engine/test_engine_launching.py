@@ -82,6 +82,95 @@ def test_ranks_that_end_without_a_word_are_an_error(tmp_path: Path, monkeypatch:
         launch(two(tmp_path))
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, -15)])
+def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(tmp_path: Path, number: int, code: int):
+    """In a process of its own, which ends of it as it would without us."""
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from refinesynth.train.config import TrainConfig
+        from refinesynth.train.engine import launching
+        stand_in = "import os, signal, time; os.kill(os.getppid(), int(os.environ['SENT'])); time.sleep(60)"
+        launching.command = lambda _processes, _settings: [sys.executable, "-c", stand_in]
+        config = TrainConfig(data=("x",), model="x", output="x", processes=2)
+        try:
+            launching.launch(config)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    """
+    environment = toys.environment() | {"SENT": str(int(number))}
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == code
+
+
+def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
+    saving = tmp_path / "saving.py"
+    saving.write_text(
+        textwrap.dedent(
+            """
+            import os, signal, sys, time
+            from pathlib import Path
+            told = Path(sys.argv[1])
+            signal.signal(signal.SIGTERM, lambda *_: (told / f"heard {os.getpid()}").touch())
+            (told / f"began {os.getpid()}").touch()
+            while True:
+                time.sleep(0.05)
+            """
+        )
+    )
+    agent = [sys.executable, "-m", "refinesynth.train.engine.agent", "--standalone", "--nproc-per-node", "2"]
+    environment = toys.environment() | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3600"}
+    started = subprocess.Popen(
+        [*agent, str(saving), str(tmp_path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    for said in ("began", "heard"):
+        until = time.monotonic() + 60
+        while len(list(tmp_path.glob(f"{said} *"))) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        started.send_signal(signal.SIGTERM)
+    assert started.wait(timeout=60) == 143
+    for path in tmp_path.glob("began *"):
+        pid = int(path.name.split()[1])
+        until = time.monotonic() + 10
+        while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """torchrun sends its ranks SIGTERM for whatever it gets."""
+    stand_in(
+        monkeypatch,
+        """
+        import os, signal, sys, time
+        from pathlib import Path
+        from refinesynth.train.engine import outcome
+        from refinesynth.train.result import TrainResult
+        def end(*_):
+            outcome.tell(TrainResult(Path("x"), 3, 9, 0.5, 1.25, signal=15))
+            sys.exit(1)
+        signal.signal(signal.SIGTERM, end)
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(60)
+        """,
+    )
+    result = launch(two(tmp_path))
+    assert (result.signal, result.steps) == (signal.SIGINT, 3)
+
+
+def test_another_rank_is_heard_where_the_first_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(outcome.OUTCOME, str(tmp_path / "outcome.json"))
+    outcome.tell(TrainingError("the disk of rank 1"), leads=False)
+    outcome.tell(TrainingError("what follows from it"), leads=False)
+    with pytest.raises(TrainingError, match="the disk of rank 1"):
+        outcome.heard(tmp_path / "outcome.json")
+    outcome.tell(TrainingError("what rank 0 says"))
+    with pytest.raises(TrainingError, match="what rank 0 says"):
+        outcome.heard(tmp_path / "outcome.json")
+
+
 def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[TrainConfig] = []
     monkeypatch.setattr(launching, "run", lambda config, events: seen.append(config))
@@ -140,9 +229,12 @@ def test_a_signal_to_the_command_makes_both_ranks_save_and_they_go_on_from_there
     while not (metrics.exists() and metrics.read_text().count("\n") > 3) and started.poll() is None:
         assert time.monotonic() < until
         time.sleep(0.05)
-    started.send_signal(signal.SIGTERM)
+    started.send_signal(signal.SIGINT)
     said, _ = started.communicate(timeout=120)
-    assert "checkpoint-" in said, said
+    assert started.returncode == 130, said
+    assert said.index("interrupted: finishing this step") < said.index("checkpoint-"), said
+    assert "death signal" not in said
+    assert "Traceback" not in said
     (saved,) = (made / "out" / "checkpoints").iterdir()
     step = int(saved.name.removeprefix("checkpoint-"))
     assert 0 < step < 180

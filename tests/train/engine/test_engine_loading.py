@@ -43,6 +43,36 @@ def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path
     assert {one.dtype for one in toy.parameters()} == {dtype}
 
 
+def test_below_adapters_frozen_weights_are_held_in_what_is_computed_in(saved: Path):
+    toy = load_model(asked(saved, lora={"rank": 2}), "bf16", gradient_checkpointing=False)
+    dtypes = {(one.requires_grad, one.dtype) for one in toy.parameters()}
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
+
+
+def test_generation_settings_that_cannot_be_written_are_mended(saved: Path, tmp_path: Path):
+    """Some models of the hub come with them, and the library would refuse at the first checkpoint."""
+    (saved / "generation_config.json").write_text('{"temperature": 0.9, "top_p": 0.6}')
+    toy: Any = load_model(asked(saved), "fp32", gradient_checkpointing=False)
+    toy.save_pretrained(tmp_path / "again")
+    kept = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert (kept["temperature"], kept["do_sample"]) == (0.9, True)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_model_whose_files_are_damaged_is_refused(saved: Path, name: str):
+    (saved / name).write_bytes((saved / name).read_bytes()[:100])
+    with pytest.raises(InputError, match="no model can be loaded"):
+        load_model(asked(saved), "fp32", gradient_checkpointing=False)
+
+
+@pytest.mark.parametrize("change", [{"num_attention_heads": 0}, {"hidden_size": "x"}, {"vocab_size": None}])
+def test_a_model_with_settings_that_make_no_sense_is_refused(saved: Path, change: dict[str, Any]):
+    settings = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(settings | change))
+    with pytest.raises(InputError, match="no model can be loaded"):
+        describe_model(asked(saved))
+
+
 def test_a_model_is_described_without_its_weights(saved: Path):
     whole = toys.model()
     (saved / "model.safetensors").unlink()
@@ -120,8 +150,8 @@ def test_a_chat_template_that_cannot_be_read_is_refused(tmp_path: Path):
     assert chat_template(asked(tmp_path)) is None
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", "3"])
-def test_a_deepspeed_file_that_is_no_object_is_refused(tmp_path: Path, content: str | None):
+@pytest.mark.parametrize("content", [None, "{", "[]", "3", "{}", '{"zero_optimization": {"stage": 1}}'])
+def test_a_deepspeed_file_of_no_use_is_refused(tmp_path: Path, content: str | None):
     path = tmp_path / "own.json"
     if content is not None:
         path.write_text(content)
@@ -135,6 +165,18 @@ def test_deepspeed_gathers_what_is_saved_and_takes_our_optimizer(tmp_path: Path,
     assert ours["zero_optimization"]["stage"] == stage
     assert ours["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
     assert "optimizer" not in ours
+
+
+def test_a_deepspeed_file_of_ones_own_saves_whole_models_and_leaves_batches_to_the_schedule(tmp_path: Path):
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps({"train_batch_size": 7, "zero_optimization": {"stage": 3, "overlap_comm": True}}))
+    own = deepspeed_json(asked(tmp_path, deepspeed=str(path)), "zero3", "cpu")
+    assert own["zero_optimization"] == {
+        "stage": 3,
+        "overlap_comm": True,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
+    assert (own["gradient_accumulation_steps"], own.get("train_batch_size")) == ("auto", None)
 
 
 def test_arguments_say_what_the_settings_say(tmp_path: Path):
@@ -165,8 +207,10 @@ def test_what_is_left_to_auto_on_a_cpu(tmp_path: Path):
     assert resolved_precision(auto, one) == "fp32"
     assert resolved_parallel(auto, one, SHAPE, "fp32", checkpointing=False) == "none"
     assert resolved_parallel(auto, two, SHAPE, "fp32", checkpointing=False) == "ddp"
-    own = asked(tmp_path, deepspeed="own.json")
-    assert resolved_parallel(own, two, SHAPE, "fp32", checkpointing=False) == "zero3"
+    for stage, wanted in ((2, "zero2"), (3, "zero3")):
+        (tmp_path / "own.json").write_text(json.dumps({"zero_optimization": {"stage": stage}}))
+        own = asked(tmp_path, deepspeed=str(tmp_path / "own.json"))
+        assert resolved_parallel(own, two, SHAPE, "fp32", checkpointing=False) == wanted
 
 
 @pytest.mark.parametrize(("parallel", "ranks"), [("none", 2), ("fsdp", 2), ("fsdp", 1)])

@@ -1,0 +1,129 @@
+"""Whole trainings in this process, from text to a saved model that others can load."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import tiny
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from refinesynth.errors import ConfigurationError
+from refinesynth.train import Trainer
+from refinesynth.train.result import TrainResult
+
+FIELDS: dict[str, Any] = {
+    "max_length": 128,
+    "batch_size": 4,
+    "epochs": 2,
+    "held_out": 2,
+    "device": "cpu",
+    "plots": False,
+    "learning_rate": 1e-3,
+}
+
+
+def records(number: int = 8) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"c{k}",
+            "messages": [
+                {"role": "user", "content": f"Goal: bring mug {k} to the shelf."},
+                {"role": "assistant", "content": "Action: go to tabel 1", "loss": False},
+                {"role": "user", "content": "Error: invalid command format."},
+                {"role": "assistant", "content": "Action: go to table 1", "loss": True},
+            ],
+        }
+        for k in range(number)
+    ]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    tokenizer = tiny.tokenizer("chatml")
+    tokenizer.save_pretrained(str(folder))
+    toys.model(vocab_size=len(tokenizer), tie_word_embeddings=True).save_pretrained(str(folder))
+    return folder
+
+
+class Notes(toys.Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_from_records_in_memory_to_a_model_that_loads_and_generates(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    trainer = Trainer(model=model, data=iter(records()), output=tmp_path / "out", precision="fp32", **FIELDS)
+    assert trainer.config.data == ("in memory: 8 records",)
+    assert trainer.plan().sizes.counts.records == 6
+    assert trainer.preview()[0].id == "c0"
+    result = trainer.train()
+    assert (result.steps, result.signal) == (4, None)
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"model.safetensors", "chat_template.jinja", "generation_config.json", "tokenizer.json"} <= names
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    settings = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert settings["dtype"] == "float32"
+    assert "refinesynth_segments" not in json.dumps(settings)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    tuned: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    ids = tokenizer.apply_chat_template(records()[0]["messages"][:1], add_generation_prompt=True, return_tensors="pt")
+    out = tuned.generate(**ids, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    assert out.shape[1] == ids["input_ids"].shape[1] + 3
+    before: Any = AutoModelForCausalLM.from_pretrained(model)
+    assert not torch.equal(before.lm_head.weight, tuned.lm_head.weight)
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["digest"]
+
+
+def test_a_dataset_with_adapters_in_bf16_after_another_training_in_the_same_process(model: Path, tmp_path: Path):
+    rows = Dataset.from_list(records())
+    lora = {"rank": 2, "alpha": 4}
+    result: TrainResult = Trainer(
+        model=model,
+        data=rows,
+        output=tmp_path / "out",
+        precision="bf16",
+        lora=lora,
+        gradient_checkpointing=True,
+        **FIELDS,
+    ).train()
+    assert result.held_out["loss"] > 0
+    base: Any = AutoModelForCausalLM.from_pretrained(model)
+    base.load_adapter(str(tmp_path / "out"))
+    weights = {name: one for name, one in base.named_parameters() if "lora_B" in name}
+    assert weights
+    assert all(one.dtype == torch.float32 and bool((one != 0).any()) for one in weights.values())
+
+
+def test_what_was_left_out_in_reading_is_told(model: Path, tmp_path: Path):
+    path = tmp_path / "torn.jsonl"
+    path.write_text("\n".join(json.dumps(each) for each in records()) + '\n{"id": "c9", "mess')
+    notes = Notes()
+    trainer = Trainer(model=model, data=path, output=tmp_path / "out", precision="fp32", max_steps=1, **FIELDS)
+    assert any("torn.jsonl:9" in remark for remark in trainer.plan().remarks)
+    trainer.train(events=notes)
+    assert any("torn.jsonl:9: the last line is cut off" in note for note in notes.notes)
+    # On its own, what a person may start next is not taken for one of several processes.
+    assert "RANK" not in os.environ
+
+
+def test_data_in_memory_is_not_given_to_processes_that_are_to_be_started(model: Path, tmp_path: Path):
+    trainer = Trainer(model=model, data=records(), output=tmp_path / "out", processes=2)
+    with pytest.raises(ConfigurationError, match="in memory"):
+        trainer.train()
+    assert not (tmp_path / "out").exists()
