@@ -2,6 +2,8 @@
 
 import os
 import signal
+from contextlib import suppress
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests run in as many processes as there are cores, and each would start as many threads for its tiny matrices.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Hypothesis imports this in the middle of a test, pytest compiles what it imports, and the compiler of CPython 3.11 fails
+# (SystemError: recursion depth mismatch) if the garbage collector finds a failed task just then.
+with suppress(ImportError):
+    import_module("hypothesis.internal.conjecture.optimiser")
 
 settings.register_profile("fast", max_examples=20, deadline=None)
 settings.register_profile("ci", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

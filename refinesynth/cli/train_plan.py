@@ -71,6 +71,7 @@ def _lost(counts: "Counts") -> str:
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
         ("dropped_long", counts.dropped_long, "left out as too long"),
         ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
+        ("repeated", counts.repeated, "the same as an earlier one, kept"),
     )
     return "; ".join(
         f"{number:,} {how} ({_listed(counts.named.get(kind, ()), number)})" for kind, number, how in parts if number

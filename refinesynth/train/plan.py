@@ -97,7 +97,7 @@ def make_plan(config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: 
     """
     _refuse(config, sizes, model, devices)
     steps_per_epoch = math.ceil(sizes.counts.records / config.batch_size)
-    steps = config.max_steps or max(1, math.ceil(config.epochs * steps_per_epoch))
+    steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     memory = estimate_memory(
         model,
         _load(config, sizes),

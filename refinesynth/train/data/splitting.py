@@ -27,7 +27,7 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
         InputError: There are not enough groups to hold out so many and train on one.
     """
     every = list(conversations)
-    if not held_out:
+    if not held_out or not every:
         return Split(every, [])
     names = _components(every)
     groups = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Generator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -19,11 +20,15 @@ from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.extra import require
 from refinesynth.train.memory import ModelShape, Precision
+from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
 """Of the weights. bf16 keeps fp32 weights: at a learning rate of 5e-6 most steps are lost in the rounding of bf16 ones."""
 _FEWEST_TOKENS: Final = 8
 """Tokens, special ones left out, below which something is no tokenizer."""
+_LOOKED_AT: Final = 64
+"""Examples from which it is read how turns end."""
+_MOST_ENDS: Final = 3
 _SAID: Final = 400
 """Characters of a library's message that are handed on."""
 
@@ -124,6 +129,25 @@ def _mend_generation(model: nn.Module) -> None:
         generation.validate(strict=True)
     except ValueError:
         base.generation_config = GenerationConfig.from_model_config(base.config)
+
+
+def stop_at(model: nn.Module, store: TokenStore) -> None:
+    """Let generation stop where the trained turns end, if it would not already: a base model's settings know no turns."""
+    ends = {
+        int(one.input_ids[span.stop - 1])
+        for one in islice(store, _LOOKED_AT)
+        for span in one.spans
+        if one.labels[span.stop - 1] == Label.TRAINED
+    }
+    generation = getattr(cast("Any", base_model(model)), "generation_config", None)
+    # More ends than a template can have are no ends of turns: tokens that somebody made up.
+    if generation is None or len(ends) > _MOST_ENDS:
+        return
+    known: Any = generation.eos_token_id
+    before = [] if known is None else [known] if isinstance(known, int) else list(known)
+    if missing := sorted(ends.difference(before)):
+        found = [*missing, *before]
+        generation.eos_token_id = found[0] if len(found) == 1 else found
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig) -> nn.Module:

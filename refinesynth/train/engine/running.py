@@ -23,7 +23,7 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine import checkpoints, outcome
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.loading import load_model
+from refinesynth.train.engine.loading import load_model, stop_at
 from refinesynth.train.engine.preparing import Ready, agree, make_ready
 from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.schedule import Schedule
@@ -128,6 +128,7 @@ class _Training:
             means.precision,
             gradient_checkpointing=means.gradient_checkpointing and means.parallel != "fsdp",
         )
+        stop_at(model, ready.store)
         layout, lay_out = self._layouts(model, arguments, ready)
         if layout is not None and layout.packed != schedule.packed:
             schedule = self._schedule(ready, packed=layout.packed)

@@ -84,7 +84,12 @@ def test_from_records_in_memory_to_a_model_that_loads_and_generates(
     tuned: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     ids = tokenizer.apply_chat_template(records()[0]["messages"][:1], add_generation_prompt=True, return_tensors="pt")
     out = tuned.generate(**ids, max_new_tokens=3, do_sample=False, pad_token_id=0)
-    assert out.shape[1] == ids["input_ids"].shape[1] + 3
+    assert ids["input_ids"].shape[1] < out.shape[1] <= ids["input_ids"].shape[1] + 3
+    # It stops where the trained turns end, though the untrained model's settings did not say so.
+    [end] = tokenizer(tokenizer.eos_token, add_special_tokens=False)["input_ids"]
+    stops = tuned.generation_config.eos_token_id
+    assert end in (stops if isinstance(stops, list) else [stops])
+    assert AutoModelForCausalLM.from_pretrained(model).generation_config.eos_token_id != stops
     before: Any = AutoModelForCausalLM.from_pretrained(model)
     assert not torch.equal(before.lm_head.weight, tuned.lm_head.weight)
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["digest"]
