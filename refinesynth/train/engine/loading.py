@@ -218,6 +218,11 @@ def _refusing(what: str, name: str) -> Generator[None]:
             if "trust_remote_code" in str(exc)
             else ""
         )
-        raise InputError(f"no {what} can be loaded from {name!r}: {said}{remote}") from exc
+        sought = (
+            ""
+            if Path(name).is_dir()
+            else " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
+        )
+        raise InputError(f"no {what} can be loaded from {name!r}: {said}{remote}{sought}") from exc
     finally:
         log.setLevel(level)
