@@ -100,7 +100,8 @@ def test_it_works_beside_a_running_process_and_after_that_one_was_killed(tmp_pat
         ) as process:
             deadline = time.monotonic() + PATIENCE
             alive: dict[str, Any] = {}
-            while not alive.get("in_flight") and process.poll() is None and time.monotonic() < deadline:
+            while not (alive.get("in_flight") and alive.get("spent")) and process.poll() is None:
+                assert time.monotonic() < deadline
                 time.sleep(0.05)
                 if (folder / "config.json").exists():
                     alive = as_json(folder)
