@@ -31,7 +31,6 @@ check: $(VENV)/.dev ## Lint, types, order of the rooms
 
 bench: $(VENV)/.dev ## Measure everything beside a reference, print one table and write docs/benchmarks.md
 	@$(BIN)/python -m bench.rivals.setup
-	@$(BIN)/python -m bench.train.setup
 	@$(BIN)/python -m bench
 
 parity: $(VENV)/.dev ## Compare our training labels with those that TRL, LLaMA-Factory and Axolotl compute (some gigabytes, minutes)

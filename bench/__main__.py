@@ -17,10 +17,10 @@ from pathlib import Path
 from bench.figures import Figure, Section, table
 from bench.rivals.jobs import VENVS
 
-PROGRAMS = ("startup", "verification", "calls", "engine", "throughput", "memory", "rivals", "train")
+PROGRAMS = ("startup", "verification", "calls", "engine", "throughput", "memory", "rivals")
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- measured: python -m bench -->", "<!-- /measured -->"
-PACKAGES = ("litellm", "pydantic-ai-slim", "pydantic", "aiohttp", "orjson", "anyio", "torch", "transformers")
+PACKAGES = ("litellm", "pydantic-ai-slim", "pydantic", "aiohttp", "orjson", "anyio")
 
 
 def main() -> int:
