@@ -245,6 +245,18 @@ def test_a_missing_library_says_how_to_install_it(
     assert repr(library) in result.stderr
 
 
+@pytest.mark.parametrize("library", ["torch", "transformers"])
+@pytest.mark.parametrize("option", ["--dry-run", "--preview"])
+def test_what_only_looks_says_so_too_whatever_else_is_wrong(
+    library: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    result = train("runs/nothing", "--model", "nothing", option)
+    assert result.exit_code == 2
+    assert "pip install 'refinesynth[train]'" in result.stderr
+    assert repr(library) in result.stderr
+
+
 # A training.
 
 

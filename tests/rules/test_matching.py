@@ -175,3 +175,26 @@ class TestExplanations:
     def test_long_texts_are_cut(self) -> None:
         many = tuple(action(f"do {n} {'x' * 500}", "y") for n in range(200))
         assert len(explain_mismatch(many, "z" * 9_000).message) < 3_000
+
+
+class TestRemembering:
+    """Answers are remembered for a tuple of actions; the memory is bounded and never mixes them up."""
+
+    def test_the_same_text_is_asked_of_each_script_anew(self) -> None:
+        first = (action("go {place}", r"go (?P<place>\w+)", place=("hall",)),)
+        second = (action("go {where}", r"go (?P<where>\w+)", where=("hall",)),)
+        for _ in range(2):
+            found, other = match_action(first, "go hall"), match_action(second, "go hall")
+            assert found is not None
+            assert found.action is first[0]
+            assert other is not None
+            assert other.values == {"where": "hall"}
+            assert match_action(HOUSE.actions, "go hall") is None
+
+    def test_more_texts_than_are_remembered_stay_right(self) -> None:
+        actions = (action("count {number}", r"count (?P<number>\d+)"),)
+        for _ in range(2):
+            for number in range(5_000):
+                found = match_action(actions, f"count {number}")
+                assert found is not None
+                assert found.values == {"number": str(number)}

@@ -6,6 +6,7 @@ from typing import Any
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Silent
+from refinesynth.train.extra import require
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 
@@ -27,8 +28,12 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
 
 
 def choose_accelerator() -> None:
-    """Tell DeepSpeed that there is no GPU before it is imported: finding out for itself, it warns on every command."""
-    import torch
+    """Tell DeepSpeed that there is no GPU before it is imported: finding out for itself, it warns on every command.
 
+    Raises:
+        ConfigurationError: torch or transformers is not installed.
+    """
+    torch = require("torch")
+    require("transformers")
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
