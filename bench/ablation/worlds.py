@@ -14,8 +14,17 @@ from refinesynth.backends.rehearsal.memory import Exchange, Past, Position
 from refinesynth.backends.rehearsal.memory import _Room as Room  # pyright: ignore[reportPrivateUsage]
 from refinesynth.backends.rehearsal.scene import Scene, written
 from refinesynth.mistakes import at_least
-from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, flagged_turns
-from refinesynth.world import ActionRule, Rulebook, World
+from refinesynth.trajectory import (
+    ActionSpec,
+    DungeonMasterTurn,
+    Persona,
+    PlayerTurn,
+    Provenance,
+    Rulebook,
+    Script,
+    flagged_turns,
+)
+from refinesynth.world import World
 
 MOST_ACTIONS = 30
 """Of a play, as in the paper's evaluation (section 4)."""
@@ -38,21 +47,22 @@ def scene_of(name: str) -> Scene:
     rng = Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
     plot = COTTAGE.draw(rng)
     verbs = {rng.choice(verb.wordings): verb for verb in COTTAGE.verbs}
-    rules = tuple(_rule(template, verb, plot) for template, verb in verbs.items())
-    actions = tuple(rule.action for rule in rules)
+    actions = tuple(_action(template, verb, plot) for template, verb in verbs.items())
     script = Script(
         introduction=plot.introduction,
         environment=plot.state,
         goal=f"{plot.goal[0].upper()}{plot.goal[1:]}.",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
         actions=actions,
+        rulebook=Rulebook(goal=tuple(condition.cel for condition in plot.conditions)),
     )
     return Scene(
         label=name,
         family=COTTAGE,
         plot=plot,
-        script=script,
-        world=World(Rulebook(actions=rules, goal=plot.conditions)),
+        script=script.imagined(),
+        grounded=script,
+        world=World(script),
         verbs=verbs,
         useful=tuple(written(actions, verbs, act) for act in plot.useful),
     )
@@ -110,10 +120,16 @@ def _played(name: str, episode: int) -> Trajectory | None:
     )
 
 
-def _rule(template: str, verb: Verb, plot: Plot) -> ActionRule:
+def _action(template: str, verb: Verb, plot: Plot) -> ActionSpec:
     names = ActionSpec(name=template, pattern=template).placeholders
     pattern = template
     for name in names:
         pattern = pattern.replace(f"{{{name}}}", "(.+?)")
-    action = ActionSpec(name=template, pattern=f"^{pattern}$", parameters={name: plot.values[name] for name in names})
-    return ActionRule(action=action, requires=verb.requires, effects=verb.effects, observation=verb.done[0])
+    return ActionSpec(
+        name=template,
+        pattern=f"^{pattern}$",
+        parameters={name: plot.values[name] for name in names},
+        requires=verb.requires,
+        effects=verb.effects,
+        reveals=verb.done[0],
+    )

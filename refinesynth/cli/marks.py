@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from refinesynth.actions.wording import folded
 from refinesynth.rules.exchanges import Exchange, exchanges
-from refinesynth.rules.wording import folded
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic_ai.models import Model
 
+from refinesynth.actions.matching import explain_mismatch, match_action
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import RULING
 from refinesynth.roles.asking import Calls, ask
 from refinesynth.roles.forms import AnswerForm, object_form
-from refinesynth.rules.matching import explain_mismatch, match_action
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 

@@ -1,12 +1,12 @@
 """Composable verifier rules: what a draft must satisfy to be kept."""
 
+from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, match_action
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, script, strict
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.leaks import LEAKS, NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
-from refinesynth.rules.matching import Match, Mismatch, explain_mismatch, match_action
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.parsing import parse
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pydantic.dataclasses import dataclass
 
+from refinesynth.actions.matching import explain_mismatch, match_action
+from refinesynth.actions.wording import quoted
 from refinesynth.rules.exchanges import exchanges
-from refinesynth.rules.matching import explain_mismatch, match_action
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.wording import quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 

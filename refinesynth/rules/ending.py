@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from refinesynth.actions.wording import quoted
 from refinesynth.rules.exchanges import is_complete
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.wording import quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 
 SUCCESS = "Task Succeed"

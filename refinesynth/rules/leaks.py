@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
+from refinesynth.actions.patterns import Pattern, PatternError, encode
+from refinesynth.actions.wording import quoted
 from refinesynth.errors import ConfigurationError
-from refinesynth.rules.patterns import Pattern, PatternError, encode
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.wording import quoted
 from refinesynth.trajectory import Draft, MalformedTurn
 
 _MASTER = r"(?:dm|(?:dungeon|game)[ -]?master)"

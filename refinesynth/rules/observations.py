@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.wording import folded, quoted
 from refinesynth.trajectory import Draft
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
+from refinesynth.actions.wording import quoted
 from refinesynth.errors import InputError
 from refinesynth.rules.registry import find
 from refinesynth.rules.rule import Either, Not, Rule, all_of, first_failure, warn
-from refinesynth.rules.wording import quoted
 from refinesynth.trajectory import explain
 
 MAX_TEXT_CHARACTERS = 20_000

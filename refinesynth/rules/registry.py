@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import cast
 
+from refinesynth.actions.wording import quoted
 from refinesynth.errors import InputError
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.chains import agentrefine, script, strict
@@ -26,7 +27,6 @@ from refinesynth.rules.script_patterns import (
     PatternsNeedText,
 )
 from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, PlaceholdersHaveParameters, UniqueNames
-from refinesynth.rules.wording import quoted
 
 GROUP = "refinesynth.rules"
 """Entry-point group: `MyRule = "my_package.rules:MyRule"`, a class or a function that returns a rule."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from pydantic.dataclasses import dataclass
 
+from refinesynth.actions.wording import quoted
 from refinesynth.chat import parse_player, render_player
 from refinesynth.rules.exchanges import exchanges, is_complete
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.rules.wording import quoted
 from refinesynth.trajectory import Draft, PlayerTurn
 
 

@@ -12,12 +12,12 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from refinesynth.rules.fillings import fillings, with_samples
-from refinesynth.rules.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern
-from refinesynth.rules.patterns import Pattern, PatternSet, encode
+from refinesynth.actions.fillings import fillings, with_samples
+from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern
+from refinesynth.actions.patterns import Pattern, PatternSet, encode
+from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.script_shape import ScriptRule
-from refinesynth.rules.wording import folded, quoted
 from refinesynth.trajectory import ActionSpec, Draft
 
 

@@ -6,9 +6,11 @@ All are frozen pydantic models. They forbid unknown fields, because what we writ
 """
 
 from refinesynth.trajectory.draft import Draft
-from refinesynth.trajectory.record import SCHEMA_VERSION, Provenance, Trajectory, Usage
+from refinesynth.trajectory.record import SCHEMA_VERSION, Branch, Difficulty, Play, Provenance, Trajectory, Usage
+from refinesynth.trajectory.rulebook import Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
 from refinesynth.trajectory.script import ActionSpec, Persona, Script
 from refinesynth.trajectory.turns import (
+    EXECUTED,
     MAX_RAW_CHARACTERS,
     DraftTurn,
     DungeonMasterTurn,
@@ -24,18 +26,28 @@ from refinesynth.trajectory.turns import (
 from refinesynth.trajectory.value import Value
 
 __all__ = [
+    "EXECUTED",
     "MAX_RAW_CHARACTERS",
     "SCHEMA_VERSION",
     "ActionSpec",
+    "Branch",
+    "Difficulty",
     "Draft",
     "DraftTurn",
     "DungeonMasterTurn",
+    "Effect",
+    "EffectOp",
+    "Invariant",
     "MalformedTurn",
     "MistakeKind",
     "Persona",
+    "Play",
     "PlayerTurn",
     "Provenance",
+    "Requirement",
+    "Rulebook",
     "Script",
+    "Sight",
     "Trajectory",
     "Turn",
     "Usage",

@@ -7,7 +7,7 @@ from pydantic import Field
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
 from refinesynth.trajectory.turns import Turn, flagged_turns
-from refinesynth.trajectory.value import Value
+from refinesynth.trajectory.value import Value, absent
 
 SCHEMA_VERSION = 1
 """Version of a line in trajectories.jsonl; raised when a field changes its meaning."""
@@ -34,12 +34,45 @@ class Usage(Value):
         )
 
 
+Play = Literal["live", "narrated", "grounded"]
+"""How an episode is played: DungeonMaster and Player converse, one call writes both voices, or they converse and the world is
+executed."""
+
+
+class Difficulty(Value):
+    """How hard a grounded script is, measured by executing it; shares and counts, see `refinesynth.world.survey`."""
+
+    steps: int = Field(ge=0)
+    """Length of the shortest solution that was found, in actions."""
+    branching: float = Field(ge=0)
+    """Actions that are possible and change something, on average over the states along that solution."""
+    preconditions: int = Field(ge=0)
+    """Different requirements and conditions that the solution had to make true."""
+    distractors: float = Field(ge=0, le=1)
+    """Share of the names that actions can be given and that the solution does not use."""
+    hidden: int = Field(ge=0)
+    """Names that the solution uses and that cannot be seen at the beginning."""
+    losable: bool | None = None
+    """Whether a single action can make the goal unreachable; None where the search ended without knowing."""
+
+
+class Branch(Value):
+    """Which of several trajectories of one episode this is."""
+
+    number: int = Field(ge=0)
+    """From 0."""
+    of: int = Field(ge=1)
+    """How many were asked for."""
+    shared_turns: int = Field(default=0, ge=0)
+    """Turns at the beginning that it has in common with number 0 of the same play; 0 for a play of its own."""
+
+
 class Provenance(Value):
     """Where a trajectory comes from: enough to make it again on a deterministic backend."""
 
     models: dict[str, str]
     """Role name to litellm model string."""
-    play: Literal["live", "narrated"]
+    play: Play
     seed: int
     """The episode's own seed, derived from the run's seed and the persona's position."""
     rules: str
@@ -53,6 +86,12 @@ class Provenance(Value):
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None
     """US dollars for the whole episode; None where a model's price is unknown."""
+    script_id: str | None = Field(default=None, exclude_if=absent)
+    """Digest of the script, the same for all trajectories that were played in it; to be split by. None before 0.2."""
+    difficulty: Difficulty | None = Field(default=None, exclude_if=absent)
+    """Of a grounded script."""
+    branch: Branch | None = Field(default=None, exclude_if=absent)
+    """Which of its episode's trajectories this is; None where an episode has one."""
 
 
 class Trajectory(Value):

@@ -7,7 +7,8 @@ from typing import Self, cast
 
 from pydantic import Field, JsonValue, field_validator
 
-from refinesynth.trajectory.value import Value, spelled
+from refinesynth.trajectory.rulebook import MAX_PARTS, MAX_TEXT, Effect, Requirement, Rulebook
+from refinesynth.trajectory.value import Value, absent, spelled
 
 
 class Persona(Value):
@@ -38,6 +39,12 @@ class ActionSpec(Value):
         default_factory=dict[str, tuple[str, ...]], validation_alias=spelled("parameters", "Parameters")
     )
     """Placeholder name to the values that it may take; no values means any."""
+    requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always succeeds."""
+    effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
+    """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be applied, none is."""
+    reveals: str = Field(default="", max_length=MAX_TEXT, exclude_if=absent)
+    """In a grounded script: template for what the player perceives, filled from the state after the effects."""
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -92,6 +99,9 @@ class Script(Value):
         validation_alias=spelled("actions", "available_actions", "Available Actions", "available actions")
     )
 
+    rulebook: Rulebook | None = Field(default=None, exclude_if=absent)
+    """What makes the script's world executable, beside the laws of its actions; None if it is to be imagined."""
+
     @field_validator("actions", mode="before")
     @classmethod
     def _actions_from_mapping(cls, value: object) -> object:
@@ -108,6 +118,17 @@ class Script(Value):
     @classmethod
     def _one_condition_is_a_list(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
+
+    @property
+    def grounded(self) -> bool:
+        """Whether the world is executed rather than imagined."""
+        return self.rulebook is not None
+
+    def imagined(self) -> Self:
+        """This script without anything that only a grounded one has."""
+        bare = {"requires": (), "effects": (), "reveals": ""}
+        actions = tuple(action.model_copy(update=bare) for action in self.actions)
+        return self.model_copy(update={"actions": actions, "rulebook": None})
 
     @classmethod
     def from_llm(cls, data: object) -> Self:

@@ -1,6 +1,6 @@
 """Turns: what the player did and the DungeonMaster answered, and how they are read from what an LLM wrote."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, cast
@@ -9,10 +9,14 @@ import orjson
 from pydantic import Field, JsonValue, ValidationError
 
 from refinesynth.jsontext import scrub
-from refinesynth.trajectory.value import Value, spelled
+from refinesynth.trajectory.value import Value, absent, spelled
 
 MAX_RAW_CHARACTERS = 20_000
 """How much of an unreadable turn or answer is kept for failure analysis, in characters."""
+
+
+EXECUTED = frozenset({"progress", "transient"})
+"""Fields of a DungeonMaster's turn that only an executed world has a say in; a model's are not read."""
 
 
 class MistakeKind(StrEnum):
@@ -47,6 +51,10 @@ class DungeonMasterTurn(Value):
     parameter_error: bool
     place_error: bool
     logic_error: bool
+    progress: float | None = Field(default=None, ge=0, le=1, exclude_if=absent)
+    """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where nobody computed it."""
+    transient: bool = Field(default=False, exclude_if=absent)
+    """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is right."""
 
     @property
     def flagged(self) -> bool:
@@ -102,7 +110,9 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
         if role == "player":
             return PlayerTurn.model_validate({**cast("dict[str, Any]", item), "role": "Player"}, extra="ignore")
         if role in {"dm", "dungeonmaster", "dungeon master"}:
-            return DungeonMasterTurn.model_validate({**cast("dict[str, Any]", item), "role": "DM"}, extra="ignore")
+            return DungeonMasterTurn.model_validate(
+                {**_told(cast("dict[str, Any]", item)), "role": "DM"}, extra="ignore"
+            )
         problem = 'a turn is an object whose key "role" is "Player" or "DM"'
     except ValidationError as error:
         problem = explain(error)
@@ -111,6 +121,11 @@ def read_turn(item: JsonValue) -> PlayerTurn | DungeonMasterTurn | MalformedTurn
     except (TypeError, ValueError, RecursionError):
         raw = scrub(repr(type(item)))
     return MalformedTurn(raw=raw[:MAX_RAW_CHARACTERS], problem=problem)
+
+
+def _told(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model may say of a turn: the rest is the executor's to say."""
+    return {key: value for key, value in item.items() if key not in EXECUTED}
 
 
 def read_turns(value: JsonValue) -> tuple[PlayerTurn | DungeonMasterTurn | MalformedTurn, ...]:

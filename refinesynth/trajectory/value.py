@@ -31,3 +31,10 @@ class Value(BaseModel):
 def spelled(*names: str) -> AliasChoices:
     """The names under which a field is read: our own first, then the paper's spellings of it."""
     return AliasChoices(*names)
+
+
+def absent(value: object) -> bool:
+    """Whether a field holds what it holds where nothing was said: such a field is not written, so that records of other kinds of
+    play, and prompts with their values, do not change with it.
+    """
+    return value is None or value is False or value in ((), "")

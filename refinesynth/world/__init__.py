@@ -3,16 +3,9 @@
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import Ruling, World
 from refinesynth.world.ground import ground_actions
-from refinesynth.world.rulebook import ActionRule, Condition, Effect, EffectOp, Requirement, Rulebook
 from refinesynth.world.search import plan
 
 __all__ = [
-    "ActionRule",
-    "Condition",
-    "Effect",
-    "EffectOp",
-    "Requirement",
-    "Rulebook",
     "RulebookError",
     "Ruling",
     "World",

@@ -9,10 +9,10 @@ from typing import cast
 from pydantic import JsonValue
 
 from refinesynth.jsontext import depth
+from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression, encode
 from refinesynth.world.pointer import change, drop, look, put, same, show
-from refinesynth.world.rulebook import Effect, EffectOp
 from refinesynth.world.template import Pointer, Template, parse_pointer, parse_template
 
 MAX_VALUE_DEPTH = 16

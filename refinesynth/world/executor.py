@@ -9,17 +9,20 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from refinesynth.rules.matching import action_form, explain_mismatch, match_action
-from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.actions.matching import action_form, explain_mismatch, match_action
+from refinesynth.trajectory import ActionSpec, MistakeKind, Script
 from refinesynth.world.effects import CompiledEffect, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import MAX_BYTES, Expression, compile_expression, encode
-from refinesynth.world.rulebook import ActionRule, Rulebook
 from refinesynth.world.syntax import RESERVED
 from refinesynth.world.template import Template, parse_template
 
 NOTHING_HAPPENS = "Nothing happens."
 """What a player is told when an action cannot be carried out and nobody has written why."""
+
+
+DONE = "Done."
+"""What a player is told of an action that was carried out where nobody has written what it reveals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class CompiledAction:
     spec: ActionSpec
     requires: tuple[CompiledRequirement, ...]
     effects: tuple[CompiledEffect, ...]
-    observation: Template
+    reveals: Template
 
     def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
         """The first requirement that does not hold."""
@@ -106,26 +109,28 @@ class CompiledAction:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A rulebook made ready to run; states are passed in and out, a world holds none.
+    """A grounded script made ready to run; states are passed in and out, a world holds none.
 
     Raises:
         RulebookError: Something in the rulebook cannot be run; the message says where and what to mend.
     """
 
-    rulebook: Rulebook
+    script: Script
     actions: tuple[CompiledAction, ...] = field(init=False, repr=False)
     goal: tuple[Expression, ...] = field(init=False, repr=False)
     _specs: tuple[ActionSpec, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        actions = tuple(_compile_action(rule, at) for at, rule in enumerate(self.rulebook.actions))
+        if self.script.rulebook is None:
+            raise RulebookError("the script has no rulebook, so its world cannot be executed; write one")
+        actions = tuple(_compile_action(spec, at) for at, spec in enumerate(self.script.actions))
         names = [action.spec.name for action in actions]
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise RulebookError(f"there are two actions {repeated!r}; give each its own name")
         goal: list[Expression] = []
-        for at, condition in enumerate(self.rulebook.goal):
+        for at, condition in enumerate(self.script.rulebook.goal):
             with _where(f"goal condition {at + 1}"):
-                goal.append(compile_expression(condition.cel, frozenset()))
+                goal.append(compile_expression(condition, frozenset()))
         object.__setattr__(self, "actions", actions)
         object.__setattr__(self, "goal", tuple(goal))
         object.__setattr__(self, "_specs", tuple(action.spec for action in actions))
@@ -152,7 +157,7 @@ class World:
             new = action.applied(state, values)
         except Inapplicable as error:
             return self._ruling(state, MistakeKind.LOGIC, NOTHING_HAPPENS, read, str(error))
-        return self._ruling(new, None, action.observation.text(new, values), read)
+        return self._ruling(new, None, action.reveals.text(new, values), read)
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """The action that a text is, and its parameters' values; None if it is none."""
@@ -196,8 +201,7 @@ def _where(place: str) -> Generator[None]:
         raise RulebookError(f"{place}: {error}") from None
 
 
-def _compile_action(rule: ActionRule, at: int) -> CompiledAction:
-    spec = rule.action
+def _compile_action(spec: ActionSpec, at: int) -> CompiledAction:
     with _where(f"action {at + 1}, {spec.name[:80]!r}"):
         if problem := action_form(spec).problem:
             raise RulebookError(problem)
@@ -205,16 +209,16 @@ def _compile_action(rule: ActionRule, at: int) -> CompiledAction:
         if taken := names & RESERVED:
             raise RulebookError(f"no parameter can be called {min(taken)!r}, which has a meaning of its own; rename it")
         requires: list[CompiledRequirement] = []
-        for number, requirement in enumerate(rule.requires, 1):
+        for number, requirement in enumerate(spec.requires, 1):
             with _where(f"requirement {number}"):
                 condition = compile_expression(requirement.condition, names)
                 requires.append(
                     CompiledRequirement(condition, requirement.kind, parse_template(requirement.hint, names))
                 )
         effects: list[CompiledEffect] = []
-        for number, effect in enumerate(rule.effects, 1):
+        for number, effect in enumerate(spec.effects, 1):
             with _where(f"effect {number}"):
                 effects.append(compile_effect(effect, names))
-        with _where("observation"):
-            observation = parse_template(rule.observation, names)
-    return CompiledAction(spec, tuple(requires), tuple(effects), observation)
+        with _where("reveals"):
+            reveals = parse_template(spec.reveals or DONE, names)
+    return CompiledAction(spec, tuple(requires), tuple(effects), reveals)

@@ -3,14 +3,14 @@
 import pytest
 from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
 
-from refinesynth.rules.matching import (
+from refinesynth.actions.matching import (
     MAX_ACTION_CHARACTERS,
     action_form,
     explain_mismatch,
     match_action,
     match_pattern,
 )
-from refinesynth.rules.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, encode
+from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, encode
 from refinesynth.trajectory import ActionSpec
 
 

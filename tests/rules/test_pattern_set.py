@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.rules import patterns
-from refinesynth.rules.patterns import Pattern, PatternSet
+from refinesynth.actions import patterns
+from refinesynth.actions.patterns import Pattern, PatternSet
 
 PATTERNS = tuple(
     map(

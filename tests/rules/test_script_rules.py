@@ -4,6 +4,7 @@ import pytest
 from pydantic import JsonValue
 from rule_drafts import GO, HOUSE, LOOK, SAY, TAKE
 
+from refinesynth.actions.fillings import EXHAUSTIVE, SAMPLES, fillings, with_samples
 from refinesynth.rules import (
     ActionCount,
     EnvironmentLimits,
@@ -18,7 +19,6 @@ from refinesynth.rules import (
     script,
     verify,
 )
-from refinesynth.rules.fillings import EXHAUSTIVE, SAMPLES, fillings, with_samples
 from refinesynth.rules.script_shape import MAX_ACTIONS_READ
 from refinesynth.trajectory import ActionSpec, Draft
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from pydantic import JsonValue
+from world_scripts import script_of
 
-from refinesynth.trajectory import ActionSpec, MistakeKind
-from refinesynth.world import ActionRule, Condition, Effect, EffectOp, Requirement, Rulebook, World
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement
+from refinesynth.world import World
 
 PLACE, PARAMETER = MistakeKind.PLACE, MistakeKind.PARAMETER
 PLACES = ("kitchen", "sink", "fridge", "cabinet", "sofa", "desk", "shelf", "hall")
@@ -20,10 +21,16 @@ def _action(
     effects: Sequence[Effect],
     observation: str = "Done.",
     **parameters: Sequence[str],
-) -> ActionRule:
+) -> ActionSpec:
     pattern = "(?i)" + re.sub(r"\{[^}]*\}", "(.+)", name)
-    spec = ActionSpec(name=name, pattern=pattern, parameters={key: tuple(each) for key, each in parameters.items()})
-    return ActionRule(action=spec, requires=tuple(requires), effects=tuple(effects), observation=observation)
+    return ActionSpec(
+        name=name,
+        pattern=pattern,
+        parameters={key: tuple(each) for key, each in parameters.items()},
+        requires=tuple(requires),
+        effects=tuple(effects),
+        reveals=observation,
+    )
 
 
 def _need(condition: str, hint: str = "Nothing happens.", kind: MistakeKind = MistakeKind.LOGIC) -> Requirement:
@@ -38,7 +45,7 @@ def _move(value: str, from_path: str, path: str) -> Effect:
     return Effect(op=EffectOp.MOVE, from_path=from_path, path=path, value=value)
 
 
-def _house_actions() -> tuple[ActionRule, ...]:
+def _house_actions() -> tuple[ActionSpec, ...]:
     here = _need("state.player.place == place", "You are at the {state:/player/place}, not at the {place}.", PLACE)
     is_open = _need("state.places[place].open", "The {place} is closed.")
     held = _need("item in state.player.holding", "You do not hold the {item}; you hold {state:/player/holding}.")
@@ -96,7 +103,7 @@ def _house_state() -> JsonValue:
     }
 
 
-def _rooms_actions() -> tuple[ActionRule, ...]:
+def _rooms_actions() -> tuple[ActionSpec, ...]:
     places, items = ("hall", "kitchen", "attic", "garden", "cellar"), ("cup", "plate", "apple", "pen", "key")
     go = _action(
         "walk to {room}",
@@ -138,7 +145,7 @@ def _rooms_state() -> JsonValue:
     return {"at": "hall", "bag": [], "rooms": rooms}
 
 
-def _blocks_actions() -> tuple[ActionRule, ...]:
+def _blocks_actions() -> tuple[ActionSpec, ...]:
     blocks = ("a", "b", "c", "d")
     free = "state.clear[x] && state.hand == null"
 
@@ -175,8 +182,8 @@ def _blocks_state() -> JsonValue:
     }
 
 
-def _world(actions: tuple[ActionRule, ...], *goal: str) -> World:
-    return World(Rulebook(actions=actions, goal=tuple(Condition(cel=each, sentence=each) for each in goal)))
+def _world(actions: tuple[ActionSpec, ...], *goal: str) -> World:
+    return World(script_of(*actions, goal=goal))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
-from refinesynth.world import Effect, EffectOp, RulebookError
+from refinesynth.trajectory import Effect, EffectOp
+from refinesynth.world import RulebookError
 from refinesynth.world.effects import compile_effect
 from refinesynth.world.errors import Inapplicable
 

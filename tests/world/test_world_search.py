@@ -4,19 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from world_scripts import script_of
 
-from refinesynth.trajectory import ActionSpec
-from refinesynth.world import (
-    ActionRule,
-    Condition,
-    Effect,
-    EffectOp,
-    Requirement,
-    Rulebook,
-    World,
-    ground_actions,
-    plan,
-)
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement
+from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground import Fact, ground
 from refinesynth.world.guide import UNREACHED, Guide
 from refinesynth.world.search import pruned
@@ -32,7 +23,7 @@ def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonVal
 
 
 def _aiming_at(world: World, *goal: str) -> World:
-    return World(world.rulebook.model_copy(update={"goal": tuple(Condition(cel=each) for each in goal)}))
+    return World(script_of(*world.script.actions, goal=goal))
 
 
 def test_a_cup_is_cleaned_and_put_away(house: tuple[World, JsonValue]) -> None:
@@ -74,7 +65,7 @@ def test_the_same_question_has_the_same_plan_and_no_action_of_it_can_go(
     world, state = request.getfixturevalue(name)
     found = plan(world, state)
     assert found is not None
-    assert plan(World(world.rulebook), state) == found
+    assert plan(World(world.script), state) == found
     assert plan(world, state, candidates=list(ground_actions(world))) == found
     for at in range(len(found)):
         here = state
@@ -157,17 +148,19 @@ def test_a_state_that_is_no_json_has_no_plan(house: tuple[World, JsonValue]) -> 
 
 def _counter(most: int) -> World:
     rules = (
-        ActionRule(
-            action=ActionSpec(name="press", pattern="press"),
+        ActionSpec(
+            name="press",
+            pattern="press",
             requires=(Requirement(condition=f"state.n < {most}"),),
             effects=(Effect(op=EffectOp.ADD, path="/n", value=1),),
         ),
-        ActionRule(
-            action=ActionSpec(name="say {words}", pattern="say (.*)"),
+        ActionSpec(
+            name="say {words}",
+            pattern="say (.*)",
             effects=(Effect(op=EffectOp.SET, path="/said/deep", value="{words}"),),
         ),
     )
-    return World(Rulebook(actions=rules, goal=(Condition(cel="state.n * state.n == 36"),)))
+    return World(script_of(*rules, goal=("state.n * state.n == 36",)))
 
 
 def test_counting_works_where_no_single_action_reaches_the_goal() -> None:
@@ -182,9 +175,9 @@ def test_an_action_with_a_free_parameter_is_not_listed_but_can_be_a_candidate() 
     assert plan(world, {"n": 5}, candidates=["say x", "press"]) == ("press",)
 
 
-def _simple(name: str, path: str, when: str | None = None) -> ActionRule:
+def _simple(name: str, path: str, when: str | None = None) -> ActionSpec:
     effect = Effect(op=EffectOp.SET, path=path, value=True, when=when)
-    return ActionRule(action=ActionSpec(name=name, pattern=name), effects=(effect,))
+    return ActionSpec(name=name, pattern=name, effects=(effect,))
 
 
 def test_where_reasoning_backwards_leads_nowhere_all_actions_are_tried() -> None:
@@ -195,7 +188,7 @@ def test_where_reasoning_backwards_leads_nowhere_all_actions_are_tried() -> None
         _simple("pour", "/oil"),
         _simple("strike", "/match"),
     )
-    world = World(Rulebook(actions=rules, goal=(Condition(cel="state.lamp"),)))
+    world = World(script_of(*rules, goal=("state.lamp",)))
     assert plan(world, {"lamp": False, "oil": False, "match": False}) == ("pour", "strike", "light")
     assert plan(world, {"lamp": False, "oil": False, "match": False}, most=2) is None
 

@@ -7,20 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
+from world_scripts import script_of
 
 from refinesynth.errors import InputError
-from refinesynth.trajectory import ActionSpec, MistakeKind
-from refinesynth.world import (
-    ActionRule,
-    Condition,
-    Effect,
-    EffectOp,
-    Requirement,
-    Rulebook,
-    RulebookError,
-    Ruling,
-    World,
-)
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Rulebook, Script
+from refinesynth.world import RulebookError, Ruling, World
 from refinesynth.world.expression import MAX_BYTES
 
 scalars: st.SearchStrategy[JsonValue] = (
@@ -74,15 +65,14 @@ def effects(draw: st.DrawFn) -> Effect:
 
 
 @st.composite
-def rulebooks(draw: st.DrawFn) -> Rulebook:
-    rule = ActionRule(
-        action=act,
-        requires=tuple(draw(st.lists(requirements, max_size=3))),
-        effects=tuple(draw(st.lists(effects(), max_size=4))),
-        observation="There is {state:/a}, {p}.",
-    )
+def scripts(draw: st.DrawFn) -> Script:
+    laws = {
+        "requires": tuple(draw(st.lists(requirements, max_size=3))),
+        "effects": tuple(draw(st.lists(effects(), max_size=4))),
+        "reveals": "There is {state:/a}, {p}.",
+    }
     goal = draw(st.lists(goals, min_size=1, max_size=3))
-    return Rulebook(actions=(rule,), goal=tuple(Condition(cel=each) for each in goal))
+    return script_of(act.model_copy(update=laws), goal=goal)
 
 
 texts = (
@@ -92,35 +82,35 @@ texts = (
 )
 
 
-@given(rulebooks(), states, texts)
+@given(scripts(), states, texts)
 def test_any_text_and_state_give_a_ruling_and_leave_the_given_state_as_it_was(
-    rulebook: Rulebook, state: JsonValue, text: str
+    script: Script, state: JsonValue, text: str
 ) -> None:
     before = copy.deepcopy(state)
-    ruling = World(rulebook).step(state, text)
+    ruling = World(script).step(state, text)
     assert repr(state) == repr(before)
     assert isinstance(ruling.text, str)
     assert ruling.text
     assert (ruling.action is None) <= (ruling.kind is MistakeKind.PARAMETER)
 
 
-@given(rulebooks(), states, texts)
-def test_a_mistake_changes_nothing(rulebook: Rulebook, state: JsonValue, text: str) -> None:
-    ruling = World(rulebook).step(state, text)
+@given(scripts(), states, texts)
+def test_a_mistake_changes_nothing(script: Script, state: JsonValue, text: str) -> None:
+    ruling = World(script).step(state, text)
     if ruling.kind is not None:
         assert ruling.state is state
 
 
-@given(rulebooks(), states, texts)
+@given(scripts(), states, texts)
 def test_an_equal_state_in_another_world_object_gets_an_equal_ruling(
-    rulebook: Rulebook, state: JsonValue, text: str
+    script: Script, state: JsonValue, text: str
 ) -> None:
-    world = World(rulebook)
+    world = World(script)
     ruling = world.step(state, text)
     # A remembered answer, a fresh world, and a state whose keys come in another order.
     assert _said(world.step(state, text)) == _said(ruling)
     reordered = orjson.loads(orjson.dumps(state, option=orjson.OPT_SORT_KEYS))
-    assert _said(World(rulebook).step(reordered, text)) == _said(ruling)
+    assert _said(World(script).step(reordered, text)) == _said(ruling)
 
 
 def _said(ruling: Ruling) -> tuple[object, ...]:
@@ -128,18 +118,18 @@ def _said(ruling: Ruling) -> tuple[object, ...]:
     return (state, ruling.kind, ruling.action, ruling.values, ruling.done, ruling.progress)
 
 
-@given(rulebooks(), states, texts)
-def test_progress_is_one_exactly_when_done(rulebook: Rulebook, state: JsonValue, text: str) -> None:
-    world = World(rulebook)
+@given(scripts(), states, texts)
+def test_progress_is_one_exactly_when_done(script: Script, state: JsonValue, text: str) -> None:
+    world = World(script)
     ruling = world.step(state, text)
     assert 0.0 <= ruling.progress <= 1.0
     assert (ruling.progress == 1.0) == ruling.done == world.done(ruling.state)
     assert ruling.progress == world.progress(ruling.state)
 
 
-@given(rulebooks(), states, texts)
-def test_a_new_state_is_json_again(rulebook: Rulebook, state: JsonValue, text: str) -> None:
-    new = World(rulebook).step(state, text).state
+@given(scripts(), states, texts)
+def test_a_new_state_is_json_again(script: Script, state: JsonValue, text: str) -> None:
+    new = World(script).step(state, text).state
     assert orjson.loads(orjson.dumps(new)) == new
 
 
@@ -228,13 +218,8 @@ def test_what_an_action_does_not_touch_is_shared(house: tuple[World, JsonValue])
 
 
 def _world(*effects: Effect, requires: tuple[Requirement, ...] = (), goal: str = "true", name: str = "do {p}") -> World:
-    spec = ActionSpec(name=name, pattern="do (.+)")
-    return World(
-        Rulebook(
-            actions=(ActionRule(action=spec, requires=requires, effects=effects),),
-            goal=(Condition(cel=goal),),
-        )
-    )
+    spec = ActionSpec(name=name, pattern="do (.+)", requires=requires, effects=effects)
+    return World(script_of(spec, goal=(goal,)))
 
 
 def test_the_first_unmet_requirement_decides() -> None:
@@ -300,13 +285,13 @@ def test_a_state_cannot_grow_beyond_its_bound_over_many_actions() -> None:
             "requirement 1: '{q}' uses {q}, which is no parameter",
         ),
         ({"effects": (Effect(op=EffectOp.SET, path="a"),)}, "effect 1: 'a': a path into the state is a JSON Pointer"),
-        ({"observation": "{state:a}"}, "observation: '{state:a}': a path into the state"),
+        ({"reveals": "{state:a}"}, "reveals: '{state:a}': a path into the state"),
     ],
 )
 def test_an_error_says_where_it_is(change: dict[str, object], expected: str) -> None:
-    rule = ActionRule(action=act).model_copy(update=change)
+    spec = act.model_copy(update=change)
     with pytest.raises(RulebookError) as caught:
-        World(Rulebook(actions=(rule,), goal=(Condition(cel="true"),)))
+        World(script_of(spec))
     assert expected in str(caught.value)
     assert isinstance(caught.value, InputError)
 
@@ -322,26 +307,27 @@ def test_an_error_says_where_it_is(change: dict[str, object], expected: str) -> 
     ],
 )
 def test_an_action_whose_form_cannot_work_is_refused(name: str, pattern: str, expected: str) -> None:
-    rule = ActionRule(action=ActionSpec(name=name, pattern=pattern))
+    spec = ActionSpec(name=name, pattern=pattern)
     with pytest.raises(RulebookError) as caught:
-        World(Rulebook(actions=(rule,), goal=(Condition(cel="true"),)))
+        World(script_of(spec))
     assert expected in str(caught.value)
 
 
 def test_names_of_actions_are_unique_and_a_goal_is_over_the_state_alone() -> None:
-    rule = ActionRule(action=act)
     with pytest.raises(RulebookError, match="two actions"):
-        World(Rulebook(actions=(rule, rule), goal=(Condition(cel="true"),)))
+        World(script_of(act, act))
     with pytest.raises(RulebookError, match="goal condition 2: 'p' is not a variable here"):
-        World(Rulebook(actions=(rule,), goal=(Condition(cel="true"), Condition(cel="p == 1"))))
+        World(script_of(act, goal=("true", "p == 1")))
 
 
 def test_a_rulebook_is_data_with_bounds(house: tuple[World, JsonValue]) -> None:
-    rulebook = house[0].rulebook
-    assert Rulebook.model_validate_json(rulebook.model_dump_json()) == rulebook
+    script = house[0].script
+    assert Script.model_validate_json(script.model_dump_json()) == script
     with pytest.raises(ValidationError):
-        Rulebook(actions=(), goal=rulebook.goal)
+        Rulebook(goal=())
     with pytest.raises(ValidationError):
-        Rulebook(actions=rulebook.actions, goal=())
+        Rulebook(goal=("true",) * 25)
     with pytest.raises(ValidationError):
-        Condition(cel="true || " * 1_000 + "true")
+        Requirement(condition="true || " * 1_000 + "true")
+    with pytest.raises(RulebookError, match="has no rulebook"):
+        World(script.imagined())

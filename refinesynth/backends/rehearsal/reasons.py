@@ -1,7 +1,7 @@
 """What an action means in a scene, and why it is wrong, in words."""
 
+from refinesynth.actions.matching import match_pattern
 from refinesynth.backends.rehearsal.memory import Position
-from refinesynth.rules.matching import match_pattern
 from refinesynth.trajectory import ActionSpec, MistakeKind
 from refinesynth.world import Ruling
 

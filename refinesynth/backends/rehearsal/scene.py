@@ -12,8 +12,8 @@ from itertools import product
 from random import Random
 
 from refinesynth.backends.rehearsal.families import FAMILIES, Act, Family, Plot, Verb
-from refinesynth.trajectory import ActionSpec, Script
-from refinesynth.world import ActionRule, Rulebook, World
+from refinesynth.trajectory import ActionSpec, Rulebook, Script
+from refinesynth.world import World
 
 SCENES = 100_000_000
 """How many scenes a family has: they are numbered from 0."""
@@ -39,7 +39,9 @@ class Scene:
     family: Family
     plot: Plot
     script: Script
-    """As a ScriptWriter without faults writes it, for nobody in particular."""
+    """As a ScriptWriter without faults writes it, for nobody in particular; its world is to be imagined."""
+    grounded: Script
+    """The same with its rulebook."""
     world: World
     verbs: Mapping[str, Verb]
     """Action template to what it means, in the family's order."""
@@ -76,22 +78,24 @@ def draw_scene(label: str) -> Scene:
     plot = family.draw(rng)
     style = rng.choice(_PATTERNS)
     verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}
-    rules = tuple(_rule(rng, template, verb, plot, style) for template, verb in verbs.items())
+    actions = tuple(_action(rng, template, verb, plot, style) for template, verb in verbs.items())
     goal = rng.choice(_GOALS).format(goal=plot.goal)
-    actions = tuple(rule.action for rule in rules)
     script = Script(
         introduction=f"Scene {label}. {plot.introduction}",
         environment=plot.state,
         goal=f"{goal[0].upper()}{goal[1:]}",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
         actions=tuple(rng.sample(actions, len(actions))),
+        rulebook=Rulebook(goal=tuple(condition.cel for condition in plot.conditions)),
     )
     return Scene(
         label=label,
         family=family,
         plot=plot,
-        script=script,
-        world=World(Rulebook(actions=rules, goal=plot.conditions)),
+        script=script.imagined(),
+        grounded=script,
+        # In the family's order, in which plans are looked for.
+        world=World(script.model_copy(update={"actions": actions})),
         verbs=verbs,
         useful=tuple(written(actions, verbs, act) for act in plot.useful),
     )
@@ -103,15 +107,17 @@ def written(actions: tuple[ActionSpec, ...], verbs: Mapping[str, Verb], act: Act
     return next(action for action in actions if verbs[action.name].key == key).fill(values)
 
 
-def _rule(rng: Random, template: str, verb: Verb, plot: Plot, style: tuple[str, str, str]) -> ActionRule:
+def _action(rng: Random, template: str, verb: Verb, plot: Plot, style: tuple[str, str, str]) -> ActionSpec:
     names = ActionSpec(name=template, pattern=template).placeholders
-    action = ActionSpec(
+    return ActionSpec(
         name=template,
         description=rng.choice(verb.about),
         pattern=_pattern(template, style),
         parameters={name: plot.values[name] for name in names},
+        requires=verb.requires,
+        effects=verb.effects,
+        reveals=rng.choice(verb.done),
     )
-    return ActionRule(action=action, requires=verb.requires, effects=verb.effects, observation=rng.choice(verb.done))
 
 
 def _pattern(template: str, style: tuple[str, str, str]) -> str:

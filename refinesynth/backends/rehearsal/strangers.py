@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue, ValidationError
 
+from refinesynth.actions.matching import match_action
 from refinesynth.backends.rehearsal.faults import Luck
 from refinesynth.backends.rehearsal.memory import Exchange
 from refinesynth.backends.rehearsal.reasons import shown
-from refinesynth.rules.matching import match_action
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)

@@ -11,8 +11,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refinesynth.trajectory import MistakeKind
-from refinesynth.world import Condition, Effect, EffectOp, Requirement
+from refinesynth.trajectory import Effect, EffectOp, MistakeKind, Requirement
 
 State = Mapping[str, Any]
 """A world's state: JSON, never changed in place."""
@@ -38,6 +37,16 @@ class Verb:
     requires: tuple[Requirement, ...] = ()
     """What must hold, in the order in which it is asked; of kind place or logic."""
     effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that must hold in the end."""
+
+    cel: str
+    """CEL over `state`."""
+    sentence: str
+    """The same in words."""
 
 
 @dataclass(frozen=True)

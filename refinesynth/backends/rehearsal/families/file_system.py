@@ -8,6 +8,7 @@ from typing import Any
 
 from refinesynth.backends.rehearsal.families.family import (
     Act,
+    Condition,
     Family,
     Plot,
     State,
@@ -21,7 +22,7 @@ from refinesynth.backends.rehearsal.families.family import (
     sets,
     shuffled,
 )
-from refinesynth.world import Condition, Effect, EffectOp
+from refinesynth.trajectory import Effect, EffectOp
 
 _DIRECTORIES = ("projects", "reports", "logs", "backup", "archive", "scripts", "drafts", "photos", "invoices", "shared",
                 "inbox", "releases", "notes", "music", "exports", "templates")  # fmt: skip

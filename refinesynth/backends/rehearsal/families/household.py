@@ -7,6 +7,7 @@ from typing import Any
 
 from refinesynth.backends.rehearsal.families.family import (
     Act,
+    Condition,
     Family,
     Plot,
     State,
@@ -22,7 +23,6 @@ from refinesynth.backends.rehearsal.families.family import (
     sets,
     shuffled,
 )
-from refinesynth.world import Condition
 
 _OPEN = ("kitchen counter", "dining table", "coffee table", "bedside table", "windowsill", "bookshelf", "sideboard",
          "writing desk", "ironing board", "piano stool", "mantelpiece", "porch bench")  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from refinesynth.backends.rehearsal.families.family import (
     Act,
+    Condition,
     Family,
     Plot,
     State,
@@ -21,7 +22,6 @@ from refinesynth.backends.rehearsal.families.family import (
     sets,
     shuffled,
 )
-from refinesynth.world import Condition
 
 _ROOMS = ("reception", "archive", "meeting room", "kitchenette", "corner office", "accounting", "front desk",
           "library", "server room", "lounge", "design studio", "personnel office")  # fmt: skip

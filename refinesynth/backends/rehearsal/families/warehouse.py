@@ -8,6 +8,7 @@ from typing import Any
 
 from refinesynth.backends.rehearsal.families.family import (
     Act,
+    Condition,
     Family,
     Plot,
     State,
@@ -21,7 +22,6 @@ from refinesynth.backends.rehearsal.families.family import (
     sets,
     shuffled,
 )
-from refinesynth.world import Condition
 
 _ZONES = ("aisle A", "aisle B", "aisle C", "north bay", "south bay", "cold store", "packing line", "returns corner",
           "high rack", "loading dock", "mezzanine", "gate 4", "inspection hall", "weighbridge")  # fmt: skip

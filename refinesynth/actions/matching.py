@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from refinesynth.rules.patterns import Pattern, PatternError, compile_pattern, encode
-from refinesynth.rules.wording import listed, quoted
+from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, encode
+from refinesynth.actions.wording import listed, quoted
 from refinesynth.trajectory import ActionSpec
 
 MAX_ACTION_CHARACTERS = 10_000

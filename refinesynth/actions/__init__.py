@@ -1,0 +1,5 @@
+"""What an action's text means: patterns that an LLM wrote, run safely, and the values that they capture."""
+
+from refinesynth.actions.matching import Match, Mismatch, action_form, explain_mismatch, match_action
+
+__all__ = ["Match", "Mismatch", "action_form", "explain_mismatch", "match_action"]

@@ -1,0 +1,104 @@
+"""The machine-readable part of a script: what must hold for an action, what it changes, what is seen. Data only.
+
+The world's state is the script's environment, one JSON object. Conditions are CEL expressions over `state`, the action's
+parameters by name, and `visible`, the list of names that the player can see; paths are JSON Pointers into the state; texts are
+templates: `{item}` stands for a parameter's value and `{state:/places/{place}/items}` for what the state holds there.
+`refinesynth.world` executes it and says what of CEL is available and how values become words.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field, JsonValue
+
+from refinesynth.trajectory.turns import MistakeKind
+from refinesynth.trajectory.value import Value
+
+MAX_ACTIONS = 64
+"""Most actions of a rulebook."""
+
+MAX_PARTS = 24
+"""Most requirements or effects of one action, conditions of a goal, sights or invariants."""
+
+MAX_TEXT = 2_000
+"""Longest template, in characters."""
+
+MAX_CEL = 1_000
+"""Longest CEL expression, in characters."""
+
+MAX_SOLUTION = 100
+"""Most actions of a solution."""
+
+
+class Requirement(Value):
+    """Something that must hold before an action; the first one that does not decides the mistake."""
+
+    condition: str = Field(max_length=MAX_CEL)
+    """CEL over `state`, `visible` and the action's parameters."""
+    kind: MistakeKind = MistakeKind.LOGIC
+    """What the player got wrong if it does not hold."""
+    hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
+    """Template for what the player is told then, filled from the state before the action."""
+
+
+class EffectOp(StrEnum):
+    """What an effect does at its path."""
+
+    SET = "set"
+    """Put `value` there. The last key may be new; everything before it must exist."""
+    ADD = "add"
+    """Add `value` to what is there: to a list as its last item, to a number as a sum, to a text at its end."""
+    REMOVE = "remove"
+    """With `value`: take the first item equal to it out of the list there. Without: delete the key there."""
+    MOVE = "move"
+    """With `value`: take it out of the list at `from_path` and put it at the end of the list at `path`.
+    Without: what is at `from_path` is deleted there and put at `path`."""
+
+
+class Effect(Value):
+    """One change of the state."""
+
+    op: EffectOp
+    path: str = Field(max_length=MAX_TEXT)
+    """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer needs it."""
+    value: JsonValue = None
+    """What to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and nothing else
+    becomes the JSON value there. Null means none for remove and move."""
+    from_path: str | None = Field(default=None, max_length=MAX_TEXT)
+    """JSON Pointer to what moves; for `move` alone."""
+    when: str | None = Field(default=None, max_length=MAX_CEL)
+    """CEL over `state` (as the effects before this one left it) and the parameters; the effect is left out unless it holds."""
+
+
+class Sight(Value):
+    """Somewhere that the player sees things: names that are visible in a state. What no sight shows is hidden."""
+
+    path: str = Field(max_length=MAX_TEXT)
+    """JSON Pointer to what is seen: a list shows its texts, an object its keys, a text itself; anything else, and what is not
+    there, shows nothing. Its steps may hold `{state:/...}`, and `{each}` where `each` is given."""
+    each: str | None = Field(default=None, max_length=MAX_TEXT)
+    """JSON Pointer to a list of texts or an object: `path` and `when` are then read once for each of its texts or keys, which is
+    called `each` there."""
+    when: str | None = Field(default=None, max_length=MAX_CEL)
+    """CEL over `state`, and `each` where it is given; nothing is seen here unless it holds."""
+
+
+class Invariant(Value):
+    """Something that must hold after every step; an action that would break it is a fault of the rulebook and changes nothing."""
+
+    condition: str = Field(max_length=MAX_CEL)
+    """CEL over `state`."""
+    sentence: str = Field(default="", max_length=MAX_TEXT)
+    """The same in words."""
+
+
+class Rulebook(Value):
+    """What a grounded script has beside the laws of its actions (`ActionSpec.requires`, `effects`, `reveals`)."""
+
+    goal: tuple[str, ...] = Field(min_length=1, max_length=MAX_PARTS)
+    """CEL over `state`, one condition for each of the script's completion conditions, in their order. The goal is reached when
+    all hold; the share that holds is the progress."""
+    sights: tuple[Sight, ...] = Field(default=(), max_length=MAX_PARTS)
+    """What the player can see; none means that nothing is hidden and `visible` holds every name that an action can be given."""
+    invariants: tuple[Invariant, ...] = Field(default=(), max_length=MAX_PARTS)
+    solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)
+    """Action texts by which its author reaches the goal from the beginning. Never shown to the player."""
