@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FUZZ_EXAMPLES ?= 20000
+# How long the coverage-guided fuzzers run, each, in seconds.
+FUZZ_SECONDS ?= 600
 # How many processes run the tests.
 JOBS ?= auto
 # Installed before everything else for development; name another wheel where your machine needs one.
@@ -39,6 +41,8 @@ parity: $(VENV)/.dev ## Compare our training labels with those that TRL, LLaMA-F
 
 fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journal, for as long as it takes
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz
+	$(BIN)/python tests/fuzz/guided.py any_state_is_played_in -max_total_time=$(FUZZ_SECONDS)
+	$(BIN)/python tests/fuzz/guided.py any_script_is_refused_in_words_or_played_within_bounds -max_total_time=$(FUZZ_SECONDS)
 
 format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff format .

@@ -166,7 +166,7 @@ def _match(action: ActionSpec, trimmed: bytes) -> Match | None:
         return None
     values: dict[str, str] = {}
     for name, value in captured.items():
-        allowed = _allowed(action, name, value)
+        allowed = allowed_value(action, name, value)
         if allowed is None:
             return None
         values[name] = allowed
@@ -181,7 +181,7 @@ def _captured(action: ActionSpec, trimmed: bytes) -> dict[str, str | None] | Non
     return None if groups is None else dict(zip(form.names, groups, strict=True))
 
 
-def _allowed(action: ActionSpec, name: str, value: str | None) -> str | None:
+def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | None:
     """The value as the script spells it, or None if it is not allowed."""
     if value is None:
         return None
@@ -198,7 +198,7 @@ def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: s
     for name, value in captured.items():
         if value is None:
             reasons.append(f"{{{name}}} is missing")
-        elif _allowed(action, name, value) is None:
+        elif allowed_value(action, name, value) is None:
             choices = listed(action.parameters[name])
             reasons.append(f"{{{name}}} cannot be {quoted(value)}, only one of: {choices}")
     return f"{quoted(text)} has the form {quoted(action.name)}, but {'; '.join(reasons)}."

@@ -60,11 +60,11 @@ class Branch(Value):
     """Which of several trajectories of one episode this is."""
 
     number: int = Field(ge=0)
-    """From 0."""
+    """From 0. Those of one play follow on each other, and the first of them is played from the beginning."""
     of: int = Field(ge=1)
     """How many were asked for."""
     shared_turns: int = Field(default=0, ge=0)
-    """Turns at the beginning that it has in common with number 0 of the same play; 0 for a play of its own."""
+    """Turns at the beginning that it has in common with the first of the same play; 0 for that one."""
 
 
 class Provenance(Value):
@@ -83,9 +83,9 @@ class Provenance(Value):
     script_attempts: int = Field(ge=1)
     """Scripts written until one passed."""
     usage: Usage = Usage()
-    """Of the whole episode, refused attempts included."""
+    """Of the whole episode, refused attempts included; an equal share of it where the episode gave several trajectories."""
     cost_usd: float | None = None
-    """US dollars for the whole episode; None where a model's price is unknown."""
+    """US dollars for the same; None where a model's price is unknown."""
     script_id: str | None = Field(default=None, exclude_if=absent)
     """Digest of the script, the same for all trajectories that were played in it; to be split by. None before 0.2."""
     difficulty: Difficulty | None = Field(default=None, exclude_if=absent)

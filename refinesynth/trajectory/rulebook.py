@@ -29,6 +29,11 @@ MAX_SOLUTION = 100
 """Most actions of a solution."""
 
 
+def _unsaid(value: object) -> bool:
+    """Whether a field says nothing and is left out of what is written: null, but neither false nor an empty text."""
+    return value is None
+
+
 class Requirement(Value):
     """Something that must hold before an action; the first one that does not decides the mistake."""
 
@@ -60,12 +65,12 @@ class Effect(Value):
     op: EffectOp
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer needs it."""
-    value: JsonValue = None
+    value: JsonValue = Field(default=None, exclude_if=_unsaid)
     """What to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and nothing else
     becomes the JSON value there. Null means none for remove and move."""
-    from_path: str | None = Field(default=None, max_length=MAX_TEXT)
+    from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to what moves; for `move` alone."""
-    when: str | None = Field(default=None, max_length=MAX_CEL)
+    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
     """CEL over `state` (as the effects before this one left it) and the parameters; the effect is left out unless it holds."""
 
 
@@ -75,10 +80,10 @@ class Sight(Value):
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer to what is seen: a list shows its texts, an object its keys, a text itself; anything else, and what is not
     there, shows nothing. Its steps may hold `{state:/...}`, and `{each}` where `each` is given."""
-    each: str | None = Field(default=None, max_length=MAX_TEXT)
+    each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to a list of texts or an object: `path` and `when` are then read once for each of its texts or keys, which is
     called `each` there."""
-    when: str | None = Field(default=None, max_length=MAX_CEL)
+    when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
     """CEL over `state`, and `each` where it is given; nothing is seen here unless it holds."""
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Self, cast
 
 from pydantic import Field, JsonValue, field_validator
@@ -123,6 +124,14 @@ class Script(Value):
     def grounded(self) -> bool:
         """Whether the world is executed rather than imagined."""
         return self.rulebook is not None
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for any change.
+
+        Computed anew each time.
+        """
+        return blake2b(self.to_json(), digest_size=8).hexdigest()
 
     def imagined(self) -> Self:
         """This script without anything that only a grounded one has."""

@@ -1,14 +1,23 @@
-"""Executes a rulebook over a JSON state: parse the action, check what it requires, apply its effects."""
+"""Executes a rulebook over a JSON state: parse the action, check what it requires, apply its effects, see what is visible."""
 
 from refinesynth.world.errors import RulebookError
-from refinesynth.world.executor import Ruling, World
+from refinesynth.world.executor import World
 from refinesynth.world.ground import ground_actions
+from refinesynth.world.replaying import replay, world_of
+from refinesynth.world.ruling import Change, Ruling, mentions
 from refinesynth.world.search import plan
+from refinesynth.world.surveyor import Survey, survey
 
 __all__ = [
+    "Change",
     "RulebookError",
     "Ruling",
+    "Survey",
     "World",
     "ground_actions",
+    "mentions",
     "plan",
+    "replay",
+    "survey",
+    "world_of",
 ]

@@ -13,6 +13,7 @@ from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression, encode
 from refinesynth.world.pointer import change, drop, look, put, same, show
+from refinesynth.world.seen import Visible
 from refinesynth.world.template import Pointer, Template, parse_pointer, parse_template
 
 MAX_VALUE_DEPTH = 16
@@ -42,6 +43,8 @@ class CompiledEffect:
     when: Expression | None
     templates: tuple[Template, ...] = ()
     """All templates in the value."""
+    text: Template | None = None
+    """The value, if it is a text."""
 
     def apply(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
         """The state after this effect; the very same object if nothing changed. The old state is never changed.
@@ -87,8 +90,8 @@ class CompiledEffect:
         return state if keys == source else put(drop(state, source), keys, moved)
 
 
-def compile_effect(effect: Effect, parameters: AbstractSet[str]) -> CompiledEffect:
-    """Parse an effect's texts.
+def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visible | None = None) -> CompiledEffect:
+    """Parse an effect's texts; its `when` may ask for what is visible, if that is given.
 
     Raises:
         RulebookError: A bad path, template or condition, or parts that do not fit the op.
@@ -107,8 +110,9 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str]) -> CompiledEffe
         path=parse_pointer(effect.path, parameters),
         value=_filled(effect.value, parameters) if needs_value or effect.value is not None else None,
         from_path=None if effect.from_path is None else parse_pointer(effect.from_path, parameters),
-        when=None if effect.when is None else compile_expression(effect.when, parameters),
+        when=None if effect.when is None else compile_expression(effect.when, parameters, visible=visible),
         templates=tuple(parse_template(text, parameters) for text in texts),
+        text=parse_template(effect.value, parameters) if isinstance(effect.value, str) else None,
     )
 
 

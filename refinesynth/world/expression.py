@@ -16,8 +16,10 @@ import orjson
 from pydantic import JsonValue
 
 from refinesynth.world.errors import RulebookError
+from refinesynth.world.quick import Quick, quick
+from refinesynth.world.seen import Visible
 from refinesynth.world.syntax import IN_ORDER, Analysis, analyse
-from refinesynth.world.template import Slot
+from refinesynth.world.template import VISIBLE, Slot
 
 if TYPE_CHECKING:
     import cel
@@ -47,19 +49,32 @@ def encode(value: object, *, sort: bool = False) -> bytes | None:
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled condition. Its answer depends on the state and the parameters alone, and is remembered."""
+    """A compiled condition. Its answer depends on the state and the parameters alone, and is remembered.
+
+    What is visible is computed from the state when the condition asks for it.
+    """
 
     cel: str
     """The expression as its author wrote it."""
     analysis: Analysis
     program: "cel.Program"
+    visible: Visible | None = field(default=None, compare=False, repr=False)
+    """What is visible in a state; None if it may not ask, or does not."""
+    most: int = MAX_COST
+    """Most work of one evaluation."""
+    quick: Quick | None = field(default=None, compare=False, repr=False)
+    """Answers without the CEL library, where that is beyond doubt."""
     answers: dict[bytes, bool | str] = field(default_factory=dict[bytes, "bool | str"], compare=False, repr=False)
     """What was asked before and the answers, at most `_REMEMBERED`."""
 
     def answer(self, state: JsonValue, values: Mapping[str, str]) -> bool | str:
         """True, false, or in words why there is no answer. Never raises."""
+        if self.quick is not None:
+            answer = self.quick(state, values)
+            if answer is not None:
+                return answer
         shown = self._shown(state, values)
-        given = self._given(values)
+        given = self._given(state, values)
         question = encode((shown, given))
         if question is None:
             return "the state is no JSON that a condition could read"
@@ -75,7 +90,15 @@ class Expression:
 
     def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
         """All that the answer depends on; None if the state is no JSON."""
-        return encode((self._shown(state, values), self._given(values)))
+        return encode((self._shown(state, values), self._given(state, values)))
+
+    def work(self, state: JsonValue, values: Mapping[str, str], size: int) -> int:
+        """What asking costs at most in a state of so many bytes, whether or not the answer is remembered."""
+        if len(self.analysis.work) == 1:
+            return self.analysis.work[0] * size
+        shown, given = self._shown(state, values), self._given(state, values)
+        question = encode((shown, given))
+        return 0 if question is None else min(self._cost(shown, given, len(question)), self.most)
 
     @cached_property
     def conjuncts(self) -> "tuple[Expression, ...]":
@@ -83,13 +106,17 @@ class Expression:
         parts = self.analysis.conjuncts
         if len(parts) == 1:
             return (self,)
-        return tuple(compile_expression(part, frozenset(self.analysis.parameters)) for part in parts)
+        parameters = frozenset(self.analysis.parameters)
+        return tuple(compile_expression(part, parameters, visible=self.visible, most=self.most) for part in parts)
 
-    def _given(self, values: Mapping[str, str]) -> dict[str, str]:
-        return {name: values[name] for name in self.analysis.parameters if name in values}
+    def _given(self, state: JsonValue, values: Mapping[str, str]) -> dict[str, JsonValue]:
+        given: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}
+        if self.visible is not None:
+            given[VISIBLE] = list(self.visible(state).names)
+        return given
 
-    def _evaluate(self, shown: JsonValue, given: Mapping[str, str], size: int) -> bool | str:
-        if self._cost(shown, size) > MAX_COST:
+    def _evaluate(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> bool | str:
+        if self._cost(shown, given, size) > self.most:
             return "this takes too long on a state of this size"
         import cel
 
@@ -103,12 +130,13 @@ class Expression:
             return _panic(error)
         return result if isinstance(result, bool) else "this is neither true nor false"
 
-    def _cost(self, shown: JsonValue, size: int) -> int:
+    def _cost(self, shown: JsonValue, given: Mapping[str, JsonValue], size: int) -> int:
         """The work of one evaluation, at most."""
         analysis = self.analysis
         if len(analysis.work) == 1:
             return analysis.work[0] * size
-        rounds = max(_widest(shown), 1) * analysis.longest if analysis.longest else _widest(shown)
+        widest = max(_widest(shown), _widest(given.get(VISIBLE)))
+        rounds = max(widest, 1) * analysis.longest if analysis.longest else widest
         return size * analysis.growth * sum(mentions * rounds**depth for depth, mentions in enumerate(analysis.work))
 
     def _shown(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
@@ -136,15 +164,17 @@ class Expression:
         return shown
 
 
-def compile_expression(source: str, parameters: AbstractSet[str]) -> Expression:
-    """Compile a condition over `state` and these parameters.
+def compile_expression(
+    source: str, parameters: AbstractSet[str], *, visible: Visible | None = None, most: int = MAX_COST
+) -> Expression:
+    """Compile a condition over `state`, these parameters and, if it is given, what is visible.
 
     Raises:
         RulebookError: It does not parse, uses an unknown variable or something that is not available.
     """
     import cel
 
-    analysis = analyse(source, parameters)
+    analysis = analyse(source, parameters, sees=visible is not None)
     try:
         program = cel.compile(source)
         if analysis.source != source:
@@ -153,7 +183,8 @@ def compile_expression(source: str, parameters: AbstractSet[str]) -> Expression:
         raise RulebookError(_syntax(source, error)) from None
     except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception; all else goes on
         raise RulebookError(_panic(error)) from None
-    return Expression(source, analysis, program)
+    seen = visible if analysis.sees else None
+    return Expression(source, analysis, program, seen, most, quick(analysis.conjuncts, seen))
 
 
 def in_order(value: JsonValue) -> JsonValue:

@@ -1,29 +1,76 @@
 """Ground actions: an action with all its parameters filled in, and what of the state it writes."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 
 from pydantic import JsonValue
 
-from refinesynth.world.executor import CompiledAction, World
-from refinesynth.world.expression import Expression
+from refinesynth.trajectory import EffectOp
+from refinesynth.world.compiled import CompiledAction, CompiledInvariant
+from refinesynth.world.effects import CompiledEffect
+from refinesynth.world.executor import World
+from refinesynth.world.expression import Expression, encode
+from refinesynth.world.meter import BASE, Meter
+from refinesynth.world.sights import EACH, CompiledSight, Sights
+from refinesynth.world.syntax import Chain
 from refinesynth.world.template import Pointer, Slot, Template
 
-Place = tuple[str | None, ...]
+MOST_ACTIONS = 4_000
+"""Most ground actions of a world that a search looks at unless told which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """In place of a key: whether a list holds this text, or an object this key, and nothing else of it."""
+
+    name: str
+
+
+Place = tuple[str | Item | None, ...]
 """Keys of a place in the state; None where a key is only known when the action runs."""
 
 
 def ground_actions(world: World) -> Iterator[str]:
     """Every action filled with every combination of its allowed values, in the rulebook's order.
 
-    An action with a parameter that takes any value is left out, since nobody can list it.
+    An action with a parameter that takes any value is left out, since nobody can list it. There may be more than can ever be
+    gone through: take as many as you need.
     """
     for action in world.actions:
-        names = action.spec.placeholders
-        for values in product(*(action.spec.parameters.get(name, ()) for name in names)):
-            yield action.spec.fill(dict(zip(names, values, strict=True)))
+        yield from _fillings(action)
+
+
+def some_ground_actions(world: World, most: int) -> tuple[tuple[str, ...], bool]:
+    """At most so many ground actions, and whether these are all.
+
+    In the rulebook's order; where they are too many, each action has its share of them.
+    """
+    counts = [_count(action) for action in world.actions]
+    share, left = most, most
+    if sum(counts) > most:
+        for at, count in enumerate(sorted(counts)):
+            share = left // (len(counts) - at)
+            if count > share:
+                break
+            left -= count
+    taken = [[text for text, _ in zip(_fillings(action), range(share), strict=False)] for action in world.actions]
+    listed = all(action.spec.parameters.get(name) for action in world.actions for name in action.spec.placeholders)
+    return tuple(chain.from_iterable(taken)), sum(counts) <= most and listed
+
+
+def _count(action: CompiledAction) -> int:
+    count = 1
+    for name in action.spec.placeholders:
+        count *= len(action.spec.parameters.get(name, ()))
+    return count
+
+
+def _fillings(action: CompiledAction) -> Iterator[str]:
+    names = action.spec.placeholders
+    for values in product(*(action.spec.parameters.get(name, ()) for name in names)):
+        yield action.spec.fill(dict(zip(names, values, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +79,22 @@ class Fact:
 
     condition: Expression
     values: Mapping[str, str]
+    sights: Sights | None = None
+    """Those that say what is visible, if the condition asks for it."""
+    meter: Meter = field(default_factory=Meter, repr=False)
+
+    def answer(self, state: JsonValue) -> bool | str:
+        """True, false, or in words why there is no answer.
+
+        Raises:
+            Spent: The meter has run out.
+        """
+        self.meter.charge(self.condition.work(state, self.values, self.meter.size) + BASE)
+        return self.condition.answer(state, self.values)
 
     def holds(self, state: JsonValue) -> bool:
         """Whether it holds; without an answer it does not."""
-        return self.condition.answer(state, self.values) is True
+        return self.answer(state) is True
 
     def question(self, state: JsonValue) -> bytes | None:
         """All that the answer depends on in this state."""
@@ -44,10 +103,32 @@ class Fact:
     @cached_property
     def reads(self) -> tuple[Place, ...]:
         """Places that the answer depends on."""
-        return tuple(
-            tuple(self.values.get(step.name) if isinstance(step, Slot) else step for step in chain)
-            for chain in self.condition.analysis.chains
-        )
+        own = _read(self.condition, self.values)
+        return own if self.sights is None else (*own, *seen_from(self.sights))
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """That a name is where one sight shows it, whether or not the sight's own condition holds."""
+
+    sight: CompiledSight
+    values: dict[str, str]
+    name: str
+    meter: Meter = field(default_factory=Meter, repr=False)
+
+    def holds(self, state: JsonValue) -> bool:
+        """Whether it is there."""
+        self.meter.charge(self.meter.size + BASE)
+        return self.sight.holds(state, self.values, self.name)
+
+    def question(self, state: JsonValue) -> bytes | None:
+        """All that matters in this state: where the sight points, and whether the name is there."""
+        return encode((self.sight.at(state, self.values), self.holds(state)))
+
+    @cached_property
+    def reads(self) -> tuple[Place, ...]:
+        """Places that it depends on."""
+        return (*_pointed(self.sight.path, self.values, Item(self.name)), *_pointed(self.sight.each, {}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,22 +144,70 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
+    guards: tuple[CompiledInvariant, ...] = ()
+    """The invariants that it could break."""
+    meter: Meter = field(default_factory=Meter, repr=False)
+
+    def after(self, state: JsonValue) -> JsonValue:
+        """The state after its effects, whatever it requires, if all invariants hold in this one.
+
+        Raises:
+            Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
+        """
+        self.meter.charge(len(self.action.effects) * (self.meter.size // 8 + BASE) + BASE)
+        new = self.action.applied(state, self.values)
+        if new is not state:
+            for guard in self.guards:
+                self.meter.charge(guard.condition.work(new, {}, self.meter.size) + BASE)
+                guard.check(new, self.action.spec.name)
+        return new
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
+        self.meter.charge(len(self.action.effects) * (self.meter.size // 8 + BASE))
         for effect in self.action.effects:
             state = effect.relaxed(state, self.values)
         return state
 
 
-def ground(world: World, texts: Iterable[str]) -> tuple[GroundAction, ...]:
-    """Read action texts; those that are no action, and repetitions, are left out."""
-    facts: dict[tuple[int, tuple[str | None, ...]], Fact] = {}
+class Facts:
+    """Facts by what they say, each made once."""
 
-    def fact(condition: Expression, values: Mapping[str, str]) -> Fact:
+    def __init__(self, sights: Sights, meter: Meter) -> None:
+        self._sights = sights
+        self._meter = meter
+        self._known: dict[tuple[int, tuple[str | None, ...]], Fact] = {}
+        self._shown: dict[tuple[int, str | None, str], Shown] = {}
+
+    def fact(self, condition: Expression, values: Mapping[str, str]) -> Fact:
+        """That a condition holds for these values."""
         key = (id(condition), tuple(values.get(name) for name in condition.analysis.parameters))
-        return facts.setdefault(key, Fact(condition, values))
+        found = self._known.get(key)
+        if found is None:
+            sights = None if condition.visible is None else self._sights
+            found = self._known[key] = Fact(condition, values, sights, self._meter)
+        return found
 
+    def shown(self, at: int, sight: CompiledSight, values: dict[str, str], name: str) -> Shown:
+        """That a name is where the sight with this index shows it."""
+        key = (at, values.get(EACH), name)
+        found = self._shown.get(key)
+        if found is None:
+            found = self._shown[key] = Shown(sight, values, name, self._meter)
+        return found
+
+    def goal(self, world: World) -> tuple[Fact, ...]:
+        """All that must hold in the end, taken apart at `&&`."""
+        return tuple(self.fact(part, {}) for condition in world.goal for part in condition.conjuncts)
+
+
+def ground(
+    world: World, texts: Iterable[str], facts: Facts | None = None, meter: Meter | None = None
+) -> tuple[GroundAction, ...]:
+    """Read action texts; those that are no action, and repetitions, are left out."""
+    meter = meter or Meter()
+    facts = facts or Facts(world.sights, meter)
+    guarded = [(invariant, _read(invariant.condition, {})) for invariant in world.invariants]
     found: dict[str, GroundAction] = {}
     for text in texts:
         read = world.read(text)
@@ -88,22 +217,85 @@ def ground(world: World, texts: Iterable[str]) -> tuple[GroundAction, ...]:
         pointers = [at for effect in action.effects for at in (effect.path, effect.from_path) if at is not None]
         templates = [step for at in pointers for step in at.steps]
         templates += [template for effect in action.effects for template in effect.templates]
+        writes = tuple(place for effect in action.effects for place in _written(effect, values))
         found[text] = GroundAction(
             text=text,
             action=action,
             values=values,
             requires=tuple(
-                fact(part, values) for requirement in action.requires for part in requirement.condition.conjuncts
+                facts.fact(part, values) for requirement in action.requires for part in requirement.condition.conjuncts
             ),
-            writes=tuple(_place(at, values) for at in pointers),
+            writes=writes,
             lookups=tuple(_place(at, values) for template in templates for at in _lookups(template)),
+            guards=tuple(
+                invariant
+                for invariant, places in guarded
+                if any(overlap(write, place) for write in writes for place in places)
+            ),
+            meter=meter,
         )
     return tuple(found.values())
 
 
 def overlap(one: Place, other: Place) -> bool:
     """Whether what is at one place may be part of what is at the other."""
-    return all(a is None or b is None or a == b for a, b in zip(one, other, strict=False))
+    return all(a == b or _may_meet(a, b) for a, b in zip(one, other, strict=False))
+
+
+def _may_meet(one: str | Item | None, other: str | Item | None) -> bool:
+    """Whether two different keys may be about the same thing."""
+    if one is None or other is None:
+        return True
+    if isinstance(one, str):
+        # A digit may be the index of any item of a list.
+        return isinstance(other, Item) and (one == other.name or one.isdigit())
+    return isinstance(other, str) and _may_meet(other, one)
+
+
+def seen_from(sights: Sights) -> tuple[Place, ...]:
+    """Places that decide what is visible."""
+    places: list[Place] = []
+    for sight in sights.sights:
+        places += (*_pointed(sight.path, {}), *_pointed(sight.each, {}))
+        if sight.when is not None:
+            places += _read(sight.when, {})
+    return tuple(dict.fromkeys(places))
+
+
+def _read(condition: Expression, values: Mapping[str, str]) -> tuple[Place, ...]:
+    """Places of the state that a condition itself reads."""
+    members = dict[Chain, list[str | Slot]]()
+    for keys, sought in condition.analysis.members:
+        members.setdefault(keys, []).append(sought)
+    places: list[Place] = []
+    for keys in condition.analysis.chains:
+        place = tuple(_given(step, values) for step in keys)
+        names = [_given(sought, values) for sought in members.get(keys, ())]
+        places += [(*place, None if name is None else Item(name)) for name in names] or [place]
+    return tuple(places)
+
+
+def _given(step: str | Slot, values: Mapping[str, str]) -> str | None:
+    return values.get(step.name) if isinstance(step, Slot) else step
+
+
+def _pointed(pointer: Pointer | None, values: Mapping[str, str], *below: Item) -> tuple[Place, ...]:
+    """The place that a pointer leads to, with further keys, and the places that decide which one it is."""
+    if pointer is None:
+        return ()
+    deciding = (_place(at, values) for step in pointer.steps for at in _lookups(step))
+    return ((*_place(pointer, values), *below), *deciding)
+
+
+def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Place]:
+    """Places that an effect changes."""
+    listed = effect.op is not EffectOp.SET and effect.text is not None
+    name = _known(effect.text, values) if listed and effect.text is not None else None
+    for pointer in (effect.path, effect.from_path):
+        if pointer is not None:
+            place = _place(pointer, values)
+            # An item that is added or taken out; a number or text that grows is at the place itself, which is the beginning of this one.
+            yield place if name is None else (*place, Item(name))
 
 
 def _place(pointer: Pointer, values: Mapping[str, str]) -> Place:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.world.ground import Fact, GroundAction, overlap
+from refinesynth.world.ground import Fact, Facts, GroundAction, Shown, overlap
+from refinesynth.world.template import Slot
 
 UNREACHED = 1_000_000
 """Distance of a goal that no actions seem to reach."""
@@ -20,8 +21,18 @@ UNREACHED = 1_000_000
 _PARTLY = 3
 """What a change costs more that touches a condition and does not yet make it hold."""
 
+_MOST_SIGHTINGS = 64
+"""Most places that are thought of where a name could come into view."""
+
+_MOST_PAIRS = 1_000
+"""Most pairs of actions that are tried for one condition in one state."""
+
 _SWEEPS = 50
 """Most rounds in which costs are carried from requirements to what needs them."""
+
+
+Need = Fact | Shown
+"""Something that holds in a state or does not."""
 
 
 class Guess(NamedTuple):
@@ -38,6 +49,8 @@ class _Way(NamedTuple):
 
     actions: tuple[GroundAction, ...]
     extra: int = 0
+    needs: tuple[Need, ...] = ()
+    """What must hold for it, beside what the actions require."""
 
 
 class _Touches(NamedTuple):
@@ -54,39 +67,80 @@ class Guide:
 
     actions: tuple[GroundAction, ...]
     goal: tuple[Fact, ...]
-    _touching: dict[Fact, tuple[GroundAction, ...]] = field(default_factory=dict[Fact, "tuple[GroundAction, ...]"])
+    facts: Facts
+    _touching: dict[Need, tuple[GroundAction, ...]] = field(default_factory=dict[Need, "tuple[GroundAction, ...]"])
     _enabling: dict[GroundAction, tuple[GroundAction, ...]] = field(
         default_factory=dict[GroundAction, "tuple[GroundAction, ...]"]
     )
-    _tried: dict[tuple[Fact, bytes | None], _Touches] = field(
-        default_factory=dict["tuple[Fact, bytes | None]", _Touches]
+    _tried: dict[tuple[Need, bytes | None], _Touches] = field(
+        default_factory=dict["tuple[Need, bytes | None]", _Touches]
     )
+
+    def aiming(self, goal: tuple[Fact, ...]) -> "Guide":
+        """The same guide for another goal, with all that was tried."""
+        return Guide(self.actions, goal, self.facts, self._touching, self._enabling, self._tried)
 
     def look(self, state: JsonValue) -> Guess:
         """How far the goal seems, and what to do next."""
         return _View(self, state).guess()
 
-    def ways(self, fact: Fact, state: JsonValue) -> Iterator[_Way]:
+    def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
         """Ways to make a condition hold that does not.
 
-        By one action; else by two, the first of which decides where the second one writes; else by changing what it reads.
+        For a name to be visible: by where it could be seen. Else by one action; else by two, the first of which decides where the second
+        one writes; else by changing what it reads.
         """
+        sightings = tuple(self._sightings(fact, state))
+        if sightings:
+            yield from (_Way((), needs=needs) for needs in sightings)
+            return
         fixed, moving = self._try(fact, state)
         achieve = (*fixed.achieve, *moving.achieve)
         if achieve:
             yield from (_Way((action,)) for action in achieve)
             return
-        pairs = [
-            (first, second)
-            for second in self.touching(fact)
-            for first in self.enabling(second)
-            if first is not second and fact.holds(second.relaxed(first.relaxed(state)))
-        ]
+        pairs = tuple(self._pairs(fact, state))
         yield from (_Way(pair) for pair in pairs)
         if not pairs:
             yield from (_Way((action,), _PARTLY) for action in (*fixed.change, *moving.change))
 
-    def _try(self, fact: Fact, state: JsonValue) -> tuple[_Touches, _Touches]:
+    def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
+        """Two actions that make a condition hold one after the other, the first of which decides where the second one writes."""
+        after: dict[GroundAction, JsonValue] = {}
+        tried = 0
+        for second in self.touching(fact):
+            for first in self.enabling(second):
+                if first is second:
+                    continue
+                if first not in after:
+                    after[first] = first.relaxed(state)
+                if after[first] is state:
+                    continue
+                tried += 1
+                if tried > _MOST_PAIRS:
+                    return
+                if fact.holds(second.relaxed(after[first])):
+                    yield first, second
+
+    def _sightings(self, fact: Need, state: JsonValue) -> Iterator[tuple[Need, ...]]:
+        """All that must hold for a name to be visible, for each of the places where it could be seen.
+
+        Only places where it is already, as far as there are any: then the sight's own conditions are all that is needed.
+        """
+        if not isinstance(fact, Fact) or fact.sights is None or fact.condition.analysis.sought is None:
+            return
+        sought = fact.condition.analysis.sought
+        name = fact.values.get(sought.name, "") if isinstance(sought, Slot) else sought
+        there: list[tuple[Need, ...]] = []
+        elsewhere: list[tuple[Need, ...]] = []
+        for at, sight in enumerate(fact.sights.sights):
+            for values in sight.readings(state)[:_MOST_SIGHTINGS]:
+                shown = self.facts.shown(at, sight, values, name)
+                needs = (shown, *(self.facts.fact(part, values) for part in sight.asks()))
+                (there if shown.holds(state) else elsewhere).append(needs)
+        yield from (there or elsewhere)[:_MOST_SIGHTINGS]
+
+    def _try(self, fact: Need, state: JsonValue) -> tuple[_Touches, _Touches]:
         """What touching actions do to the condition.
 
         First those that always write the same, whose outcome is remembered, then those that write where the state says.
@@ -99,7 +153,7 @@ class Guide:
             self._tried[fact, question] = known
         return known, _outcomes(fact, question, [action for action in touching if action.lookups], state)
 
-    def touching(self, fact: Fact) -> tuple[GroundAction, ...]:
+    def touching(self, fact: Need) -> tuple[GroundAction, ...]:
         """Actions that write what this condition reads."""
         if fact not in self._touching:
             self._touching[fact] = tuple(
@@ -120,7 +174,7 @@ class Guide:
         return self._enabling[action]
 
 
-def _outcomes(fact: Fact, question: bytes | None, actions: list[GroundAction], state: JsonValue) -> _Touches:
+def _outcomes(fact: Need, question: bytes | None, actions: list[GroundAction], state: JsonValue) -> _Touches:
     achieve: list[GroundAction] = []
     change: list[GroundAction] = []
     for action in actions:
@@ -138,7 +192,7 @@ class _Link(NamedTuple):
     """A way together with the unmet requirements of its actions."""
 
     way: _Way
-    needs: tuple[Fact, ...]
+    needs: tuple[Need, ...]
 
 
 @dataclass
@@ -147,9 +201,9 @@ class _View:
 
     guide: Guide
     state: JsonValue
-    _held: dict[Fact, bool] = field(default_factory=dict[Fact, bool])
-    _links: dict[Fact, tuple[_Link, ...]] = field(default_factory=dict[Fact, "tuple[_Link, ...]"])
-    _costs: dict[Fact, int] = field(default_factory=dict[Fact, int])
+    _held: dict[Need, bool] = field(default_factory=dict[Need, bool])
+    _links: dict[Need, tuple[_Link, ...]] = field(default_factory=dict[Need, "tuple[_Link, ...]"])
+    _costs: dict[Need, int] = field(default_factory=dict[Need, int])
 
     def guess(self) -> Guess:
         goal = self._unmet(self.guide.goal)
@@ -166,28 +220,22 @@ class _View:
             best = [link for link in links if self._cost(link) == self._costs[fact]]
             for action in best[0].way.actions:
                 chosen[action] = max(chosen.get(action, 0), 1 + best[0].way.extra)
-            helpful.update(
-                (link.way.actions[0], None) for link in best if not self._unmet(link.way.actions[0].requires)
-            )
+            first = (action for link in best for action in link.way.actions[:1])
+            helpful.update((action, None) for action in first if not self._unmet(action.requires))
             # All equally cheap ways are followed for what helps, though only the first one counts for the distance.
             following = [need for link in best for need in link.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
         return Guess(sum(chosen.values()), tuple(helpful))
 
-    def _explore(self, goal: tuple[Fact, ...]) -> None:
+    def _explore(self, goal: tuple[Need, ...]) -> None:
         """Find the ways of all conditions that matter."""
         queue = list(goal)
         for fact in queue:
             if fact in self._links:
                 continue
             ways = self.guide.ways(fact, self.state)
-            self._links[fact] = tuple(
-                _Link(
-                    way, self._unmet(tuple(dict.fromkeys(need for action in way.actions for need in action.requires)))
-                )
-                for way in ways
-            )
+            self._links[fact] = tuple(_Link(way, self._unmet(tuple(dict.fromkeys(_all_needs(way))))) for way in ways)
             queue.extend(need for link in self._links[fact] for need in link.needs if need not in self._links)
 
     def _settle(self) -> None:
@@ -210,8 +258,8 @@ class _View:
             total += self._costs[need]
         return min(total, UNREACHED)
 
-    def _unmet(self, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
-        unmet: list[Fact] = []
+    def _unmet(self, facts: tuple[Need, ...]) -> tuple[Need, ...]:
+        unmet: list[Need] = []
         for fact in facts:
             held = self._held.get(fact)
             if held is None:
@@ -219,3 +267,9 @@ class _View:
             if not held:
                 unmet.append(fact)
         return tuple(unmet)
+
+
+def _all_needs(way: _Way) -> Iterator[Need]:
+    yield from way.needs
+    for action in way.actions:
+        yield from action.requires

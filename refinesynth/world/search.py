@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
 
@@ -10,8 +11,9 @@ from pydantic import JsonValue
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
 from refinesynth.world.expression import encode
-from refinesynth.world.ground import Fact, GroundAction, ground, ground_actions
+from refinesynth.world.ground import MOST_ACTIONS, Fact, Facts, GroundAction, ground, some_ground_actions
 from refinesynth.world.guide import UNREACHED, Guess, Guide
+from refinesynth.world.meter import BASE, Meter, Spent
 
 MOST_NODES = 2_000
 """States that a search looks on from, unless told otherwise."""
@@ -32,21 +34,109 @@ def plan(
         world: Whose actions and goal.
         state: Where to begin.
         candidates: Action texts worth trying, in the order in which they are preferred; those that are no action are left
-            out. None means every ground action.
-        most: Bound on the states that are looked on from, in each of the two searches.
+            out. None means every ground action, or of more than `MOST_ACTIONS` some of each action.
+        most: Bound on the states that are looked on from, in each of the two searches. Apart from this, all the work is bounded.
 
     Returns:
         None if no plan is found within the bound, or there is none.
     """
-    if encode(state) is None:
+    texts = some_ground_actions(world, MOST_ACTIONS)[0] if candidates is None else candidates
+    planner = Planner(world, texts, Meter())
+    try:
+        found = planner.find(state, planner.goal, most)
+        return None if found is None else tuple(action.text for action in pruned(world, state, found))
+    except Spent:
         return None
-    actions = ground(world, ground_actions(world) if candidates is None else candidates)
-    goal = tuple(Fact(part, {}) for condition in world.goal for part in condition.conjuncts)
-    guide = Guide(actions, goal)
-    found = _search(world, state, guide.look, most)
-    if found is None:
-        found = _search(world, state, lambda here: Guess(_unmet(goal, here), actions), most)
-    return None if found is None else tuple(action.text for action in pruned(world, state, found))
+
+
+class Planner:
+    """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the next.
+
+    Every search raises `Spent` where the meter runs out.
+    """
+
+    def __init__(self, world: World, texts: Iterable[str], meter: Meter) -> None:
+        self.world = world
+        self.meter = meter
+        self.facts = Facts(world.sights, meter)
+        self.actions = ground(world, texts, self.facts, meter)
+        self.goal = self.facts.goal(world)
+        self.careful = True
+        self._guide = Guide(self.actions, self.goal, self.facts)
+
+    def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
+        """The state after an action, whatever it requires; all invariants must hold in the one before, unless this is `careful`.
+
+        Raises:
+            Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
+        """
+        return self.world.after(state, action.action, action.values) if self.careful else action.after(state)
+
+    def begin(self, state: JsonValue) -> None:
+        """Get ready to look on from this state: if it breaks an invariant, all of them are asked after every action."""
+        self.careful = any(invariant.broken(state) for invariant in self.world.invariants)
+
+    def shortly(
+        self, state: JsonValue, goal: tuple[Fact, ...], most: int, work: int
+    ) -> tuple[GroundAction, ...] | None:
+        """The same as `find`, by what seems helpful alone and with no more than this work."""
+        try:
+            with self.meter.at_most(work):
+                return self.find(state, goal, most, blindly=False)
+        except Spent:
+            return None
+
+    def find(
+        self, state: JsonValue, goal: tuple[Fact, ...], most: int, *, blindly: bool = True
+    ) -> tuple[GroundAction, ...] | None:
+        """Actions that lead from `state` to where all of `goal` holds; None if none are found within `most` states.
+
+        What seems helpful is tried first and then, where `blindly` says so, everything with as many states again.
+        """
+        if encode(state) is None:
+            return None
+        before = self.careful
+        self.begin(state)
+        try:
+            found = self._search(state, goal, self._guide.aiming(goal).look, most)
+            if found is None and blindly:
+                found = self._search(state, goal, lambda here: Guess(_unmet(goal, here), self.actions), most)
+        finally:
+            self.careful = before
+        return found
+
+    def _search(
+        self, state: JsonValue, goal: tuple[Fact, ...], look: Look, most: int
+    ) -> tuple[GroundAction, ...] | None:
+        """A* by length and seeming distance; equal ones in the order in which they were found, nearer ones first."""
+        numbers = count()
+        lengths = {self._digest(state): 0}
+        distance, actions = look(state)
+        queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
+        while queue and most > 0:
+            _, _, _, node, actions = heappop(queue)
+            if all(fact.holds(node.state) for fact in goal):
+                return node.path()
+            most -= 1
+            for action, new in next_states(self.after, node.state, actions):
+                digest, length = self._digest(new), node.length + 1
+                if digest is None or lengths.get(digest, length + 1) <= length:
+                    continue
+                lengths[digest] = length
+                distance, following = look(new)
+                if distance < UNREACHED:
+                    entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
+                    heappush(queue, entry)
+        return None
+
+    def _digest(self, state: JsonValue) -> bytes | None:
+        """The state as a key, the same in whatever order objects name theirs; None if it is no JSON. Counts as looking at it."""
+        encoded = encode(state, sort=True)
+        if encoded is None:
+            return None
+        self.meter.size = len(encoded)
+        self.meter.charge(len(encoded) + BASE)
+        return blake2b(encoded, digest_size=16).digest()
 
 
 def _unmet(goal: Iterable[Fact], state: JsonValue) -> int:
@@ -70,35 +160,15 @@ class _Node:
         return tuple(reversed(actions))
 
 
-def _search(world: World, state: JsonValue, look: Look, most: int) -> tuple[GroundAction, ...] | None:
-    """A* by length and seeming distance; equal ones in the order in which they were found, nearer ones first."""
-    numbers = count()
-    distance, actions = look(state)
-    queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
-    lengths = {encode(state, sort=True): 0}
-    while queue and most > 0:
-        _, _, _, node, actions = heappop(queue)
-        if world.done(node.state):
-            return node.path()
-        most -= 1
-        for action, new in _next_states(node.state, actions):
-            digest, length = encode(new, sort=True), node.length + 1
-            if digest is None or lengths.get(digest, length + 1) <= length:
-                continue
-            lengths[digest] = length
-            distance, following = look(new)
-            if distance < UNREACHED:
-                entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
-                heappush(queue, entry)
-    return None
-
-
-def _next_states(state: JsonValue, actions: Iterable[GroundAction]) -> Iterator[tuple[GroundAction, JsonValue]]:
+def next_states(
+    after: Callable[[GroundAction, JsonValue], JsonValue], state: JsonValue, actions: Iterable[GroundAction]
+) -> Iterator[tuple[GroundAction, JsonValue]]:
+    """What comes of those actions that can be carried out in this state and change something."""
     for action in actions:
-        if action.action.unmet(state, action.values) is not None:
+        if not all(fact.holds(state) for fact in action.requires):
             continue
         try:
-            new = action.action.applied(state, action.values)
+            new = after(action, state)
         except Inapplicable:
             continue
         if new is not state:
@@ -118,8 +188,11 @@ def pruned(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) ->
 
 
 def _reaches(world: World, state: JsonValue, actions: tuple[GroundAction, ...]) -> bool:
+    def after(action: GroundAction, state: JsonValue) -> JsonValue:
+        return world.after(state, action.action, action.values)
+
     for action in actions:
-        new = next((new for _, new in _next_states(state, (action,))), None)
+        new = next((new for _, new in next_states(after, state, (action,))), None)
         if new is None:
             return False
         state = new

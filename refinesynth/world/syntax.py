@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from refinesynth.world.errors import RulebookError
-from refinesynth.world.template import Slot
+from refinesynth.world.template import VISIBLE, Slot
 from refinesynth.world.tokens import CLOSING, Token, match_brackets, text_at, tokenize
 
 MAX_MACROS = 3
@@ -30,8 +30,8 @@ _METHODS = frozenset({"size", "contains", "startsWith", "endsWith"})
 _FUNCTIONS = frozenset({"has", "size", "int", "double", "string"})
 _WORDS = frozenset({"true", "false", "null", "in"})
 _KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
-RESERVED = frozenset({"state", *_KEYWORDS.split()})
-"""Names that no parameter can have: CEL's own, and the state's."""
+RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
+"""Names that no parameter can have: CEL's own, and those of the state, of what is visible in it and of what a sight is read for."""
 
 _INSTEAD = {
     "map": "write exists, all or filter instead of map",
@@ -58,10 +58,16 @@ class Analysis:
     """Most items of a list that it writes out."""
     conjuncts: tuple[str, ...]
     """The expressions that `&&` joins at the top; the expression itself if there is one only."""
+    members: tuple[tuple[Chain, str | Slot], ...] = ()
+    """For chains that occur only as in `x in state.list`: what is looked for there. Nothing else of the list or object matters."""
+    sees: bool = False
+    """Whether it mentions what is visible."""
+    sought: str | Slot | None = None
+    """The name or parameter of which it asks whether it is visible, if it asks nothing else."""
 
 
-def analyse(source: str, parameters: AbstractSet[str]) -> Analysis:
-    """Read an expression over `state` and the parameters.
+def analyse(source: str, parameters: AbstractSet[str], *, sees: bool = False) -> Analysis:
+    """Read an expression over `state`, the parameters and, where it `sees`, what is visible.
 
     Raises:
         RulebookError: Something in it is not available; the message says what to write instead.
@@ -72,19 +78,24 @@ def analyse(source: str, parameters: AbstractSet[str]) -> Analysis:
     _check_bound(bound, parameters)
     _check_calls(tokens)
     variables = tuple(_variables(tokens))
+    known = parameters | {"state", VISIBLE} if sees else parameters | {"state"}
     for at in variables:
-        _check_variable(tokens[at].text, bound, parameters)
+        _check_variable(tokens[at].text, bound, known)
     lists = [_items(tokens, at, partner[at]) for at, token in enumerate(tokens) if _opens_list(tokens, at, token)]
     work = _work(tokens, partner, set(variables))
     sums = sum(token.text == "+" for token in tokens)
+    mentions = [at for at in variables if tokens[at].text == "state"]
     return Analysis(
         source=_ordered(source, tokens, partner),
-        chains=tuple(dict.fromkeys(_chain(tokens, at, parameters) for at in variables if tokens[at].text == "state")),
+        chains=tuple(dict.fromkeys(_chain(tokens, at, parameters)[0] for at in mentions)),
         parameters=tuple(sorted({tokens[at].text for at in variables} & parameters)),
         work=work,
         growth=prod(lists) * 2**sums if len(work) > 1 else 1,
         longest=max(lists, default=0) * 2**sums,
         conjuncts=_conjuncts(source, tokens, partner),
+        members=_members(tokens, mentions, parameters),
+        sees=any(tokens[at].text == VISIBLE for at in variables),
+        sought=_sought(tokens, parameters),
     )
 
 
@@ -111,14 +122,14 @@ def _variables(tokens: tuple[Token, ...]) -> Iterator[int]:
 
 
 def _check_bound(bound: AbstractSet[str], parameters: AbstractSet[str]) -> None:
-    if taken := bound & (parameters | {"state"} | _WORDS):
+    if taken := bound & (parameters | {"state", VISIBLE} | _WORDS):
         raise RulebookError(f"{min(taken)!r} is a variable already; use another name inside all, exists or filter")
 
 
-def _check_variable(name: str, bound: AbstractSet[str], parameters: AbstractSet[str]) -> None:
-    if name != "state" and name not in parameters and name not in bound:
-        known = ", ".join(["state", *sorted(parameters)])
-        raise RulebookError(f"{name!r} is not a variable here (there are: {known}); a text needs quotes")
+def _check_variable(name: str, bound: AbstractSet[str], known: AbstractSet[str]) -> None:
+    if name not in known and name not in bound:
+        there = ", ".join(sorted(known, key=lambda each: (each not in {"state", VISIBLE}, each)))
+        raise RulebookError(f"{name!r} is not a variable here (there are: {there}); a text needs quotes")
 
 
 def _check_calls(tokens: tuple[Token, ...]) -> None:
@@ -177,8 +188,8 @@ def _work(tokens: tuple[Token, ...], partner: dict[int, int], variables: Abstrac
     return tuple(work)
 
 
-def _chain(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> Chain:
-    """The keys after `state` at `at`, as far as they are constants or parameters."""
+def _chain(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> tuple[Chain, int]:
+    """The keys after `state` at `at`, as far as they are constants or parameters, and where they end."""
     chain: list[str | Slot] = []
     at += 1
     while True:
@@ -196,7 +207,39 @@ def _chain(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> 
             at += 3
         else:
             break
-    return tuple(chain)
+    return tuple(chain), at
+
+
+def _members(
+    tokens: tuple[Token, ...], mentions: list[int], parameters: AbstractSet[str]
+) -> tuple[tuple[Chain, str | Slot], ...]:
+    """What is looked for at chains that stand only on the right of `in`, a name or parameter alone on its left."""
+    sought: dict[Chain, set[str | Slot | None]] = {}
+    for at in mentions:
+        chain, end = _chain(tokens, at, parameters)
+        alone = text_at(tokens, at - 1) == "in" and text_at(tokens, at - 3) in {"", "(", "&&", "||", "?", ":"}
+        # Quoted text has no sign, but never stands before another operand.
+        ended = end == len(tokens) or text_at(tokens, end) in {")", "&&", "||", "?", ":"}
+        key = _name_at(tokens, at - 2, parameters) if alone and ended else None
+        sought.setdefault(chain, set()).add(key)
+    return tuple((chain, key) for chain, keys in sought.items() if None not in keys for key in keys if key is not None)
+
+
+def _name_at(tokens: tuple[Token, ...], at: int, parameters: AbstractSet[str]) -> str | Slot | None:
+    """The text or parameter at `at`."""
+    if at < 0:
+        return None
+    token = tokens[at]
+    if token.kind == "text":
+        return None if "\\" in token.text else token.text[1:-1]
+    return Slot(token.text) if token.kind == "name" and token.text in parameters else None
+
+
+def _sought(tokens: tuple[Token, ...], parameters: AbstractSet[str]) -> str | Slot | None:
+    """What stands before `in visible`, if it is one name and that is all."""
+    if len(tokens) != 3 or text_at(tokens, 1) != "in" or text_at(tokens, 2) != VISIBLE:  # noqa: PLR2004 - x in visible
+        return None
+    return _name_at(tokens, 0, parameters)
 
 
 def _ordered(source: str, tokens: tuple[Token, ...], partner: dict[int, int]) -> str:

@@ -1,7 +1,7 @@
 """Texts and pointers with parameters and looked-up state in them.
 
-`{item}` stands for a parameter's value, `{state:/places/{place}/items}` for what the state holds there, `{{` and `}}` for
-braces. In a text, looked-up values become words: a list is `a, b and c`, an empty one `nothing`, an object the list of its
+`{item}` stands for a parameter's value, `{state:/places/{place}/items}` for what the state holds there, `{visible}` in a text
+for the names that can be seen, `{{` and `}}` for braces. In a text, looked-up values become words: a list is `a, b and c`, an empty one `nothing`, an object the list of its
 keys, null and missing `nothing`, true and false `yes` and `no`. In a pointer a step may hold both; a slash in a value never
 begins a new step.
 """
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from refinesynth.jsontext import scrub
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.pointer import look, unescape
+from refinesynth.world.seen import Visible
 
 MAX_STEPS = 32
 """Most steps of one pointer."""
@@ -27,6 +28,9 @@ MAX_FILLED = 32
 
 MAX_WORDS = 4_000
 """Longest text that a value becomes, in characters; the rest is cut off."""
+
+VISIBLE = "visible"
+"""What conditions and texts call the list of names that can be seen."""
 
 _LOOKUP = "state:"
 
@@ -54,7 +58,7 @@ class Pointer:
 
     def keys(self, state: JsonValue, values: Mapping[str, str]) -> tuple[str, ...]:
         """The keys that it names now; `Inapplicable` if a lookup in it finds no text and no whole number."""
-        return tuple(step.key(state, values) for step in self.steps)
+        return tuple([step.key(state, values) for step in self.steps])
 
     def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
         """What the state holds there; `Inapplicable` if nothing."""
@@ -62,10 +66,26 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
+class Sighted:
+    """The names that can be seen."""
+
+    visible: Visible
+
+    def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        """All of them."""
+        del values
+        return list(self.visible(state).names)
+
+
+Part = str | Slot | Pointer | Sighted
+"""What a template is made of; a text is literal."""
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """Literal text, slots and lookups in order."""
 
-    parts: tuple[str | Slot | Pointer, ...]
+    parts: tuple[Part, ...]
 
     @property
     def constant(self) -> str | None:
@@ -86,6 +106,10 @@ class Template:
 
     def key(self, state: JsonValue, values: Mapping[str, str]) -> str:
         """The text as one step of a pointer."""
+        if len(self.parts) == 1:
+            # As nearly all steps are: a constant, a parameter or a lookup alone.
+            part = self.parts[0]
+            return part if isinstance(part, str) else _as_key(part.read(state, values))
         return "".join(part if isinstance(part, str) else _as_key(part.read(state, values)) for part in self.parts)
 
 
@@ -98,14 +122,22 @@ def words(value: JsonValue) -> str:
     return _word(value)
 
 
-def parse_template(text: str, names: AbstractSet[str]) -> Template:
-    """Read a template that may use the parameters `names`.
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a text may use in braces."""
+
+    names: AbstractSet[str]
+    visible: Visible | None = None
+
+
+def parse_template(text: str, names: AbstractSet[str], visible: Visible | None = None) -> Template:
+    """Read a template that may use the parameters `names` and, if it is given, what is visible.
 
     Raises:
         RulebookError: An unknown name, a brace without its other half, a bad pointer.
     """
     require_text(text)
-    parts, end = _parts(text, 0, names, nesting=0, stop="")
+    parts, end = _parts(text, 0, _Scope(names, visible), nesting=0, stop="")
     if end != len(text):
         raise RulebookError(
             f"{text[:80]!r}: a closing brace without an opening one; write '}}}}' for a brace in the text"
@@ -122,7 +154,7 @@ def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
         RulebookError: As for `parse_template`; also for a pointer that does not begin with a slash.
     """
     require_text(text)
-    pointer, end = _pointer(text, 0, names, nesting=0)
+    pointer, end = _pointer(text, 0, _Scope(names), nesting=0)
     if end != len(text):
         raise RulebookError(f"{text[:80]!r}: a closing brace without an opening one")
     return pointer
@@ -150,7 +182,7 @@ def _word(value: JsonValue) -> str:
     return str(value)[:MAX_WORDS]
 
 
-def _words_of(part: Slot | Pointer, state: JsonValue, values: Mapping[str, str]) -> str:
+def _words_of(part: Slot | Pointer | Sighted, state: JsonValue, values: Mapping[str, str]) -> str:
     try:
         return words(part.read(state, values))
     except Inapplicable:
@@ -165,11 +197,9 @@ def _as_key(value: JsonValue) -> str:
     raise Inapplicable("a step of a pointer must be a text or a whole number; what is looked up for it is neither")
 
 
-def _parts(
-    text: str, at: int, names: AbstractSet[str], *, nesting: int, stop: str
-) -> tuple[list[str | Slot | Pointer], int]:
+def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tuple[list[Part], int]:
     """Parts from `at` on, up to one of the characters in `stop`, an unmatched closing brace or the end."""
-    parts: list[str | Slot | Pointer] = []
+    parts: list[Part] = []
     literal = ""
     while at < len(text) and text[at] not in stop:
         if text[at : at + 2] in {"{{", "}}"} and not nesting:
@@ -180,7 +210,7 @@ def _parts(
             if literal:
                 parts.append(literal)
             literal = ""
-            part, at = _braced(text, at, names, nesting=nesting)
+            part, at = _braced(text, at, scope, nesting=nesting)
             parts.append(part)
         else:
             literal, at = literal + text[at], at + 1
@@ -189,13 +219,13 @@ def _parts(
     return parts, at
 
 
-def _braced(text: str, at: int, names: AbstractSet[str], *, nesting: int) -> tuple[Slot | Pointer, int]:
+def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | Sighted, int]:
     """What stands in the braces that open at `at`, and where they end."""
     if nesting >= MAX_NESTING:
         raise RulebookError(f"{text[:80]!r}: lookups are nested deeper than {MAX_NESTING}")
     begin = at + 1
     if text.startswith(_LOOKUP, begin):
-        pointer, end = _pointer(text, begin + len(_LOOKUP), names, nesting=nesting + 1)
+        pointer, end = _pointer(text, begin + len(_LOOKUP), _Scope(scope.names), nesting=nesting + 1)
         if end >= len(text):
             raise RulebookError(f"{text[:80]!r}: an opening brace without its closing one")
         return pointer, end + 1
@@ -205,8 +235,10 @@ def _braced(text: str, at: int, names: AbstractSet[str], *, nesting: int) -> tup
             f"{text[:80]!r}: an opening brace without its closing one; write '{{{{' for a brace in the text"
         )
     name = text[begin:end]
-    if name not in names:
-        known = ", ".join(f"{{{known}}}" for known in sorted(names)) or "none"
+    if name == VISIBLE and scope.visible is not None:
+        return Sighted(scope.visible), end + 1
+    if name not in scope.names:
+        known = ", ".join(f"{{{known}}}" for known in sorted(scope.names)) or "none"
         raise RulebookError(
             f"{text[:80]!r} uses {{{name[:40]}}}, which is no parameter of the action (there are: {known}) "
             "and no lookup such as {state:/player/place}"
@@ -214,10 +246,10 @@ def _braced(text: str, at: int, names: AbstractSet[str], *, nesting: int) -> tup
     return Slot(name), end + 1
 
 
-def _pointer(text: str, at: int, names: AbstractSet[str], *, nesting: int) -> tuple[Pointer, int]:
+def _pointer(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Pointer, int]:
     steps: list[Template] = []
     while at < len(text) and text[at] == "/":
-        parts, at = _parts(text, at + 1, names, nesting=max(nesting, 1), stop="/")
+        parts, at = _parts(text, at + 1, scope, nesting=max(nesting, 1), stop="/")
         try:
             steps.append(Template(tuple(unescape(part) if isinstance(part, str) else part for part in parts)))
         except ValueError as error:

@@ -8,8 +8,9 @@ from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement
 from refinesynth.world import World, ground_actions, plan
-from refinesynth.world.ground import Fact, ground
+from refinesynth.world.ground import Facts, ground
 from refinesynth.world.guide import UNREACHED, Guide
+from refinesynth.world.meter import Meter
 from refinesynth.world.search import pruned
 
 
@@ -210,12 +211,13 @@ def test_ground_actions_are_every_filling_in_order(blocks: tuple[World, JsonValu
 
 def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonValue]) -> None:
     world, state = house
-    facts = tuple(Fact(part, {}) for condition in world.goal for part in condition.conjuncts)
-    guide = Guide(ground(world, ground_actions(world)), facts)
+    known = Facts(world.sights, Meter())
+    goal = known.goal(world)
+    guide = Guide(ground(world, ground_actions(world), known), goal, known)
     distance, helpful = guide.look(state)
     assert distance == 7
     assert "go to kitchen" in {action.text for action in helpful}
     end = _played(world, state, plan(world, state) or ())
     assert guide.look(end) == (0, ())
-    nowhere = Guide((), facts)
+    nowhere = Guide((), goal, known)
     assert nowhere.look(state) == (UNREACHED, ())

@@ -11,6 +11,7 @@ from world_scripts import script_of
 
 from refinesynth.errors import InputError
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Rulebook, Script
+from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.world import RulebookError, Ruling, World
 from refinesynth.world.expression import MAX_BYTES
 
@@ -331,3 +332,19 @@ def test_a_rulebook_is_data_with_bounds(house: tuple[World, JsonValue]) -> None:
         Requirement(condition="true || " * 1_000 + "true")
     with pytest.raises(RulebookError, match="has no rulebook"):
         World(script.imagined())
+
+
+def test_a_rulebook_of_too_many_actions_is_not_run() -> None:
+    look = [ActionSpec(name=f"look {number}", pattern=f"look {number}") for number in range(MAX_ACTIONS + 1)]
+    World(script_of(*look[:-1]))
+    with pytest.raises(RulebookError, match=f"at most {MAX_ACTIONS}"):
+        World(script_of(*look))
+
+
+def test_a_player_is_told_something_even_where_what_is_told_is_empty() -> None:
+    blank = Requirement(condition="state.open", hint="{state:/text}")
+    read = ActionSpec(name="read", pattern="read", reveals="{state:/text}")
+    world = World(script_of(read, read.model_copy(update={"name": "pry", "pattern": "pry", "requires": (blank,)})))
+    state: JsonValue = {"text": " ", "open": False}
+    assert world.step(state, "read").text == "Done."
+    assert world.step(state, "pry").text == "Nothing happens."

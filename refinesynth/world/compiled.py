@@ -1,0 +1,158 @@
+"""The laws of an action, made ready to run."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from refinesynth.actions.matching import action_form
+from refinesynth.trajectory import ActionSpec, Invariant, MistakeKind
+from refinesynth.world.effects import CompiledEffect, compile_effect
+from refinesynth.world.errors import Inapplicable, RulebookError
+from refinesynth.world.expression import MAX_BYTES, Expression, compile_expression, encode
+from refinesynth.world.seen import Visible
+from refinesynth.world.syntax import RESERVED
+from refinesynth.world.template import Template, parse_template, require_text
+
+DONE = "Done."
+"""What a player is told of an action that was carried out where nobody has written what it reveals."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRequirement:
+    """One requirement whose condition is compiled."""
+
+    condition: Expression
+    kind: MistakeKind
+    hint: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """The first requirement that does not hold."""
+
+    at: int
+    """Its index."""
+    requirement: CompiledRequirement
+    problem: str | None
+    """Why it has no answer, if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledAction:
+    """One action of a rulebook, made ready to run."""
+
+    spec: ActionSpec
+    requires: tuple[CompiledRequirement, ...]
+    effects: tuple[CompiledEffect, ...]
+    reveals: Template
+
+    def unmet(self, state: JsonValue, values: Mapping[str, str]) -> Unmet | None:
+        """The first requirement that does not hold."""
+        for at, requirement in enumerate(self.requires):
+            answer = requirement.condition.answer(state, values)
+            if answer is not True:
+                fault = f"requirement {at + 1} of {self.spec.name!r}: {answer}" if isinstance(answer, str) else None
+                return Unmet(at, requirement, fault)
+        return None
+
+    def applied(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
+        """The state after all effects, whatever is required; the very same object if nothing changed.
+
+        Raises:
+            Inapplicable: An effect has no meaning in this state.
+        """
+        for at, effect in enumerate(self.effects):
+            try:
+                new = effect.apply(state, values)
+            except Inapplicable as error:
+                raise Inapplicable(f"effect {at + 1} of {self.spec.name!r} cannot be applied: {error}") from None
+            # After each effect, since values copied again and again would grow beyond all bounds within one action.
+            if new is not state and not fits(new):
+                limit = f"{MAX_BYTES:,} bytes"
+                raise Inapplicable(
+                    f"effect {at + 1} of {self.spec.name!r} makes the state too deep or larger than {limit}"
+                )
+            state = new
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledInvariant:
+    """One invariant whose condition is compiled."""
+
+    number: int
+    """From 1."""
+    condition: Expression
+    sentence: str
+
+    def check(self, state: JsonValue, action: str) -> None:
+        """Whether an action, by its template, may lead to this state.
+
+        Raises:
+            Inapplicable: Not so, since the invariant is broken there.
+        """
+        if broken := self.broken(state):
+            raise Inapplicable(f"{action!r} would break invariant {self.number}: {broken}")
+
+    def broken(self, state: JsonValue) -> str | None:
+        """What is wrong in this state; None if it holds."""
+        answer = self.condition.answer(state, {})
+        if answer is True:
+            return None
+        why = f"it has no answer: {answer}" if isinstance(answer, str) else "it does not hold"
+        return f"{self.sentence or repr(self.condition.cel)}: {why}"
+
+
+def fits(state: JsonValue) -> bool:
+    """Whether a state is JSON and small enough to be played with."""
+    encoded = encode(state)
+    return encoded is not None and len(encoded) <= MAX_BYTES
+
+
+@contextmanager
+def where(place: str) -> Generator[None]:
+    """Say in which part of the rulebook an error is."""
+    try:
+        yield
+    except RulebookError as error:
+        raise RulebookError(f"{place}: {error}") from None
+
+
+def compile_action(spec: ActionSpec, at: int, visible: Visible) -> CompiledAction:
+    """An action whose texts are parsed; `at` is its index, for the message.
+
+    Raises:
+        RulebookError: Something in it cannot be run.
+    """
+    with where(f"action {at + 1}, {spec.name[:80]!r}"):
+        if problem := action_form(spec).problem:
+            raise RulebookError(problem)
+        names = frozenset(spec.placeholders)
+        if taken := names & RESERVED:
+            raise RulebookError(f"no parameter can be called {min(taken)!r}, which has a meaning of its own; rename it")
+        requires: list[CompiledRequirement] = []
+        for number, requirement in enumerate(spec.requires, 1):
+            with where(f"requirement {number}"):
+                condition = compile_expression(requirement.condition, names, visible=visible)
+                hint = parse_template(requirement.hint, names, visible)
+                requires.append(CompiledRequirement(condition, requirement.kind, hint))
+        effects: list[CompiledEffect] = []
+        for number, effect in enumerate(spec.effects, 1):
+            with where(f"effect {number}"):
+                effects.append(compile_effect(effect, names, visible))
+        with where("reveals"):
+            reveals = parse_template(spec.reveals or DONE, names, visible)
+    return CompiledAction(spec, tuple(requires), tuple(effects), reveals)
+
+
+def compile_invariant(invariant: Invariant, at: int) -> CompiledInvariant:
+    """An invariant whose condition is compiled; `at` is its index, for the message.
+
+    Raises:
+        RulebookError: The condition cannot be asked.
+    """
+    with where(f"invariant {at + 1}"):
+        require_text(invariant.sentence)
+        return CompiledInvariant(at + 1, compile_expression(invariant.condition, frozenset()), invariant.sentence)

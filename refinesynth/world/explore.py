@@ -1,0 +1,233 @@
+"""Looking around in a world: states, what can be done in each, and what is found to be wrong on the way.
+
+What holds in a state is carried over to the next one, except where an action wrote what a condition reads. So a further state
+costs a fraction of what asking every action anew would.
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from pydantic import JsonValue
+
+from refinesynth.world.errors import Inapplicable
+from refinesynth.world.expression import encode
+from refinesynth.world.faults import Faults
+from refinesynth.world.ground import Fact, GroundAction, Place, overlap
+from refinesynth.world.meter import BASE
+from refinesynth.world.search import Planner
+
+_UNASKED, _HOLDS, _FAILS, _UNANSWERED = range(4)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A state that was reached; the same object however it was reached."""
+
+    state: JsonValue
+    size: int
+    """Bytes of the state, as JSON."""
+    truth: bytearray
+    """What is known of each condition here."""
+    following: "tuple[tuple[GroundAction, Node], ...] | None" = field(default=None, repr=False)
+    """What every possible action that changes something leads to, once that was asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Breadth:
+    """What a search found that goes through all states in the order of their distance."""
+
+    nodes: tuple[Node, ...]
+    """Those that were looked on from."""
+    way: tuple[GroundAction, ...] | None
+    """The shortest way to the goal, if there is one as far as was seen."""
+    exhausted: bool
+    """Whether no state is left that could have been looked on from."""
+
+
+class Explorer:
+    """A world's states as far as they were reached. Every method raises `Spent` where the planner's meter runs out."""
+
+    def __init__(self, planner: Planner, faults: Faults) -> None:
+        self.planner = planner
+        self.faults = faults
+        self.usable: set[str] = set()
+        """Name templates of actions that were possible somewhere."""
+        self._numbers: dict[Fact, int] = {}
+        self._needs = [self._numbered(action.requires) for action in planner.actions]
+        self._at = {action.text: at for at, action in enumerate(planner.actions)}
+        self._goal = self._numbered(planner.goal)
+        self._facts = tuple(self._numbers)
+        self._readers: dict[Place, list[int]] = {}
+        for number, fact in enumerate(self._facts):
+            for place in fact.reads:
+                self._readers.setdefault(place, []).append(number)
+        self._written: dict[Place, frozenset[int]] = {}
+        self._nodes: dict[bytes, Node] = {}
+
+    def begin(self, state: JsonValue) -> Node:
+        """The node of the state from which everything else is reached."""
+        self.planner.begin(state)
+        return self._node(state)
+
+    def done(self, node: Node) -> bool:
+        """Whether the goal is reached."""
+        return all(self._ask(node, number) == _HOLDS for number in self._goal)
+
+    def expand(self, node: Node) -> tuple[tuple[GroundAction, Node], ...]:
+        """What every possible action that changes something leads to."""
+        if node.following is None:
+            node.following = tuple(self.successors(node, range(len(self._needs))))
+        return node.following
+
+    def numbers_of(self, actions: Iterable[GroundAction]) -> tuple[int, ...]:
+        """The numbers by which `successors` knows these actions."""
+        return tuple(self._at[action.text] for action in actions)
+
+    def successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
+        """What these actions lead to, as far as they are possible and change something."""
+        self.planner.meter.size = node.size
+        found: list[tuple[GroundAction, Node]] = []
+        for number in numbers:
+            if not self._possible(node, number):
+                continue
+            action = self.planner.actions[number]
+            try:
+                new = self.planner.after(action, node.state)
+            except Inapplicable as error:
+                self.faults.met(str(error), action.text)
+                continue
+            self.usable.add(action.action.spec.name)
+            self.faults.watch(action.action, node.state, new, action.values, action.text)
+            if new is not node.state:
+                found.append((action, self._node(new, node, action)))
+        return found
+
+    def follow(self, node: Node, actions: Iterable[GroundAction]) -> tuple[Node, ...]:
+        """The states along these actions, the first one included, up to one that is not possible."""
+        nodes = [node]
+        for action in actions:
+            found = self.successors(nodes[-1], self.numbers_of((action,)))
+            if not found:
+                break
+            nodes.append(found[0][1])
+        return tuple(nodes)
+
+    def breadth_first(
+        self,
+        start: Node,
+        most: int,
+        *,
+        numbers: tuple[int, ...] | None = None,
+        deepest: int | None = None,
+        stop: Container[Node] = (),
+    ) -> Breadth:
+        """Look on from at most `most` states, the nearest ones first; not from those where the goal is reached.
+
+        With `numbers`, by these actions alone, and only until the goal is found. With `deepest`, from no state that is so many actions
+        away. A state in `stop` counts as one where the goal is reached.
+        """
+        ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
+        if start in stop or self.done(start):
+            return Breadth((), (), exhausted=True)
+        queue = [start]
+        found: tuple[GroundAction, ...] | None = None
+        at = 0
+        while at < len(queue) and at < most:
+            node = queue[at]
+            way = ways[id(node)]
+            if deepest is not None and len(way) >= deepest:
+                break
+            at += 1
+            for action, after in self.expand(node) if numbers is None else self.successors(node, numbers):
+                if id(after) in ways:
+                    continue
+                ways[id(after)] = (*way, action)
+                if after in stop or self.done(after):
+                    if numbers is not None:
+                        return Breadth(tuple(queue[:at]), ways[id(after)], exhausted=False)
+                    found = found if found is not None else ways[id(after)]
+                else:
+                    queue.append(after)
+        return Breadth(tuple(queue[:at]), found, exhausted=at == len(queue))
+
+    def out_of_reach(self, node: Node) -> bool:
+        """Whether it is certain that the goal cannot be reached from here, however long one tries, with the actions that are known.
+
+        False says nothing.
+        """
+        return not self._conceivable(node).issuperset(self._goal)
+
+    def never_possible(self, node: Node) -> frozenset[str]:
+        """Name templates of actions no form of which can ever be possible from here on; certain for the actions that are known."""
+        conceivable = self._conceivable(node)
+        names = {action.action.spec.name for action in self.planner.actions}
+        return frozenset(
+            names.difference(
+                action.action.spec.name
+                for action, needs in zip(self.planner.actions, self._needs, strict=True)
+                if conceivable.issuperset(needs)
+            )
+        )
+
+    def _conceivable(self, node: Node) -> set[int]:
+        """Conditions that may hold some time after this state, if whatever an action writes to may become anything; no others can."""
+        possible = {number for number in range(len(self._facts)) if self._ask(node, number) == _HOLDS}
+        waiting = list(range(len(self._needs)))
+        while useful := [at for at in waiting if possible.issuperset(self._needs[at])]:
+            for at in useful:
+                possible |= self._touched(self.planner.actions[at])
+            left = set(waiting).difference(useful)
+            waiting = [at for at in waiting if at in left]
+        return possible
+
+    def unmet(self, node: Node, facts: Iterable[Fact]) -> tuple[Fact, ...]:
+        """Which of these do not hold here; they are requirements or of the goal."""
+        return tuple(fact for fact in facts if self._ask(node, self._numbers[fact]) != _HOLDS)
+
+    def _numbered(self, facts: Iterable[Fact]) -> tuple[int, ...]:
+        return tuple(self._numbers.setdefault(fact, len(self._numbers)) for fact in facts)
+
+    def _possible(self, node: Node, number: int) -> bool:
+        """Whether all that an action requires holds."""
+        for need in self._needs[number]:
+            known = node.truth[need] or self._ask(node, need)
+            if known != _HOLDS:
+                if known == _UNANSWERED:
+                    action = self.planner.actions[number]
+                    self.faults.unanswered(action.action, node.state, action.values, action.text)
+                return False
+        return True
+
+    def _ask(self, node: Node, number: int) -> int:
+        known = node.truth[number]
+        if known == _UNASKED:
+            self.planner.meter.size = node.size
+            answer = self._facts[number].answer(node.state)
+            known = _UNANSWERED if isinstance(answer, str) else _HOLDS if answer else _FAILS
+            node.truth[number] = known
+        return known
+
+    def _node(self, state: JsonValue, before: Node | None = None, action: GroundAction | None = None) -> Node:
+        """The node of a state that was reached from another one by an action."""
+        encoded = encode(state, sort=True) or b""
+        self.planner.meter.charge(len(encoded) + BASE)
+        digest = blake2b(encoded, digest_size=16).digest()
+        node = self._nodes.get(digest)
+        if node is None:
+            truth = bytearray(len(self._facts)) if before is None else bytearray(before.truth)
+            for number in () if action is None else self._touched(action):
+                truth[number] = _UNASKED
+            node = self._nodes[digest] = Node(state, len(encoded), truth)
+        return node
+
+    def _touched(self, action: GroundAction) -> frozenset[int]:
+        """Conditions that may change with what an action writes."""
+        found: frozenset[int] = frozenset()
+        for write in action.writes:
+            touched = self._written.get(write)
+            if touched is None:
+                readers = (numbers for read, numbers in self._readers.items() if overlap(write, read))
+                touched = self._written[write] = frozenset(number for numbers in readers for number in numbers)
+            found |= touched
+        return found

@@ -1,0 +1,44 @@
+"""A bound on a search's work that does not depend on how fast the machine is."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+MOST_WORK = 20_000_000_000
+"""Work of one search unless told otherwise: some tens of seconds, which only rulebooks made to be slow ever need."""
+
+BASE = 1_000
+"""What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state touched."""
+
+
+class Spent(Exception):
+    """All of the work that was allowed is done. Caught where the meter was set up."""
+
+
+@dataclass
+class Meter:
+    """Counts work, estimated from above and the same each time."""
+
+    left: int = MOST_WORK
+    size: int = 0
+    """Bytes of the state that is being looked at."""
+
+    def charge(self, work: int) -> None:
+        """Count this work.
+
+        Raises:
+            Spent: Nothing is left.
+        """
+        self.left -= work
+        if self.left < 0:
+            raise Spent
+
+    @contextmanager
+    def at_most(self, work: int) -> Generator[None]:
+        """Within this block, no more than so much of what is left may be done."""
+        kept = max(self.left - work, 0)
+        self.left -= kept
+        try:
+            yield
+        finally:
+            self.left += kept

@@ -1,0 +1,146 @@
+"""What comes of an action: the ruling, and what of the state it changed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import cast
+
+from pydantic import JsonValue
+
+from refinesynth.trajectory import MistakeKind
+from refinesynth.world.expression import encode
+from refinesynth.world.pointer import same, show
+
+MAX_CHANGES = 32
+"""Most changes that a ruling lists."""
+
+MAX_CHANGE_BYTES = 1_000
+"""Largest value that a change shows as it is, as JSON; of a larger one it says how large it is."""
+
+MAX_TOLD = 40
+"""Most names that a sentence lists."""
+
+MAX_SEARCHED = 20_000
+"""How much of an observation is searched for names that it mentions, in characters."""
+
+_MOST_PLACES = 200
+"""How often a name is looked at where it is part of another word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place of the state that is not as it was."""
+
+    path: str
+    """JSON Pointer."""
+    before: JsonValue
+    """What was there; null if nothing. A value that is too large to show is a sentence in parentheses instead."""
+    after: JsonValue
+    """What is there now; null if nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What comes of an action."""
+
+    state: JsonValue
+    """The state after it; the very object that was given if nothing changed."""
+    kind: MistakeKind | None
+    """What the player got wrong; None if the action was carried out."""
+    text: str
+    """The filled observation, or the filled hint of what was not met. Where the rulebook has sights, the observation of an action that
+    was carried out ends with the names that appeared and that it does not mention."""
+    action: str | None
+    """Name template of the action that the text is, if it is one."""
+    values: Mapping[str, str]
+    """Its parameters, as the script spells them."""
+    done: bool
+    """Whether the goal is reached."""
+    progress: float
+    """Share of the goal's conditions that hold, 0 to 1; 1 exactly if done."""
+    problem: str | None = None
+    """What the rulebook or state itself is at fault for, in words to its author: a condition without an answer, an effect that
+    cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing."""
+    visible: tuple[str, ...] = ()
+    """Names that can be seen after it."""
+    appeared: tuple[str, ...] = ()
+    """Names that can be seen after it and could not before."""
+    changed: tuple[Change, ...] = ()
+    """How the state differs from the one before, at most `MAX_CHANGES` places."""
+
+
+def differences(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:
+    """Places at which two states differ, in the order of the newer one's keys, at most `MAX_CHANGES`.
+
+    Objects are compared key by key, lists of equal length that hold objects or lists item by item, all else as a whole.
+    """
+    return tuple(islice(_differences((), before, after), MAX_CHANGES))
+
+
+def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
+    """The observation with a sentence about the names that appeared and that it does not mention."""
+    said = text[:MAX_SEARCHED].casefold()
+    unsaid = [name for name in appeared if not _stands_in(said, name.casefold())]
+    return f"{text} You see the {_listed(unsaid)}." if unsaid else text
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether a name stands in a text, as whole words and without regard to case; looked for in its first `MAX_SEARCHED` characters."""
+    return _stands_in(text[:MAX_SEARCHED].casefold(), name.casefold())
+
+
+def _stands_in(text: str, name: str) -> bool:
+    """The same where both are in lower case; an empty name stands nowhere."""
+    at = text.find(name) if name else -1
+    for _ in range(_MOST_PLACES):
+        if at < 0:
+            break
+        end = at + len(name)
+        if not (at and _joined(text[at - 1], name[0])) and not (end < len(text) and _joined(name[-1], text[end])):
+            return True
+        at = text.find(name, at + 1)
+    return False
+
+
+def _joined(one: str, other: str) -> bool:
+    """Whether two letters that follow one another belong to one word."""
+    return one.isalnum() and other.isalnum()
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > MAX_TOLD:
+        names = [*names[:MAX_TOLD], f"{len(names) - MAX_TOLD} other things"]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def _differences(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iterator[Change]:
+    if before is after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in (*after, *(gone for gone in before if gone not in after)):
+            if key not in before or key not in after:
+                yield Change(show((*keys, key)), _shown(before.get(key)), _shown(after.get(key)))
+            else:
+                yield from _differences((*keys, key), before[key], after[key])
+    elif _alike(before, after):
+        pairs = zip(cast("list[JsonValue]", before), cast("list[JsonValue]", after), strict=True)
+        for at, (old, new) in enumerate(pairs):
+            yield from _differences((*keys, str(at)), old, new)
+    elif not same(before, after):
+        yield Change(show(keys), _shown(before), _shown(after))
+
+
+def _alike(before: JsonValue, after: JsonValue) -> bool:
+    """Whether both are lists of the same length of objects and lists."""
+    if not isinstance(before, list) or not isinstance(after, list) or len(before) != len(after):
+        return False
+    return all(isinstance(item, dict | list) for item in (*before, *after))
+
+
+def _shown(value: JsonValue) -> JsonValue:
+    encoded = encode(value)
+    if encoded is not None and len(encoded) <= MAX_CHANGE_BYTES:
+        return value
+    if isinstance(value, dict | list):
+        return f"({'an object' if isinstance(value, dict) else 'a list'} of {len(value):,})"
+    return f"(a text of {len(str(value)):,} characters)"

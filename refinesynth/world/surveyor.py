@@ -1,0 +1,267 @@
+"""A script's world looked at before anybody plays in it: can it be won, how, and what is wrong with it.
+
+All bounds are numbers of states and amounts of work, never time: the same script has the same survey on every machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import cast
+
+from pydantic import JsonValue
+
+from refinesynth.trajectory import Difficulty, Script
+from refinesynth.world.compiled import fits
+from refinesynth.world.difficulty import difficulty_of, losable
+from refinesynth.world.errors import RulebookError
+from refinesynth.world.executor import World
+from refinesynth.world.explore import Explorer, Node
+from refinesynth.world.expression import MAX_BYTES
+from refinesynth.world.faults import Faults
+from refinesynth.world.ground import GroundAction, some_ground_actions
+from refinesynth.world.meter import Meter, Spent
+from refinesynth.world.replaying import Said, world_of
+from refinesynth.world.search import Planner, pruned
+
+MOST_ACTIONS = 800
+"""Most ground actions of a world that are looked at."""
+
+MOST_WORK = 600_000_000
+"""Work of one survey at most: a few seconds, which only huge worlds or ones made to be slow need."""
+
+WIDE = 40
+"""States from the beginning on of which everything is tried that can be done."""
+
+NEAR = 120
+"""States in which a shorter solution is looked for with the names that the best one uses."""
+
+PLANNED = 120
+"""States in which a solution is looked for where the author's own does not work."""
+
+PLANNED_WORK = 200_000_000
+"""Most work of that search."""
+
+TRIED = 25
+"""States in which it is looked for a way to carry out one form of an action for the first time."""
+
+TRIED_WORK = 6_000_000
+"""Most work of each such search."""
+
+FORMS = 3
+"""Forms of an action, with different names, that are tried for that."""
+
+SIGHTED = 16
+"""States of those nearest to the beginning in which sights, or goals that were not reached, are looked at."""
+
+MOST_PRUNED = 40
+"""Longest solution of which it is tried to leave out each action."""
+
+CACHED_SURVEYS = 512
+"""Surveys that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found out about a grounded script."""
+
+    problem: str | None = None
+    """Why the rulebook cannot be run at all, if so; all else is then unknown."""
+    solution_problem: str | None = None
+    """What is wrong with the author's own solution, if anything is; there being none is wrong too."""
+    shortest: tuple[str, ...] | None = None
+    """The best solution that was found, the author's or another; None if none was."""
+    exhausted: bool = False
+    """Whether every state was seen that can be reached: what was not found then does not exist, and `shortest` is the shortest."""
+    met_at_start: bool = False
+    """Whether the goal is reached before anything is done."""
+    unusable: tuple[str, ...] = ()
+    """Name templates of actions that can never be possible, wherever one goes: that is certain."""
+    unseen: tuple[str, ...] = ()
+    """Name templates of others that were never possible in what was reached, although it was looked for a way to them."""
+    faults: tuple[str, ...] = ()
+    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there: where, and what
+    to mend."""
+    difficulty: Difficulty | None = None
+    """None if no solution was found."""
+
+
+def survey(script: Script) -> Survey:
+    """Look at a script's world; kept for scripts that say the same. Never raises; a few seconds at the very worst."""
+    return _survey(Said(script))
+
+
+def forget() -> None:
+    """Survey scripts anew that were surveyed before."""
+    _survey.cache_clear()
+
+
+@lru_cache(maxsize=CACHED_SURVEYS)
+def _survey(said: Said) -> Survey:
+    try:
+        world = world_of(said.script)
+    except RulebookError as error:
+        return Survey(problem=str(error))
+    if not fits(cast("JsonValue", world.script.environment)):
+        fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_BYTES:,} bytes; make it smaller"
+        return Survey(faults=(fault,))
+    surveyor = _Surveyor(world)
+    try:
+        surveyor.look()
+    except Spent:
+        surveyor.exhausted = False
+    return surveyor.survey()
+
+
+@dataclass
+class _Surveyor:
+    """One survey in the making: whatever is found out stays if the work that is allowed is done."""
+
+    world: World
+    solution_problem: str | None = None
+    shortest: tuple[GroundAction, ...] | None = None
+    exhausted: bool = False
+    unusable: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    difficulty: Difficulty | None = None
+    faults: Faults = field(default_factory=Faults)
+
+    def survey(self) -> Survey:
+        """What was found out so far."""
+        return Survey(
+            solution_problem=self.solution_problem,
+            shortest=None if self.shortest is None else tuple(action.text for action in self.shortest),
+            exhausted=self.exhausted,
+            met_at_start=self.world.done(cast("JsonValue", self.world.script.environment)),
+            unusable=self.unusable,
+            unseen=self.unseen,
+            faults=self.faults.told(),
+            difficulty=self.difficulty,
+        )
+
+    def look(self) -> None:
+        """Find out everything, the cheapest and most important things first."""
+        texts, complete = some_ground_actions(self.world, MOST_ACTIONS)
+        rulebook = self.world.script.rulebook
+        solution = () if rulebook is None else rulebook.solution
+        planner = Planner(self.world, (*texts, *solution), Meter(MOST_WORK))
+        explorer = Explorer(planner, self.faults)
+        start = explorer.begin(cast("JsonValue", self.world.script.environment))
+        self._check_beginning(start)
+        own = self._own_solution(explorer, start, solution)
+        self._improve(own if own is None or len(own) > MOST_PRUNED else pruned(self.world, start.state, own))
+        self._scan(explorer, start)
+        if self.shortest is None:
+            self._improve(planner.shortly(start.state, planner.goal, PLANNED, PLANNED_WORK))
+        wide = explorer.breadth_first(start, WIDE)
+        self.exhausted = complete and wide.exhausted
+        self._improve(wide.way)
+        if self.shortest is None:
+            self._check_goal(wide.nodes)
+        elif not self.exhausted:
+            self._look_near(explorer, start, self.shortest)
+        path = explorer.follow(start, self.shortest or ())
+        for node in (*path, *wide.nodes[:SIGHTED]):
+            self.faults.look(self.world, node.state)
+        if self.shortest is not None:
+            self.difficulty = difficulty_of(explorer, path, self.shortest)
+            lost = losable(explorer, path, self.shortest, complete=complete)
+            self.difficulty = self.difficulty.model_copy(update={"losable": lost})
+        self._look_for_uses(explorer, start, path, complete=complete)
+
+    def _improve(self, found: Sequence[GroundAction] | None) -> None:
+        if found is not None and (self.shortest is None or len(found) < len(self.shortest)):
+            self.shortest = tuple(found)
+
+    def _check_beginning(self, start: Node) -> None:
+        for at, invariant in enumerate(self.world.invariants, 1):
+            if broken := invariant.broken(start.state):
+                self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
+        self.faults.look(self.world, start.state)
+
+    def _own_solution(
+        self, explorer: Explorer, start: Node, solution: Sequence[str]
+    ) -> tuple[GroundAction, ...] | None:
+        """The author's solution up to where it reaches the goal, without what changes nothing; None if it does not reach it."""
+        if not solution:
+            self.solution_problem = (
+                "the rulebook has no solution; write the actions that reach the goal from the beginning"
+            )
+            return None
+        known = {action.text: action for action in explorer.planner.actions}
+        taken: list[GroundAction] = []
+        state = start.state
+        for at, text in enumerate(solution, 1):
+            if self.world.done(state):
+                break
+            ruling = self.world.step(state, text)
+            if ruling.kind is not None:
+                why = ruling.problem or ruling.text
+                self.solution_problem = f"action {at} of the solution, {text!r}, cannot be carried out there: {why}"
+                return None
+            if ruling.state is not state:
+                taken.append(known[text])
+            state = ruling.state
+        unmet = [at for at, condition in enumerate(self.world.goal, 1) if condition.answer(state, {}) is not True]
+        if unmet:
+            numbers = ", ".join(map(str, unmet))
+            self.solution_problem = f"after all {len(solution)} actions of the solution, these conditions of the goal do not hold: {numbers}"
+            return None
+        return tuple(taken)
+
+    def _scan(self, explorer: Explorer, node: Node) -> None:
+        """Ask every action for what it requires here, and read the hints."""
+        for action in explorer.planner.actions:
+            explorer.planner.meter.charge(node.size)
+            unmet = action.action.unmet(node.state, action.values)
+            if unmet is not None and unmet.problem is None:
+                where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
+                self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
+
+    def _look_near(self, explorer: Explorer, start: Node, best: Sequence[GroundAction]) -> None:
+        """Look for a shorter solution with the actions that need no names but those of the best one."""
+        names = {value for action in best for value in action.values.values()}
+        near = [action for action in explorer.planner.actions if names.issuperset(action.values.values())]
+        numbers = explorer.numbers_of(near)
+        self._improve(explorer.breadth_first(start, NEAR, numbers=numbers, deepest=len(best) - 1).way)
+
+    def _check_goal(self, nodes: Sequence[Node]) -> None:
+        """Tell of conditions of the goal that have no answer anywhere."""
+        for at, condition in enumerate(self.world.goal, 1):
+            answers = [condition.answer(node.state, {}) for node in nodes[:SIGHTED]]
+            if answers and all(isinstance(answer, str) for answer in answers):
+                self.faults.add(
+                    f"goal {at}", f"goal condition {at} has no answer in any state that was reached: {answers[0]}"
+                )
+
+    def _look_for_uses(self, explorer: Explorer, start: Node, path: Sequence[Node], *, complete: bool) -> None:
+        """Find actions that were not possible anywhere so far, and look for a way to each that could be possible at all."""
+        listed = dict.fromkeys(action.action.spec.name for action in explorer.planner.actions)
+        missing = [name for name in listed if name not in explorer.usable]
+        if not missing:
+            return
+        never = (
+            frozenset(missing) if self.exhausted else explorer.never_possible(start) if complete else frozenset[str]()
+        )
+        self.unusable = tuple(name for name in missing if name in never)
+        for name in missing:
+            if name not in never and not self._reached(explorer, path, name) and name not in explorer.usable:
+                self.unseen = (*self.unseen, name)
+
+    def _reached(self, explorer: Explorer, path: Sequence[Node], name: str) -> bool:
+        """Whether a way is found to some form of an action: first to those of which most holds already somewhere."""
+        forms = [action for action in explorer.planner.actions if action.action.spec.name == name]
+        lacking = sorted(
+            (len(explorer.unmet(node, form.requires)), number, at)
+            for number, form in enumerate(forms)
+            for at, node in enumerate(path)
+        )
+        nearest: dict[int, int] = {}
+        for _, number, at in lacking:
+            nearest.setdefault(number, at)
+        for number, at in list(nearest.items())[:FORMS]:
+            way = explorer.planner.shortly(path[at].state, forms[number].requires, TRIED, TRIED_WORK)
+            if way is not None:
+                explorer.follow(path[at], (*way, forms[number]))
+            if name in explorer.usable:
+                return True
+        return False

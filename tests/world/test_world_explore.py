@@ -1,0 +1,171 @@
+"""Looking around: what is carried over from state to state is true there, and what is called out of reach is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from world_scripts import script_of
+
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement, Script, Sight
+from refinesynth.world import World, ground_actions
+from refinesynth.world.explore import Explorer, Node
+from refinesynth.world.faults import Faults
+from refinesynth.world.ground import Item, overlap, some_ground_actions
+from refinesynth.world.meter import Meter, Spent
+from refinesynth.world.search import Planner
+
+NAMES = ("a", "b")
+places = st.sampled_from(["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"])
+conditions = st.sampled_from(
+    [
+        "true",
+        "state.at == p",
+        "p in state.bag",
+        "!(p in state.bag)",
+        "p in state.box",
+        "'a' in state.box && !('b' in state.box)",
+        "state.box[p]['in'] == state.at",
+        "has(state.box.a)",
+        "size(state.bag) < 2",
+        "state.bag[0] == p",
+        "state.n < 2",
+        "p in visible",
+        "!(p in visible)",
+        "visible.exists(v, v == 'b')",
+    ]
+)
+values: st.SearchStrategy[JsonValue] = st.sampled_from(["{p}", "a", "{state:/at}", 1, {"in": "{p}"}, True])
+sights = st.sampled_from(
+    [
+        Sight(path="/at"),
+        Sight(path="/bag"),
+        Sight(path="/box/{state:/at}"),
+        Sight(path="/box/{each}/in", each="/box", when="each == state.at"),
+    ]
+)
+
+
+@st.composite
+def effects(draw: st.DrawFn) -> Effect:
+    op = draw(st.sampled_from(EffectOp))
+    value = draw(values if op in {EffectOp.SET, EffectOp.ADD} else st.none() | values)
+    source = draw(places) if op is EffectOp.MOVE else None
+    return Effect(op=op, path=draw(places), value=value, from_path=source, when=draw(st.none() | conditions))
+
+
+def _act(name: str, needs: list[str], changes: list[Effect]) -> ActionSpec:
+    return ActionSpec(
+        name=f"{name} {{p}}",
+        pattern=f"{name} (.+)",
+        parameters={"p": NAMES},
+        requires=tuple(Requirement(condition=need) for need in needs),
+        effects=tuple(changes),
+    )
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> Script:
+    actions = [
+        _act(
+            name,
+            draw(st.lists(conditions, max_size=2)),
+            draw(st.lists(effects(), min_size=1, max_size=2)),
+        )
+        for name in ("do", "make", "try")
+    ]
+    goal = draw(
+        st.sampled_from(
+            ["'b' in state.bag", "state.at == 'b'", "has(state.box.b)", "state.n == 2", "!('a' in state.bag)"]
+        )
+    )
+    invariants = draw(st.sampled_from([(), ("size(state) > 2",), ("state.n < 3", "size(state.bag) < 4")]))
+    state = {"at": "a", "bag": draw(st.sampled_from([[], ["a"]])), "box": {"a": {"in": "b"}}, "n": 0}
+    return script_of(
+        *actions, goal=(goal,), sights=draw(st.lists(sights, max_size=2)), invariants=invariants, environment=state
+    )
+
+
+def _explorer(world: World) -> tuple[Explorer, Node]:
+    explorer = Explorer(Planner(world, ground_actions(world), Meter()), Faults())
+    state: JsonValue = dict(world.script.environment)
+    return explorer, explorer.begin(state)
+
+
+@given(scripts())
+def test_what_an_explorer_finds_possible_is_what_the_executor_carries_out(script: Script) -> None:
+    world = World(script)
+    explorer, start = _explorer(world)
+    around = explorer.breadth_first(start, 25)
+    for node in around.nodes:
+        found = {action.text: after.state for action, after in explorer.expand(node)}
+        for text in ground_actions(world):
+            ruling = world.step(node.state, text)
+            changed = ruling.kind is None and ruling.state is not node.state
+            assert (text in found) == changed, (text, ruling)
+            assert not changed or found[text] == ruling.state
+        assert explorer.done(node) == world.done(node.state)
+
+
+@given(scripts())
+def test_what_is_certainly_out_of_reach_is_not_reached(script: Script) -> None:
+    world = World(script)
+    explorer, start = _explorer(world)
+    for node in explorer.breadth_first(start, 4).nodes:
+        if explorer.out_of_reach(node):
+            assert explorer.breadth_first(node, 40).way is None
+
+
+@given(scripts())
+def test_the_way_that_breadth_finds_leads_to_the_goal(script: Script) -> None:
+    world = World(script)
+    explorer, start = _explorer(world)
+    way = explorer.breadth_first(start, 30).way
+    if way is not None:
+        nodes = explorer.follow(start, way)
+        assert len(nodes) == len(way) + 1
+        assert explorer.done(nodes[-1])
+        assert not any(explorer.done(node) for node in nodes[:-1])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        (("a", "b"), ("a",), True),
+        (("a", None), ("a", "c"), True),
+        (("a", "b"), ("a", "c", "d"), False),
+        (("a", Item("x")), ("a", Item("y")), False),
+        (("a", Item("x")), ("a", "x"), True),
+        (("a", Item("x")), ("a", "y"), False),
+        (("a", Item("x")), ("a", "0"), True),
+        (("a", Item("x")), ("a",), True),
+    ],
+)
+def test_places_overlap_where_one_may_be_part_of_the_other(
+    one: tuple[str | Item | None, ...], other: tuple[str | Item | None, ...], meet: bool
+) -> None:
+    assert overlap(one, other) is overlap(other, one) is meet
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(0, 20))
+def test_each_action_has_its_share_of_what_is_looked_at(sizes: list[int], most: int) -> None:
+    actions = [
+        ActionSpec(
+            name=f"do{at} {{p}}", pattern=f"do{at} (.+)", parameters={"p": tuple(f"v{each}" for each in range(size))}
+        )
+        for at, size in enumerate(sizes)
+    ]
+    texts, complete = some_ground_actions(World(script_of(*actions)), most)
+    assert len(texts) <= most
+    assert complete == (len(texts) == sum(sizes))
+    taken = [sum(text.startswith(f"do{at} ") for text in texts) for at in range(len(sizes))]
+    # None has less than another one that had no more to give.
+    assert all(one >= min(other, size) - 1 for one, size in zip(taken, sizes, strict=True) for other in taken)
+
+
+def test_a_meter_runs_out_and_a_block_within_it_too() -> None:
+    meter = Meter(100)
+    with pytest.raises(Spent), meter.at_most(10):
+        meter.charge(11)
+    meter.charge(89)
+    with pytest.raises(Spent):
+        meter.charge(1)
