@@ -58,6 +58,8 @@ def a_function_is_a_rule(draft: rs.Draft, /) -> Iterator[Violation]:
 def algebra(draft: rs.Draft, trajectory: rs.Trajectory) -> None:
     assert_type(rs.rules.agentrefine(), FirstFailure)
     assert_type(rs.rules.strict(), All)
+    assert_type(rs.rules.grounded(min_refinements=2, within=3, max_turns=100), All)
+    assert_type(rs.rules.grounded_script(difficulty=(4, 12)), All)
     assert_type(rs.rules.agentrefine() & MyRule(), All)
     assert_type(a_function_is_a_rule & rs.rules.strict(), All)
     assert_type(MyRule() | rs.rules.strict(), Either)

@@ -2,9 +2,10 @@
 
 from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, match_action
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
-from refinesynth.rules.chains import agentrefine, script, strict
+from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
+from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import LEAKS, NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
@@ -30,6 +31,18 @@ from refinesynth.rules.rule import (
     verify,
     warn,
 )
+from refinesynth.rules.rulebooks import (
+    ActionsUsable,
+    DifficultyBand,
+    GoalFitsConditions,
+    NotYetDone,
+    RulebookCompiles,
+    RulebookRuns,
+    SolutionWorks,
+    Solvable,
+    Stage,
+    ValuesExist,
+)
 from refinesynth.rules.script_patterns import (
     GroupsFitPlaceholders,
     PatternsAreUnambiguous,
@@ -44,19 +57,23 @@ from refinesynth.rules.script_shape import (
     ScriptRule,
     UniqueNames,
 )
+from refinesynth.rules.words import WordsAgree, judge_words
 
 __all__ = [
     "FIELDS",
     "LEAKS",
     "ActionCount",
+    "ActionsUsable",
     "All",
     "Alternation",
     "BaseRule",
+    "DifficultyBand",
     "Either",
     "EnoughMistakes",
     "EnvironmentLimits",
     "FirstFailure",
     "FreshObservations",
+    "GoalFitsConditions",
     "GroupsFitPlaceholders",
     "Match",
     "Mismatch",
@@ -64,6 +81,7 @@ __all__ = [
     "NoLeaks",
     "NoRepeatedMistake",
     "Not",
+    "NotYetDone",
     "NothingBlank",
     "PatternsAreUnambiguous",
     "PatternsCompile",
@@ -73,25 +91,36 @@ __all__ = [
     "ReadableText",
     "ReadsBack",
     "RealRefinement",
+    "Replays",
     "RequiredKeys",
     "Rule",
+    "RulebookCompiles",
+    "RulebookRuns",
     "ScriptRule",
     "Severity",
     "SizeLimits",
+    "SolutionWorks",
+    "Solvable",
+    "Stage",
     "SucceedsOnce",
     "TaskSucceed",
     "TurnLimit",
     "UnflaggedEnding",
     "UniqueNames",
     "ValidActions",
+    "ValuesExist",
     "Verdict",
     "Violation",
     "Warn",
+    "WordsAgree",
     "agentrefine",
     "all_of",
     "available",
     "explain_mismatch",
     "first_failure",
+    "grounded",
+    "grounded_script",
+    "judge_words",
     "match_action",
     "parse",
     "rejects",

@@ -1,14 +1,26 @@
-"""The chains that come with the package: Algorithm 1, what we add to it, and the rules for scripts."""
+"""The chains that come with the package: Algorithm 1, what we add to it, the same for grounded play, and the rules for scripts."""
 
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
+from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.rendering import ReadsBack
 from refinesynth.rules.rule import All, FirstFailure, all_of, first_failure
+from refinesynth.rules.rulebooks import (
+    ActionsUsable,
+    DifficultyBand,
+    GoalFitsConditions,
+    NotYetDone,
+    RulebookCompiles,
+    RulebookRuns,
+    SolutionWorks,
+    Solvable,
+    ValuesExist,
+)
 from refinesynth.rules.script_patterns import (
     GroupsFitPlaceholders,
     PatternsAreUnambiguous,
@@ -17,6 +29,7 @@ from refinesynth.rules.script_patterns import (
     PatternsNeedText,
 )
 from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, PlaceholdersHaveParameters, UniqueNames
+from refinesynth.rules.words import WordsAgree
 
 
 def agentrefine(min_refinements: int = 2) -> FirstFailure:
@@ -58,6 +71,29 @@ def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -
     )
 
 
+def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
+    """`strict` for grounded play: the world is played again by its rulebook, and every verdict must be the rulebook's.
+
+    No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own words
+    says the same of the same. Instead the words must agree with the rulings. Mistakes are as many, and as well repaired, as there:
+    they are what is trained on, whoever says that they are some.
+    """
+    return all_of(
+        agentrefine(min_refinements),
+        Alternation(),
+        NothingBlank(),
+        ReadsBack(),
+        SucceedsOnce(),
+        RealRefinement(within=within),
+        NoRepeatedMistake(),
+        NoLeaks(),
+        TurnLimit(most=max_turns),
+        SizeLimits(),
+        Replays(),
+        WordsAgree(),
+    )
+
+
 def script() -> All:
     """What a script must satisfy before it is played; give it a draft without turns."""
     return all_of(
@@ -70,4 +106,28 @@ def script() -> All:
         PatternsNeedText(),
         PatternsMatchTheirTemplates(),
         PatternsAreUnambiguous(),
+    )
+
+
+def grounded_script(difficulty: tuple[int, int] | None = None) -> All:
+    """What a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world runs.
+
+    `difficulty` is the fewest and the most actions of the shortest solution that is found; None keeps all. Of a script that fails
+    at a stage, the later ones say nothing.
+
+    Raises:
+        ConfigurationError: The difficulty is no band.
+    """
+    band = () if difficulty is None else (DifficultyBand(*difficulty),)
+    return all_of(
+        script(),
+        RulebookCompiles(),
+        GoalFitsConditions(),
+        ValuesExist(),
+        RulebookRuns(),
+        NotYetDone(),
+        SolutionWorks(),
+        Solvable(),
+        ActionsUsable(),
+        *band,
     )

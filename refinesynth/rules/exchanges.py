@@ -30,6 +30,11 @@ class Exchange(NamedTuple):
         """Whether the DungeonMaster answered and called nothing wrong."""
         return isinstance(self.after, DungeonMasterTurn) and not self.after.flagged
 
+    @property
+    def transient(self) -> bool:
+        """Whether the action was right and failed for a moment; the DungeonMaster calls nothing wrong then."""
+        return isinstance(self.after, DungeonMasterTurn) and self.after.transient and not self.after.flagged
+
 
 def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> Iterator[Exchange]:
     """One exchange for each player turn, in order."""

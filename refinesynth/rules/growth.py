@@ -2,9 +2,11 @@
 
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.form import NothingBlank, RequiredKeys
+from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.rendering import ReadsBack
 from refinesynth.rules.rule import All, FirstFailure, Rule, Warn, rejects
+from refinesynth.rules.words import WordsAgree
 from refinesynth.trajectory import Draft
 
 _LOCAL = frozenset({NoFalseAlarm, NoLeaks, NothingBlank, ReadsBack, RequiredKeys, ValidActions})
@@ -25,4 +27,6 @@ def still_passes(draft: Draft, rule: Rule, *, verified: int) -> bool:
 def _passes(draft: Draft, new: Draft, rule: Rule) -> bool:
     if isinstance(rule, All | FirstFailure):
         return all(_passes(draft, new, one) for one in rule.rules)
+    if type(rule) is Replays or type(rule) is WordsAgree:  # which need what is before, but need not say it again
+        return not any(map(rejects, rule.since(draft, len(draft.turns) - len(new.turns))))
     return isinstance(rule, Warn) or not any(map(rejects, rule(new if type(rule) in _LOCAL else draft)))

@@ -18,8 +18,8 @@ class FreshObservations(BaseRule):
     """The same observation answers only so many accepted actions of one trajectory; else code `observation_repeats`.
 
     Looking twice may well show the same, and so may entering a room and then looking round; a text that comes once more is a
-    DM that no longer says what the action did, or a player who goes in circles. Answers to mistakes are left out: an
-    error may be worded alike each time. Texts are compared without regard to case and white space.
+    DM that no longer says what the action did, or a player who goes in circles. Answers to mistakes and to transient failures
+    are left out: an error may be worded alike each time. Texts are compared without regard to case and white space.
     """
 
     times: Annotated[int, Field(ge=1)] = 2
@@ -28,7 +28,7 @@ class FreshObservations(BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         seen: Counter[str] = Counter()
         for step in exchanges(draft.turns):
-            if step.answer is None or step.answer.flagged:
+            if step.answer is None or step.answer.flagged or step.transient:
                 continue
             text = folded(step.answer.observation)
             seen[text] += 1

@@ -40,14 +40,15 @@ class RealRefinement(BaseRule):
     """Each mistake is followed, within a few player turns, by a different action that the DM accepts; else `not_refined`.
 
     Blamed is the last player turn that could have been the repair. Actions are compared without regard to case and white
-    space. While an unfinished draft can still bring the repair in time, it passes.
+    space. While an unfinished draft can still bring the repair in time, it passes. An action that failed for a moment repairs
+    nothing yet and is not counted: it may be tried again.
     """
 
     within: Annotated[int, Field(ge=1)] = 3
     """How many player turns after the mistake may pass until the repair, that one included."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        steps = list(exchanges(draft.turns))
+        steps = [step for step in exchanges(draft.turns) if not step.transient]
         for number, step in enumerate(steps):
             if not step.flagged:
                 continue
@@ -75,6 +76,7 @@ class NoRepeatedMistake(BaseRule):
 
     The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the hall may
     work in the kitchen. While it is not answered, only the latter is asked. Compared without regard to case and white space.
+    What failed for a moment was not called wrong and may be tried again; it changed nothing either.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -92,5 +94,5 @@ class NoRepeatedMistake(BaseRule):
             if step.flagged:
                 wrong.setdefault(action, step.at)
                 unchanged.add(action)
-            elif step.accepted:
+            elif step.accepted and not step.transient:
                 unchanged &= {action}

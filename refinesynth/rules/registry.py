@@ -10,15 +10,27 @@ from typing import cast
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import InputError
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
-from refinesynth.rules.chains import agentrefine, script, strict
+from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
+from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.rendering import ReadsBack
 from refinesynth.rules.rule import Rule
+from refinesynth.rules.rulebooks import (
+    ActionsUsable,
+    DifficultyBand,
+    GoalFitsConditions,
+    NotYetDone,
+    RulebookCompiles,
+    RulebookRuns,
+    SolutionWorks,
+    Solvable,
+    ValuesExist,
+)
 from refinesynth.rules.script_patterns import (
     GroupsFitPlaceholders,
     PatternsAreUnambiguous,
@@ -27,6 +39,7 @@ from refinesynth.rules.script_patterns import (
     PatternsNeedText,
 )
 from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, PlaceholdersHaveParameters, UniqueNames
+from refinesynth.rules.words import WordsAgree
 
 GROUP = "refinesynth.rules"
 """Entry-point group: `MyRule = "my_package.rules:MyRule"`, a class or a function that returns a rule."""
@@ -37,7 +50,9 @@ Factory = Callable[..., Rule]
 _FACTORIES: tuple[Factory, ...] = (
     agentrefine,
     strict,
+    grounded,
     script,
+    grounded_script,
     ReadableText,
     RequiredKeys,
     ValidActions,
@@ -55,6 +70,8 @@ _FACTORIES: tuple[Factory, ...] = (
     FreshObservations,
     TurnLimit,
     SizeLimits,
+    Replays,
+    WordsAgree,
     ActionCount,
     UniqueNames,
     PlaceholdersHaveParameters,
@@ -64,6 +81,15 @@ _FACTORIES: tuple[Factory, ...] = (
     PatternsNeedText,
     PatternsMatchTheirTemplates,
     PatternsAreUnambiguous,
+    RulebookCompiles,
+    GoalFitsConditions,
+    ValuesExist,
+    RulebookRuns,
+    NotYetDone,
+    SolutionWorks,
+    Solvable,
+    ActionsUsable,
+    DifficultyBand,
 )
 
 BUILT_IN: Mapping[str, Factory] = MappingProxyType({factory.__name__: factory for factory in _FACTORIES})

@@ -15,6 +15,9 @@
     def test_my_chain_still_catches(corruption):
         assert not rules.verify(corruption.draft, rules.strict() & MyRule()).accepted
 
+For grounded play there are the same of scripts with a rulebook and of drafts that were played by it: `valid_grounded_scripts`,
+`valid_grounded_drafts`, `grounded_corruptions`, `rulebook_corruptions`.
+
 Needs `pip install refinesynth[testing]`.
 """
 
@@ -25,7 +28,11 @@ except ModuleNotFoundError as error:
 
 from refinesynth.testing.completions import Answer, ScriptedCompletion
 from refinesynth.testing.corruptions import CORRUPTIONS, Corruption, corruptions
+from refinesynth.testing.grounded_corruptions import GROUNDED_CORRUPTIONS, grounded_corruptions
+from refinesynth.testing.grounded_drafts import valid_grounded_drafts
+from refinesynth.testing.grounded_worlds import valid_grounded_scripts
 from refinesynth.testing.hostile import drafts, scripts, texts, turns
+from refinesynth.testing.rulebook_corruptions import RULEBOOK_CORRUPTIONS, rulebook_corruptions
 from refinesynth.testing.script_corruptions import SCRIPT_CORRUPTIONS, script_corruptions
 from refinesynth.testing.valid import valid_drafts, valid_scripts
 
@@ -33,16 +40,22 @@ del _hypothesis
 
 __all__ = [
     "CORRUPTIONS",
+    "GROUNDED_CORRUPTIONS",
+    "RULEBOOK_CORRUPTIONS",
     "SCRIPT_CORRUPTIONS",
     "Answer",
     "Corruption",
     "ScriptedCompletion",
     "corruptions",
     "drafts",
+    "grounded_corruptions",
+    "rulebook_corruptions",
     "script_corruptions",
     "scripts",
     "texts",
     "turns",
     "valid_drafts",
+    "valid_grounded_drafts",
+    "valid_grounded_scripts",
     "valid_scripts",
 ]

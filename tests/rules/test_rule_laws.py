@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 from refinesynth import rules, testing
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.rules.rule import BaseRule, Rule
-from refinesynth.testing import CORRUPTIONS, SCRIPT_CORRUPTIONS, Corruption
+from refinesynth.testing import (
+    CORRUPTIONS,
+    GROUNDED_CORRUPTIONS,
+    RULEBOOK_CORRUPTIONS,
+    SCRIPT_CORRUPTIONS,
+    Corruption,
+)
 from refinesynth.trajectory import Draft
 
 MADE: dict[str, Rule] = {name: factory() for name, factory in BUILT_IN.items()}
-OF_SCRIPTS = {*map(repr, rules.script().rules), repr(rules.script())}
+SCRIPT_CHAINS = (rules.script(), rules.grounded_script(), rules.DifficultyBand())
+OF_SCRIPTS = {*map(repr, SCRIPT_CHAINS), *(repr(rule) for chain in SCRIPT_CHAINS[:2] for rule in chain.rules)}
 TIGHT: tuple[BaseRule, ...] = (
     rules.RealRefinement(within=1),
     rules.FreshObservations(times=1),
@@ -180,8 +187,9 @@ def _caught(corruption: Corruption, chain: rules.Rule) -> None:
 
 
 def test_every_rule_has_its_corruption() -> None:
-    chains = {"agentrefine", "strict", "script"}
-    assert {*CORRUPTIONS.values(), *SCRIPT_CORRUPTIONS.values()} == set(BUILT_IN) - chains
+    chains = {"agentrefine", "strict", "grounded", "script", "grounded_script"}
+    caught = (CORRUPTIONS, GROUNDED_CORRUPTIONS, SCRIPT_CORRUPTIONS, RULEBOOK_CORRUPTIONS)
+    assert {rule for names in caught for rule in names.values()} == set(BUILT_IN) - chains
 
 
 @given(testing.corruptions())

@@ -1,0 +1,171 @@
+"""A grounded draft played again: its actions, and nothing else of it, carried out in its script's world."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from pydantic import JsonValue
+
+from refinesynth.rules.rule import BaseRule, Violation
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.world import RulebookError, Ruling, World, world_of
+
+_REMEMBERED = 64
+"""Worlds of which the last play is kept."""
+
+
+class ReplayRule(BaseRule):
+    """A rule that plays a draft again. What it finds at a turn depends on that turn and those before it."""
+
+    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
+        """What is wrong at or after the turn `start`."""
+        raise TypeError(f"{type(self).__name__} defines no since to read {type(draft).__name__} from turn {start} with")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One exchange, with what the world says of it."""
+
+    at: int
+    """Index of the player turn."""
+    action: str
+    answer: DungeonMasterTurn
+    ruling: Ruling
+    """What the action gives in the state that it met; without the state."""
+    changes: bool
+    """Whether it would change the state."""
+    done: bool
+    """Whether the goal is reached after this exchange; after a transient failure, as it was before."""
+    progress: float
+    """The same for the progress."""
+    visible: tuple[str, ...]
+    """Names that can be seen after this exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A draft played again, as far as player and DungeonMaster take turns."""
+
+    world: World
+    visible: tuple[str, ...]
+    """Names that can be seen at the beginning."""
+    done: bool
+    """Whether the goal is reached before anybody does anything."""
+    progress: float
+    answered: tuple[Answered, ...]
+    end: int
+    """Index of the first turn that could not be played: an action without an answer, an answer to nothing, a malformed turn; the
+    number of turns if there is none."""
+
+
+def world_of_draft(draft: Draft) -> World | str:
+    """The world of a draft's script, or why there is none."""
+    script = draft.script
+    known = _worlds.get(id(script))
+    if known is not None and known[0] is script:
+        return known[1]
+    try:
+        world = world_of(script)
+    except RulebookError as error:
+        world = str(error)
+    if len(_worlds) >= _REMEMBERED:
+        _worlds.clear()
+    # The script is kept too: another of that id cannot come about meanwhile.
+    _worlds[id(script)] = script, world
+    return world
+
+
+_worlds: dict[int, tuple[Script, World | str]] = {}
+
+
+def world_played(draft: Draft) -> Played | None:
+    """The draft played again; None if its script has no world. Never raises.
+
+    The last play in each of some worlds is remembered without its states but the last, so that a draft that grows by an exchange
+    costs one step.
+    """
+    world = world_of_draft(draft)
+    if isinstance(world, str):
+        return None
+    exchanged, end = _exchanged(draft.turns)
+    course = _course(world)
+    answered = course.follow([(at, player.action, answer) for at, player, answer in exchanged])
+    return Played(world, course.visible, course.done, course.progress, answered, end)
+
+
+def _exchanged(
+    turns: Sequence[object],
+) -> tuple[list[tuple[int, PlayerTurn, DungeonMasterTurn]], int]:
+    """Actions with their answers, up to where the voices do not take turns; an answer may come first."""
+    at = 1 if turns and isinstance(turns[0], DungeonMasterTurn) else 0
+    found: list[tuple[int, PlayerTurn, DungeonMasterTurn]] = []
+    while at + 1 < len(turns):
+        player, answer = turns[at], turns[at + 1]
+        if not (isinstance(player, PlayerTurn) and isinstance(answer, DungeonMasterTurn)):
+            return found, at if not isinstance(player, PlayerTurn) else at + 1
+        found.append((at, player, answer))
+        at += 2
+    last = at < len(turns) and isinstance(turns[at], PlayerTurn)
+    return found, at + 1 if last else at
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What the world says of an action; independent of what a draft says of it."""
+
+    action: str
+    transient: bool
+    ruling: Ruling
+    changes: bool
+    done: bool
+    progress: float
+    visible: tuple[str, ...]
+
+
+class _Course:
+    """The last play in one world: a function of the world and the actions, remembered."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._start: JsonValue = world.script.environment
+        self.visible = world.visible(self._start)
+        self.done = world.done(self._start)
+        self.progress = world.progress(self._start)
+        self._known: tuple[tuple[_Step, ...], JsonValue] = ((), self._start)
+        """Replaced as a whole, so that several threads may ask."""
+
+    def follow(self, asked: Sequence[tuple[int, str, DungeonMasterTurn]]) -> tuple[Answered, ...]:
+        steps, state = self._known
+        known = len(steps)
+        if known > len(asked) or any(
+            step.action != action or step.transient != answer.transient
+            for step, (_, action, answer) in zip(steps, asked, strict=False)
+        ):
+            steps, state, known = (), self._start, 0
+        more: list[_Step] = []
+        before = steps[-1] if steps else None
+        for _, action, answer in asked[known:]:
+            before, state = self._step(before, state, action, transient=answer.transient)
+            more.append(before)
+        steps = (*steps, *more)
+        self._known = (steps, state)
+        return tuple(
+            Answered(at, action, answer, step.ruling, step.changes, step.done, step.progress, step.visible)
+            for step, (at, action, answer) in zip(steps, asked, strict=True)
+        )
+
+    def _step(self, before: _Step | None, state: JsonValue, action: str, *, transient: bool) -> tuple[_Step, JsonValue]:
+        ruling = self._world.step(state, action)
+        changes = ruling.state is not state
+        bare = replace(ruling, state=None, changed=())
+        if transient:
+            same = before or self
+            step = _Step(action, transient, bare, changes, same.done, same.progress, same.visible)
+            return step, state
+        step = _Step(action, transient, bare, changes, ruling.done, ruling.progress, ruling.visible)
+        return step, ruling.state
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _course(world: World) -> _Course:
+    return _Course(world)

@@ -1,0 +1,197 @@
+"""Whether a script's world can be executed, and is worth playing: stage by stage, each with what to mend.
+
+All but the first look at what `world.survey` found, which is bounded by a number of states and remembered; where a script fails at
+one stage, the later ones say nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from refinesynth.actions.wording import listed, quoted
+from refinesynth.errors import ConfigurationError
+from refinesynth.rules.rule import FIELDS, Severity, Violation
+from refinesynth.rules.rulebook_values import unknown_values
+from refinesynth.rules.script_shape import ScriptRule
+from refinesynth.trajectory import Draft, Script
+from refinesynth.world import survey
+
+_MOST = 5
+"""How many faults of a kind are told at once."""
+
+
+class Stage(ScriptRule):
+    """One of the checks of a rulebook; those before it have passed when `faults` is asked."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        if _passed_before(type(self), draft.script):
+            for code, message in self.faults(draft.script):
+                yield self.fault(code, message)
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        """Code and message of each thing that is wrong at this stage."""
+        raise TypeError(f"{type(self).__name__} defines no faults to look for in a script with goal {script.goal!r}")
+
+
+@dataclass(frozen=True, config=FIELDS)
+class RulebookCompiles(Stage):
+    """The script has a rulebook, and every condition, path and template in it can be read; else `no_rulebook`, `does_not_compile`."""
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        if script.rulebook is None:
+            yield "no_rulebook", "The script has no rulebook. Write one: goal, sights, invariants and a solution."
+        elif (problem := survey(script).problem) is not None:
+            yield "does_not_compile", f"The rulebook cannot be read: {problem}"
+
+
+@dataclass(frozen=True, config=FIELDS)
+class GoalFitsConditions(Stage):
+    """The rulebook's goal has one condition for each completion condition; else code `goal_does_not_fit`."""
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        goal, said = len(script.rulebook.goal) if script.rulebook else 0, len(script.completion_conditions)
+        if goal != said:
+            message = (
+                f"The rulebook's goal has {goal} conditions and the script {said} completion conditions. Write one expression "
+                "in the goal for each completion condition, in the same order."
+            )
+            yield "goal_does_not_fit", message
+
+
+@dataclass(frozen=True, config=FIELDS)
+class ValuesExist(Stage):
+    """Of the values that an action's placeholder can take, one at least exists in the world; else code `values_unknown`.
+
+    Names that exist nowhere are fine as distractors, but not if they are all. Asked of placeholders that a path or a condition
+    uses; what is merely written down or said need not exist.
+    """
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        for action, placeholder, values in list(unknown_values(script))[:_MOST]:
+            message = (
+                f"In {quoted(action)}, no value of {{{placeholder}}} exists in the environment: {listed(values, most=200)}. Use the "
+                "names that the environment uses, spelled the same."
+            )
+            yield "values_unknown", message
+
+
+@dataclass(frozen=True, config=FIELDS)
+class RulebookRuns(Stage):
+    """Where the survey came, every path exists or is created, conditions have answers and invariants hold; else `does_not_run`."""
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        for fault in survey(script).faults[:_MOST]:
+            yield "does_not_run", f"The rulebook does not run: {fault}"
+
+
+@dataclass(frozen=True, config=FIELDS)
+class NotYetDone(Stage):
+    """The goal is not reached at the beginning; else code `already_done`."""
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        if survey(script).met_at_start:
+            message = (
+                "All conditions of the goal hold in the environment as it is. Change the environment or the goal, so that "
+                "something has to be done."
+            )
+            yield "already_done", message
+
+
+@dataclass(frozen=True, config=FIELDS)
+class SolutionWorks(Stage):
+    """The rulebook's solution, executed, reaches the goal; else code `solution_fails`. One that is left out is not missed here."""
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        if script.rulebook and script.rulebook.solution and (problem := survey(script).solution_problem) is not None:
+            yield "solution_fails", f"The solution does not work: {problem}"
+
+
+@dataclass(frozen=True, config=FIELDS)
+class Solvable(Stage):
+    """A way to the goal is known, the rulebook's own solution or one that a bounded search found; else code `unsolvable`."""
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        found = survey(script)
+        if found.shortest is None:
+            tried = (
+                "No sequence of actions reaches the goal: everything that can come about was looked at"
+                if found.exhausted
+                else "The rulebook has no solution, and a search found no way to the goal"
+            )
+            message = f"{tried}. Mend the requirements, effects or goal, and write a solution, action by action."
+            yield "unsolvable", message
+
+
+@dataclass(frozen=True, config=FIELDS)
+class ActionsUsable(Stage):
+    """Every action can be possible some time; else code `never_usable`. Where a bounded search only found no way to one: a warning."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        yield from super().__call__(draft)
+        if _passed_before(type(self), draft.script) and (unseen := survey(draft.script).unseen):
+            found = self.fault(
+                "use_not_found", f"No way was found to where these are possible: {listed(unseen, most=300)}."
+            )
+            yield found.model_copy(update={"severity": Severity.WARN})
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        if never := survey(script).unusable:
+            message = (
+                f"Never possible, wherever one goes and whatever one does: {listed(never, most=300)}. Mend what they require, or "
+                "leave them out."
+            )
+            yield "never_usable", message
+
+
+@dataclass(frozen=True, config=FIELDS)
+class DifficultyBand(Stage):
+    """The shortest solution that is known has so many actions; else code `too_easy` or `too_hard`.
+
+    Raises:
+        ConfigurationError: On construction, if `least` is more than `most`.
+    """
+
+    least: Annotated[int, Field(ge=1)] = 2
+    most: Annotated[int, Field(ge=1)] = 40
+
+    def __post_init__(self) -> None:
+        if self.least > self.most:
+            raise ConfigurationError(
+                f"no solution has at least {self.least} and at most {self.most} actions; swap them"
+            )
+
+    def faults(self, script: Script) -> Iterator[tuple[str, str]]:
+        shortest = survey(script).shortest
+        if shortest is None:
+            return
+        band = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
+        count = f"{len(shortest)} action{'' if len(shortest) == 1 else 's'}"
+        told = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {band}."
+        if len(shortest) < self.least:
+            yield "too_easy", f"{told} Put more that has to be done between the beginning and the goal."
+        elif len(shortest) > self.most:
+            yield "too_hard", f"{told} Ask for less, or begin nearer to the goal."
+
+
+_STAGES: tuple[Stage, ...] = (
+    RulebookCompiles(),
+    GoalFitsConditions(),
+    ValuesExist(),
+    RulebookRuns(),
+    NotYetDone(),
+    SolutionWorks(),
+    Solvable(),
+    ActionsUsable(),
+)
+"""In the order in which they are asked; `DifficultyBand` comes after them all."""
+
+
+def _passed_before(stage: type[Stage], script: Script) -> bool:
+    for earlier in _STAGES:
+        if isinstance(earlier, stage):
+            break
+        if next(earlier.faults(script), None) is not None:
+            return False
+    return True

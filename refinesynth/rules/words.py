@@ -1,0 +1,165 @@
+"""Whether an observation says what the ruling says: no name that cannot be seen, no success or failure that there is not.
+
+What it cannot find: a wrong statement about things that are visible, and lies in other words than the lexicon's. It is there to
+keep a DungeonMaster from contradicting the world, not to prove it right.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from pydantic.dataclasses import dataclass
+
+from refinesynth.actions.wording import listed, quoted
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.lexicon import (
+    plain,
+    sentences,
+    tells_failure,
+    tells_goal,
+    tells_hindrance,
+    tells_no_goal,
+    tells_success,
+    verbs_of,
+)
+from refinesynth.rules.names import MAX_CHARACTERS, Names
+from refinesynth.rules.replaying import Answered, ReplayRule, world_played
+from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.trajectory import Draft, DungeonMasterTurn
+from refinesynth.world import Ruling, World
+
+
+def judge_words(
+    world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool = False
+) -> list[str]:
+    """What is wrong with an observation as the words for a ruling, each a sentence to its writer; nothing if it will do.
+
+    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that it failed
+    for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence of it, as far as the first
+    `MAX_CHARACTERS` go; of the observation no more is read either. Never raises.
+    """
+    observation = observation[:MAX_CHARACTERS]
+    said = "" if transient else ruling.text
+    found = list(_unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said)))
+    if SUCCESS.casefold() in plain(observation):
+        found.append(f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached.")
+    own = [sentence for sentence in _own_sentences(observation, said) if SUCCESS.casefold() not in sentence]
+    found.extend(_wrong_goal(own, done=ruling.done and not transient))
+    verbs = verbs_of(action) | verbs_of(ruling.action or "")
+    if transient:
+        found.extend(_not_transient(ruling, observation, own, verbs))
+    elif ruling.kind is None:
+        found.extend(_wrong_failure(own, verbs))
+    else:
+        found.extend(_wrong_success(own, verbs))
+    return found
+
+
+def judge_opening(world: World, visible: Iterable[str], observation: str) -> list[str]:
+    """The same of an observation before the first action."""
+    observation = observation[:MAX_CHARACTERS]
+    return [*_unknown_names(world, observation, visible, ()), *_wrong_goal(sentences(observation), done=False)]
+
+
+@dataclass(frozen=True, config=FIELDS)
+class WordsAgree(ReplayRule):
+    """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
+
+    None names what the player can neither see before the action nor after it, and that stands neither in the action, in the
+    ruling, in the introduction nor in the goal. None tells of a success where there is a mistake or a transient failure, of a
+    failure where the action was carried out, or of a goal that is not reached; a transient failure is announced. See `judge_words`.
+    A script without a rulebook that runs is `Replays`' affair.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        return self.since(draft, 0)
+
+    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
+        """What is wrong at or after the turn `start`."""
+        played = world_played(draft)
+        if played is None:
+            return
+        opening = draft.turns[0] if draft.turns else None
+        if isinstance(opening, DungeonMasterTurn) and start == 0:
+            yield from self._found(0, judge_opening(played.world, played.visible, opening.observation))
+        before = played.visible
+        for answered in played.answered:
+            if answered.at + 1 >= start:
+                yield from self._found(answered.at + 1, _judged(played.world, before, answered))
+            before = answered.visible
+
+    def _found(self, turn: int, problems: Iterable[str]) -> Iterator[Violation]:
+        for problem in problems:
+            yield self.violation(turn, "words_disagree", f"The observation of turn {turn + 1} is wrong. {problem}")
+
+
+def _judged(world: World, before: tuple[str, ...], answered: Answered) -> list[str]:
+    turn = answered.answer
+    said = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if answered.done else turn.observation
+    return judge_words(world, answered.ruling, before, said, action=answered.action, transient=turn.transient)
+
+
+def _unknown_names(world: World, observation: str, visible: Iterable[str], told: Iterable[str]) -> Iterator[str]:
+    names = _names_of(world)
+    mentioned = names.mentioned(observation)
+    if not mentioned:
+        return
+    left = set(mentioned)
+    for text in (*told, *_told_to_the_player(world), *visible):
+        left.difference_update(names.known_from(text))
+        if not left:
+            return
+    unknown = [name for words, name in mentioned.items() if words in left]
+    yield (
+        f"It names {listed(unknown, most=300)}, which the player can neither see nor has named. Name only what is visible, what "
+        "stands in the action, and what the ruling says."
+    )
+
+
+def _told_to_the_player(world: World) -> Iterator[str]:
+    script = world.script
+    yield script.introduction
+    yield script.goal
+    yield from (action.name for action in script.actions)
+
+
+def _own_sentences(observation: str, said: str) -> list[str]:
+    """Sentences that the ruling does not say by the same words; one may have been cut off."""
+    # The engine writes no more than this of the phrase where a rulebook says it.
+    known = " ".join(sentences(said[:MAX_CHARACTERS]))
+    known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
+    told = dict.fromkeys(sentences(observation))
+    return [sentence for sentence in told if sentence.removesuffix("...").rstrip() not in known]
+
+
+@lru_cache(maxsize=256)
+def _names_of(world: World) -> Names:
+    return Names(world.names)
+
+
+def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[str]:
+    if done:
+        if wrong := next(filter(tells_no_goal, own), None):
+            yield f"It says {quoted(wrong)}, but the goal is reached. Leave the goal out."
+    elif wrong := next(filter(tells_goal, own), None):
+        yield f"It says {quoted(wrong)}, but the goal is not reached yet. Leave the goal out."
+
+
+def _wrong_failure(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
+    if wrong := next((sentence for sentence in own if tells_failure(sentence, verbs)), None):
+        yield f"It says {quoted(wrong)}, but the action was carried out. Say what it did."
+
+
+def _wrong_success(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
+    if wrong := next((sentence for sentence in own if tells_success(sentence, verbs)), None):
+        yield f"It says {quoted(wrong)}, but the action was not carried out and nothing has changed. Say why it did not work."
+
+
+def _not_transient(ruling: Ruling, observation: str, own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
+    wrong = next((sentence for sentence in own if tells_success(sentence, verbs)), None)
+    outcome = plain(ruling.text)
+    if wrong is None and outcome and outcome in plain(observation):
+        wrong = outcome
+    if wrong is not None:
+        yield f"It says {quoted(wrong)}, but the action failed for a moment and nothing has changed. Say that it did not work this time."
+    elif not tells_hindrance(observation):
+        yield "It does not say that the action failed. Say that it did not work this time, and that this is passing."
