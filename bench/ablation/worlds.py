@@ -61,7 +61,7 @@ def scene_of(name: str) -> Scene:
         family=COTTAGE,
         plot=plot,
         script=script.imagined(),
-        grounded=script,
+        executed=script,
         world=World(script),
         verbs=verbs,
         useful=tuple(written(actions, verbs, act) for act in plot.useful),

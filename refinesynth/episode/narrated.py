@@ -15,10 +15,19 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Play
 
 
 async def play_narrated(
-    narrator: Narrator, verifier: Verifier, script: Script, record: Record, settings: EpisodeSettings
+    narrator: Narrator,
+    verifier: Verifier,
+    script: Script,
+    record: Record,
+    settings: EpisodeSettings,
+    *,
+    start: tuple[PlayerTurn | DungeonMasterTurn, ...] = (),
 ) -> Draft | None:
-    """The first draft that is accepted, or None when the attempts are used up."""
-    verified: tuple[PlayerTurn | DungeonMasterTurn, ...] = ()
+    """The first draft that is accepted, or None when the attempts are used up.
+
+    It begins with `start`, which was verified and is not taken back.
+    """
+    verified = start
     violations: tuple[Violation, ...] = ()
     while record.drafts < settings.attempts.drafts:
         record.begin_draft(after=len(verified))
@@ -29,7 +38,7 @@ async def play_narrated(
         if verdict.accepted:
             return draft
         record.refuse_draft(draft, verdict.violations)
-        verified = _well_formed(draft.turns[: verdict.verified_turns])
+        verified = _well_formed(draft.turns[: max(len(start), verdict.verified_turns)])
         violations = tuple(filter(rejects, verdict.violations))
     return None
 

@@ -1,37 +1,75 @@
 """Write scripts until one passes (paper, section 3.1: a script that fails the action check is generated again)."""
 
+from collections.abc import Awaitable, Callable, Sequence
+
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.roles import InvalidAnswer, ScriptWriter
-from refinesynth.rules.rule import Violation, rejects, verify
+from refinesynth.roles import InvalidAnswer, RulebookWriter, ScriptWriter
+from refinesynth.rules.rule import Verdict, Violation, rejects, verify
 from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, Script
 
+Write = Callable[[Sequence[Violation], Script | None], Awaitable[Script]]
+"""Writes a script, told what was wrong with the last one and which that was."""
 
-async def write_script(writer: ScriptWriter, record: Record, settings: EpisodeSettings) -> Script | None:
+
+async def write_script(
+    writer: ScriptWriter | RulebookWriter, record: Record, settings: EpisodeSettings
+) -> Script | None:
     """The first script that the script rules accept, or None when the attempts are used up.
 
-    Each refused script goes back to the ScriptWriter with what is wrong with it.
+    Each refused script goes back to the ScriptWriter with what is wrong with it. A RulebookWriter's is one that can be executed,
+    whatever the rules are.
     """
+    if isinstance(writer, RulebookWriter):
+        # Imported here: the worlds' expression language takes its time.
+        from refinesynth.episode.grounded_scripts import write_grounded
+
+        return await write_grounded(writer, record, settings)
+
+    async def write(violations: Sequence[Violation], previous: Script | None) -> Script:
+        return await writer.write(record.persona, violations=violations, previous=previous)
+
+    def judge(script: Script) -> Verdict:
+        return verify(Draft(script=script, finished=False), settings.script_rules)
+
+    return await until_accepted(write, judge, record, settings)
+
+
+async def until_accepted(
+    write: Write, judge: Callable[[Script], Verdict], record: Record, settings: EpisodeSettings
+) -> Script | None:
+    """The first script that `judge` accepts, each refused one being told to the next `write`; None when the attempts are used up."""
     previous: Script | None = None
     violations: tuple[Violation, ...] = ()
     while record.scripts < settings.attempts.scripts:
         record.begin_script()
         try:
-            with span("attempt", stage="script", number=record.scripts):
-                script = await writer.write(record.persona, violations=violations, previous=previous)
+            script = await traced(write, violations, previous, record)
         except InvalidAnswer as error:
             previous, violations = None, (invalid_answer(0, error),)
             record.refuse_script(None, violations, text=str(error))
             continue
-        with span("verify", stage="script") as verifying:
-            verdict = verify(Draft(script=script, finished=False), settings.script_rules)
-            verifying.set_attribute(ACCEPTED, verdict.accepted)
+        verdict = judged(script, judge)
         if verdict.accepted:
             return script
         record.refuse_script(script, verdict.violations)
         previous, violations = script, tuple(filter(rejects, verdict.violations))
     return None
+
+
+async def traced(write: Write, violations: Sequence[Violation], previous: Script | None, record: Record) -> Script:
+    """One script, as an attempt of its episode's trace."""
+    with span("attempt", stage="script", number=record.scripts):
+        return await write(violations, previous)
+
+
+def judged(script: Script, judge: Callable[[Script], Verdict]) -> Verdict:
+    """The verdict on a script, as part of its episode's trace."""
+    with span("verify", stage="script") as verifying:
+        verdict = judge(script)
+        verifying.set_attribute(ACCEPTED, verdict.accepted)
+    return verdict
 
 
 def invalid_answer(turn: int, error: InvalidAnswer) -> Violation:

@@ -1,13 +1,15 @@
 """What all episodes of a run have in common."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from refinesynth.attempts import DEADLINE, Attempts
 from refinesynth.backends.role import Role
+from refinesynth.errors import ConfigurationError
 from refinesynth.mistakes import Mistakes
+from refinesynth.mix import Mix
 from refinesynth.prompts import Prompts
 from refinesynth.rules.rule import Rule
+from refinesynth.trajectory import Play
 
 MAX_TURNS = 60
 """Turns of both voices at which a live play is broken off, unless the settings say otherwise; evaluations allow 30 actions."""
@@ -15,14 +17,18 @@ MAX_TURNS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSettings:
-    """How an episode is played and what is accepted."""
+    """How an episode is played and what is accepted.
+
+    Raises:
+        ConfigurationError: A share, a count or a band is out of its range.
+    """
 
     rules: Rule
     """What a draft must satisfy."""
     script_rules: Rule
     """What a script must satisfy; seen as a draft without turns."""
     prompts: Prompts
-    play: Literal["live", "narrated"] = "live"
+    play: Play = "live"
     mistakes: Mistakes = field(default_factory=Mistakes)
     attempts: Attempts = field(default_factory=Attempts)
     seed: int = 0
@@ -35,8 +41,45 @@ class EpisodeSettings:
     judge: bool = False
     """Whether an LLM judge must agree to a draft that the rules accept."""
 
+    terse: bool = False
+    """Grounded play: the world answers in the rulebook's own words, without a DungeonMaster."""
+    transient: float = 0.0
+    """Grounded play: the share, below 1, of right actions that fail for a moment, announced as such."""
+    mix: Mix = field(default_factory=Mix)
+    """Grounded play: the features that scripts are asked for."""
+    difficulty: tuple[int, int] | None = None
+    """Grounded play: fewest and most actions of the shortest solution, as the ScriptWriter is told; a rule refuses what is
+    outside. None: it is told the usual range."""
+    two_steps: bool = False
+    """Grounded play: the ScriptWriter writes the world first, then a goal for it, shown what can come about in it."""
+    branches: int = 1
+    """Trajectories that are to share a verified prefix."""
+    episodes_per_script: int = 1
+    """Plays from the beginning in one script."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.transient < 1:
+            raise ConfigurationError(f"transient is {self.transient!r}; expected a share, 0 or more and below 1")
+        for name in ("branches", "episodes_per_script"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; expected a whole number, 1 or more")
+        if self.difficulty is not None and not 1 <= self.difficulty[0] <= self.difficulty[1]:
+            raise ConfigurationError(
+                f"difficulty is {self.difficulty!r}; expected two numbers of actions, 1 or more, the smaller one first"
+            )
+
+    @property
+    def prompts_digest(self) -> str:
+        """What a run records of its prompts: a digest over all that this kind of play is asked with."""
+        return self.prompts.digest_for(self.play)
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles that such an episode asks models for."""
-        scene = (Role.NARRATOR,) if self.play == "narrated" else (Role.DUNGEON_MASTER, Role.PLAYER)
+        if self.play == "narrated":
+            scene: tuple[Role, ...] = (Role.NARRATOR,)
+        elif self.play == "grounded" and self.terse:
+            scene = (Role.PLAYER,)
+        else:
+            scene = (Role.DUNGEON_MASTER, Role.PLAYER)
         return (Role.SCRIPT_WRITER, *scene, *((Role.JUDGE,) if self.judge else ()))

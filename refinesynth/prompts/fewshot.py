@@ -1,7 +1,8 @@
-"""The worked examples that the prompts show: three scripts and one trajectory, of our own writing, from different domains."""
+"""The worked examples that the prompts show, of our own writing and from different domains: scripts, a trajectory, rulebooks."""
 
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import cast
 
 import orjson
@@ -19,6 +20,8 @@ class Examples(BaseModel):
     """Shown to the ScriptWriter."""
     trajectory: Draft
     """Shown to the Narrator, with its script."""
+    grounded: tuple[Script, ...] = ()
+    """Shown to the ScriptWriter in grounded play: scripts with their rulebooks."""
 
 
 @cache
@@ -32,4 +35,16 @@ def shipped_examples() -> Examples:
     }
     told = cast("dict[str, JsonValue]", orjson.loads((folder / "trajectory.json").read_bytes()))
     script = scripts[cast("str", told["script"])]
-    return Examples(scripts=tuple(scripts.values()), trajectory=Draft(script=script, turns=read_turns(told["turns"])))
+    return Examples(
+        scripts=tuple(scripts.values()),
+        trajectory=Draft(script=script, turns=read_turns(told["turns"])),
+        grounded=_grounded(folder / "grounded"),
+    )
+
+
+def _grounded(folder: Traversable) -> tuple[Script, ...]:
+    """The grounded scripts in a folder, by their files' names; none if there is no such folder."""
+    if not folder.is_dir():
+        return ()
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".json")), key=lambda entry: entry.name)
+    return tuple(Script.from_json(entry.read_bytes()) for entry in files)

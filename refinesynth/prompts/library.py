@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.blocks import block
 from refinesynth.prompts.fewshot import Examples, shipped_examples
+from refinesynth.trajectory import Play
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -33,8 +34,31 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "request": frozenset({"script", "verified", "minimum", "violations"}),
     },
     "judge": {"instructions": frozenset(), "request": frozenset({"script", "trajectory"})},
+    "rulebook_language": {"language": frozenset()},
+    "rulebook_features": {"features": frozenset()},
+    "rulebook_writer": {
+        "instructions": frozenset({"examples"}),
+        "request": frozenset({"persona", "wanted", "previous", "violations"}),
+    },
+    "world_writer": {
+        "instructions": frozenset({"examples"}),
+        "request": frozenset({"persona", "wanted", "previous", "violations"}),
+    },
+    "goal_writer": {
+        "instructions": frozenset({"examples"}),
+        "request": frozenset({"persona", "wanted", "world", "reachable", "previous", "violations"}),
+    },
+    "grounded_master": {
+        "instructions": frozenset(),
+        "request": frozenset({"script", "history", "action", "ruling", "violations"}),
+    },
 }
 """Template name to its sections to the data that each is filled with."""
+
+GROUNDED = frozenset(
+    {"rulebook_language", "rulebook_features", "rulebook_writer", "world_writer", "goal_writer", "grounded_master"}
+)
+"""Templates that are read in grounded play alone."""
 
 _GAP = re.compile(r"\n\n\n+")
 _TAG = re.compile(r"[a-z_]+")
@@ -72,14 +96,30 @@ class Prompts:
         # Compiled templates cannot go to another process; it reads the folder again.
         return Prompts, (self.folder,), {"examples": self.examples}
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """SHA-256 over all templates and examples, in hexadecimal: what a run's settings record about its prompts."""
+        """SHA-256 over all templates and examples but those of grounded play alone, in hexadecimal."""
+        return self.digest_for("live")
+
+    def digest_for(self, play: Play) -> str:
+        """What a run's settings record about its prompts: SHA-256 in hexadecimal over all that such a play may be asked with."""
+        return self._digests[play == "grounded"]
+
+    @cached_property
+    def _digests(self) -> tuple[str, str]:
+        """Without and with what only grounded play reads."""
         digest = sha256()
         for name, source in sorted(self._sources.items()):
+            if name not in GROUNDED:
+                digest.update(f"{name}\n{len(source)}\n{source}\n".encode())
+        shown = self.examples.model_dump(mode="json", exclude={"grounded"})
+        digest.update(block(shown, "examples").encode())
+        without = digest.hexdigest()
+        for name in sorted(GROUNDED):
+            source = self._sources[name]
             digest.update(f"{name}\n{len(source)}\n{source}\n".encode())
-        digest.update(block(self.examples, "examples").encode())
-        return digest.hexdigest()
+        digest.update(block(self.examples.grounded, "grounded").encode())
+        return without, digest.hexdigest()
 
     def fill(self, name: str, section: str, **data: object) -> str:
         """One section of a template with `data` filled in, without blank space around it.
@@ -202,6 +242,10 @@ _FULL: dict[str, object] = {
     "verified": [],
     "minimum": 2,
     "trajectory": [],
+    "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
+    "world": {"environment": {}},
+    "reachable": {"usable": ["sample"], "changes": {}, "deepest": None, "complete": True},
+    "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
 }
 _SAMPLES: tuple[dict[str, object], ...] = (
     _FULL,

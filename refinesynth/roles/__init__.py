@@ -1,9 +1,10 @@
 """The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""
 
 from refinesynth.roles.asking import Calls, CallsSpent, InvalidAnswer
-from refinesynth.roles.dungeon_master import DungeonMaster
+from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
 from refinesynth.roles.player import Player
+from refinesynth.roles.rulebook_writer import RulebookWriter
 from refinesynth.roles.script_writer import ScriptWriter
 from refinesynth.roles.verifier import Judge, Verifier
 
@@ -15,6 +16,8 @@ __all__ = [
     "Judge",
     "Narrator",
     "Player",
+    "RulebookWriter",
     "ScriptWriter",
     "Verifier",
+    "Words",
 ]

@@ -44,6 +44,124 @@ class _Script(_Described):
     """Everything that the player can do."""
 
 
+class _Requirement(_Described):
+    """Something that must hold before an action; the first one that does not decides what the player is told."""
+
+    condition: str
+    """CEL expression over `state`, `visible` and the action's parameters."""
+    kind: Literal["place", "logic", "parameter"]
+    """What the player got wrong if it does not hold."""
+    hint: str
+    """What the player is told then; may hold `{placeholder}`, `{state:/path}` and `{visible}`."""
+
+
+class _Effect(_Described):
+    """One change of the state."""
+
+    op: Literal["set", "add", "remove", "move"]
+    path: str
+    """JSON Pointer into the state, whose steps may hold `{placeholder}` and `{state:/path}`."""
+    value: JsonValue = None
+    """What to set, add, remove or move; null where the op takes none."""
+    from_path: str | None = None
+    """For `move` alone: JSON Pointer to where it comes from."""
+    when: str | None = None
+    """CEL expression over `state`, `visible` and the parameters, unless the effect is always wanted."""
+
+
+class _LawfulAction(_Action):
+    """One thing that the player can do, and its laws."""
+
+    requires: list[_Requirement]
+    """What must hold before it, those of place first."""
+    effects: list[_Effect]
+    """What it changes, in order."""
+    reveals: str
+    """What the player perceives when it worked; may hold `{placeholder}`, `{state:/path}` and `{visible}`, read after the effects."""
+
+
+class _Sight(_Described):
+    """Somewhere that the player sees things."""
+
+    path: str
+    """JSON Pointer to a list of texts, an object or a text; may hold `{state:/path}`, and `{each}` where `each` is given."""
+    each: str | None = None
+    """JSON Pointer to a list of texts or an object: `path` and `when` are read once for each of its names."""
+    when: str | None = None
+    """CEL expression over `state`, and `each` where it is given."""
+
+
+class _Invariant(_Described):
+    """Something that holds after every step."""
+
+    condition: str
+    """CEL expression over `state`."""
+    sentence: str
+    """The same in words."""
+
+
+class _Laws(_Described):
+    """What makes a world executable, beside its actions."""
+
+    sights: list[_Sight]
+    """Where the player sees things; an empty list hides nothing."""
+    invariants: list[_Invariant]
+    """What must hold whatever the player does."""
+
+
+class _Aim(_Described):
+    """A goal as conditions, and a way to it."""
+
+    goal: list[str]
+    """CEL expressions over `state`, one for each completion condition, in their order."""
+    solution: list[str]
+    """Action texts that reach the goal from the beginning."""
+
+
+class _Rulebook(_Aim, _Laws):
+    """What makes the world executable, beside its actions."""
+
+
+class _GroundedScript(_Script):
+    """A text world that a program executes, in which somebody gets a task done."""
+
+    # One class of actions for another, as a schema may; the values' own reader takes both.
+    actions: list[_LawfulAction]  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Everything that the player can do, with its laws."""
+    rulebook: _Rulebook
+
+
+class _World(_Described):
+    """A text world that a program executes, without a task."""
+
+    introduction: str
+    """What the player is told before the first action."""
+    environment: dict[str, JsonValue]
+    """The world's state before the first action: places, things, the player."""
+    actions: list[_LawfulAction]
+    """Everything that the player can do, with its laws."""
+    rulebook: _Laws
+
+
+class _Goal(_Described):
+    """A task for a world that exists already."""
+
+    goal: str
+    """One definite sentence."""
+    completion_conditions: list[str]
+    """Checkable statements about the final state; the goal is reached when all are true."""
+    rulebook: _Aim
+
+
+class _Words(_Described):
+    """What came of the player's newest action, in words."""
+
+    thought: str
+    """What the ruling means for the world, by its facts."""
+    observation: str
+    """What the player perceives."""
+
+
 class _Ruling(_Described):
     """What came of the player's newest action."""
 
@@ -103,6 +221,10 @@ def _schema(described: type[_Described]) -> dict[str, Any]:
 
 
 SCRIPT = _schema(_Script)
+GROUNDED_SCRIPT = _schema(_GroundedScript)
+WORLD = _schema(_World)
+GOAL = _schema(_Goal)
+WORDS = _schema(_Words)
 RULING = _schema(_Ruling)
 TURNS = _schema(_Turns)
 JUDGEMENT = _schema(_Judgement)

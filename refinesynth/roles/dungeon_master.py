@@ -1,10 +1,10 @@
-"""Plays the environment, one turn at a time (paper, section 3.2; live play)."""
+"""Plays the environment, one turn at a time (paper, section 3.2; live play), or puts into words what an executed world rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 from pydantic_ai.models import Model
@@ -12,16 +12,24 @@ from pydantic_ai.models import Model
 from refinesynth.actions.matching import explain_mismatch, match_action
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown
-from refinesynth.roles.answers import RULING
+from refinesynth.roles.answers import RULING, WORDS
 from refinesynth.roles.asking import Calls, ask
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
-from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
+
+
+class Words(NamedTuple):
+    """What came of an action, in words."""
+
+    thought: str
+    observation: str
+    """Never blank."""
 
 
 @dataclass
 class DungeonMaster:
-    """One verb: `narrate`.
+    """`narrate` imagines the world and judges; `word` puts into words what an executed world has ruled, and judges nothing.
 
     It sees what the player did, not what the player thought: who reads intentions judges too kindly.
     """
@@ -58,6 +66,34 @@ class DungeonMaster:
         )
         return await ask(_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
 
+    async def word(
+        self,
+        script: Script,
+        turns: Sequence[PlayerTurn | DungeonMasterTurn],
+        action: str,
+        ruling: Mapping[str, Any],
+        *,
+        violations: Sequence[str] = (),
+    ) -> Words:
+        """Words for the `ruling` on `action` after `turns`; `violations` say why other words for it were refused.
+
+        Of the script it sees what the player sees: what is hidden it cannot give away.
+
+        Raises:
+            InvalidAnswer: No answer was such words.
+        """
+        request = self.prompts.fill(
+            "grounded_master",
+            "request",
+            script=told_of(script),
+            history=told(turns),
+            action=action,
+            ruling=ruling,
+            violations=list(violations),
+        )
+        form = _words_form(self.prompts)
+        return await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
+
     def _show(self, script: Script) -> Shown:
         # The longest part of every request, and the same in all requests of an episode.
         if self._shown is None or self._shown.value is not script:
@@ -79,6 +115,20 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, J
     ]
 
 
+def told_of(script: Script) -> dict[str, JsonValue]:
+    """What the player knows of a script, as a DungeonMaster that only words rulings is shown it."""
+    return {
+        "introduction": script.introduction,
+        "goal": script.goal,
+        "actions": [action.name for action in script.actions],
+    }
+
+
+def told(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
+    """The exchanges so far without the DungeonMaster's thoughts: an executed world forgets nothing."""
+    return [{name: value for name, value in entry.items() if name != "thought"} for entry in history(turns)]
+
+
 def form(script: Script, action: str) -> dict[str, JsonValue]:
     """Whether the text is an available action with allowed values, and if not, why: what a program knows better.
 
@@ -96,8 +146,23 @@ def _form(prompts: Prompts) -> AnswerForm[DungeonMasterTurn]:
 
 
 def _ruling(answer: Mapping[str, Any]) -> DungeonMasterTurn:
-    turn = DungeonMasterTurn.model_validate({**answer, "role": "DM"}, extra="ignore")
+    given = {name: value for name, value in answer.items() if name not in EXECUTED}
+    turn = DungeonMasterTurn.model_validate({**given, "role": "DM"}, extra="ignore")
     if not turn.observation.strip():
         # A blank message teaches nothing, and some servers refuse it.
         raise ValueError("observation: it is blank; say what the player perceives")
     return turn
+
+
+@lru_cache(maxsize=4)
+def _words_form(prompts: Prompts) -> AnswerForm[Words]:
+    instructions = prompts.fill("grounded_master", "instructions")
+    return object_form(WORDS, name="words", instructions=instructions, read=_words)
+
+
+def _words(answer: Mapping[str, Any]) -> Words:
+    """Thought and observation alone, in whichever spelling: flags and whatever else an answer holds are not read."""
+    unflagged = dict.fromkeys(("parameter_error", "place_error", "logic_error"), False)
+    said = {name: value for name, value in answer.items() if name.casefold() in {"thought", "observation"}}
+    turn = _ruling({**said, **unflagged})
+    return Words(turn.thought, turn.observation.strip())

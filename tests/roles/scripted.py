@@ -35,6 +35,69 @@ SCRIPT = Script(
 )
 
 
+GROUNDED = Script.model_validate(
+    {
+        **SCRIPT.model_dump(mode="json", exclude={"environment", "actions"}),
+        "environment": {
+            "player": {"holding": []},
+            "things": {"box": {"open": False}, "bench": {"open": True}},
+            "inside": {"box": ["key"], "bench": []},
+        },
+        "actions": [
+            {
+                **SCRIPT.actions[0].model_dump(mode="json"),
+                "requires": [
+                    {"condition": "thing in visible", "kind": "place", "hint": "There is no {thing} here."},
+                    {"condition": "!state.things[thing].open", "kind": "logic", "hint": "The {thing} is open already."},
+                ],
+                "effects": [{"op": "set", "path": "/things/{thing}/open", "value": True}],
+                "reveals": "The {thing} opens. In it you see {state:/inside/{thing}}.",
+            },
+            {
+                **SCRIPT.actions[1].model_dump(mode="json"),
+                "requires": [
+                    {"condition": "thing in visible", "kind": "place", "hint": "There is no {thing} here."},
+                    {
+                        "condition": "!(thing in state.player.holding)",
+                        "kind": "logic",
+                        "hint": "You hold the {thing} already.",
+                    },
+                    {
+                        "condition": "thing in state.inside.box",
+                        "kind": "logic",
+                        "hint": "The {thing} is not in the box.",
+                    },
+                ],
+                "effects": [
+                    {"op": "move", "from_path": "/inside/box", "path": "/player/holding", "value": "{thing}"},
+                ],
+                "reveals": "You hold the {thing}.",
+            },
+            {
+                **SCRIPT.actions[2].model_dump(mode="json"),
+                "requires": [
+                    {"condition": "thing in state.player.holding", "kind": "logic", "hint": "You hold no {thing}."},
+                ],
+                "effects": [
+                    {"op": "move", "from_path": "/player/holding", "path": "/inside/{place}", "value": "{thing}"},
+                ],
+                "reveals": "The {thing} lies on the {place}.",
+            },
+        ],
+        "rulebook": {
+            "goal": ["'key' in state.inside.bench"],
+            "sights": [
+                {"path": "/things"},
+                {"path": "/player/holding"},
+                {"path": "/inside/{each}", "each": "/things", "when": "state.things[each].open"},
+            ],
+            "solution": ["open box", "take key", "put key on bench"],
+        },
+    }
+)
+"""The same with a rulebook. The key is hidden until the box is open; there is neither a saw nor a window."""
+
+
 def act(action: str, thought: str = "That should help.") -> PlayerTurn:
     return PlayerTurn(thought=thought, action=action)
 
@@ -113,6 +176,8 @@ def _plain(message: ModelMessage) -> list[tuple[str, str]]:
 
 PROMPTS = Prompts(
     examples=Examples(
-        scripts=(SCRIPT,), trajectory=Draft(script=SCRIPT, turns=(act("open box"), tell("It opens. Task Succeed")))
+        scripts=(SCRIPT,),
+        trajectory=Draft(script=SCRIPT, turns=(act("open box"), tell("It opens. Task Succeed"))),
+        grounded=(GROUNDED,),
     )
 )

@@ -34,6 +34,7 @@ def prompts() -> Prompts:
 
 
 def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
+    nothing: dict[str, Any] = {}
     data: dict[str, Any] = {
         "examples": [SCRIPT],
         "example": {"script": SCRIPT, "turns": [act("open box"), tell("Open.")]},
@@ -48,6 +49,10 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "verified": [act("open box")],
         "minimum": 2,
         "trajectory": [act("open box"), tell("Open.")],
+        "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
+        "world": {"environment": nothing},
+        "reachable": {"usable": ["open box"], "changes": nothing, "deepest": [], "complete": True},
+        "ruling": {"accepted": True, "text": "Open."},
     } | given
     return {key: data[key] for key in SECTIONS[name][section]}
 
@@ -130,6 +135,15 @@ def test_the_examples_are_shown_inside_blocks_of_their_own(prompts: Prompts) -> 
     writer = prompts.fill("script_writer", "instructions", examples=prompts.examples.scripts)
     assert set(read_blocks(writer)) == {"example"}
     assert writer.count("\n<example>\n") == 3
+    for name, of in (
+        ("rulebook_writer", prompts.examples.grounded),
+        ("world_writer", ["a world"]),
+        ("goal_writer", [1]),
+    ):
+        filled = prompts.fill(name, "instructions", examples=of)
+        assert (set(read_blocks(filled)) == {"example"}) is bool(of)
+        assert filled.count("\n<example>\n") == len(of)
+        assert "# Example" not in prompts.fill(name, "instructions", examples=[])
     narrator = prompts.fill("narrator", "instructions", minimum=2, example=prompts.examples.trajectory)
     assert set(read_blocks(narrator)) == {"example"}
 
@@ -145,6 +159,48 @@ def test_the_shipped_examples_pass_what_they_teach(prompts: Prompts) -> None:
     assert verdict.accepted, verdict.violations
     assert verdict.violations == ()
     assert isinstance(examples.trajectory.turns[0], PlayerTurn)
+
+
+DIGEST = "0aa36f266b3fd5bea402fe6c4397269261ab5eb8dd67a0777466d72871b46b16"
+"""Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
+
+
+def test_prompts_of_grounded_play_change_no_other_run(prompts: Prompts, tmp_path: Path) -> None:
+    assert prompts.digest == prompts.digest_for("live") == prompts.digest_for("narrated") == DIGEST
+    assert prompts.digest_for("grounded") != DIGEST
+    (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Write laws.{% endblock %}")
+    own = Prompts(tmp_path)
+    assert own.digest == DIGEST
+    assert own.digest_for("grounded") != prompts.digest_for("grounded")
+    bare = Prompts(examples=prompts.examples.model_copy(update={"grounded": ()}))
+    assert bare.digest == DIGEST
+    assert bare.digest_for("grounded") != prompts.digest_for("grounded")
+
+
+def test_the_language_is_taught_wherever_laws_are_written(tmp_path: Path) -> None:
+    (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Laws are written so.{% endblock %}")
+    own = Prompts(tmp_path)
+    for name in ("rulebook_writer", "world_writer"):
+        assert "Laws are written so." in own.fill(name, "instructions", examples=[])
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_what_a_world_says_is_data_in_every_grounded_prompt(prompts: Prompts, text: str) -> None:
+    wanted = {"step": "all", "features": [text], "actions": [1, 2]}
+    written = {"persona": text, "wanted": wanted, "previous": {"goal": text}, "violations": [text]}
+    for name in ("rulebook_writer", "world_writer"):
+        assert read_blocks(prompts.fill(name, "request", **written)) == written
+    written |= {"world": {"goal": text}, "reachable": {"usable": [text]}}
+    assert read_blocks(prompts.fill("goal_writer", "request", **written)) == written
+    ruling = {"text": text, "visible": [text], "changed": [{"path": text, "before": None, "after": text}]}
+    worded = {
+        "script": {"goal": text},
+        "history": [{"action": text, "observation": text, "mistake": None}],
+        "action": text,
+        "ruling": ruling,
+        "violations": [text],
+    }
+    assert read_blocks(prompts.fill("grounded_master", "request", **worded)) == worded
 
 
 def test_a_folder_overrides_file_by_file(tmp_path: Path, prompts: Prompts) -> None:

@@ -33,6 +33,28 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     """DungeonMaster: of the right actions that it is asked about, those that it calls a parameter error and does not carry out."""
     natural_mistake: Rate = 0.1
     """Player: mistakes that nobody asked for."""
+    bad_condition: Rate = 0.03
+    """ScriptWriter, grounded: a condition that is no CEL, or uses what CEL has not."""
+    dangling_pointer: Rate = 0.02
+    """ScriptWriter, grounded: an effect of an action that the solution needs, at a place that does not exist."""
+    wrong_solution: Rate = 0.03
+    """ScriptWriter, grounded: a solution that does not reach the goal."""
+    met_goal: Rate = 0.02
+    """ScriptWriter, grounded: a goal that is reached at the beginning."""
+    unreachable_goal: Rate = 0.02
+    """ScriptWriter, grounded: a goal that nothing can reach, and no solution."""
+    useless_action: Rate = 0.02
+    """ScriptWriter, grounded: an action that is never possible."""
+    misaligned_goal: Rate = 0.02
+    """ScriptWriter, grounded: more or fewer conditions of the goal than sentences."""
+    unseen_name: Rate = 0.03
+    """DungeonMaster, grounded: something is named that the player can neither see nor has been told of, if there is such a thing."""
+    contradiction: Rate = 0.03
+    """DungeonMaster, grounded: what was carried out is told as a failure, a mistake as a success."""
+    said_success: Rate = 0.02
+    """DungeonMaster, grounded: the words `Task Succeed`, which are the program's."""
+    ignored_failure: Rate = 0.2
+    """DungeonMaster, grounded: of the actions that fail for a moment, those that are told as carried out."""
 
     @classmethod
     def none(cls) -> Self:

@@ -95,6 +95,9 @@ class Position:
 def _planned(position: Position) -> tuple[str, ...]:
     """What is left of the plan of the position before, if that one's next action or one to the same effect was taken."""
     world, state = position.scene.world, position.state
+    rulebook = position.scene.executed.rulebook
+    if position.before is None and rulebook is not None and rulebook.solution:
+        return rulebook.solution
     if position.before is not None:
         earlier, action = position.before
         followed = earlier.planned
@@ -120,6 +123,8 @@ class Exchange(NamedTuple):
     observation: str
     refused: bool
     """Whether it was called a mistake, and so was not carried out."""
+    failed: bool = False
+    """Whether it was right and failed for a moment, so that it was not carried out either."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ class Past:
         for exchange in given:
             if exchange.refused:
                 wrong.add(exchange.action)
-            else:
+            elif not exchange.failed:
                 position = position.after(exchange.action)
                 wrong.clear()
         return cls(position, given, frozenset(wrong), frozenset(exchange.observation for exchange in given))
@@ -149,6 +154,8 @@ class Past:
         """One exchange later."""
         if exchange.refused:
             position, wrong = self.position, self.wrong | {exchange.action}
+        elif exchange.failed:
+            position, wrong = self.position, self.wrong
         else:
             position, wrong = self.position.after(exchange.action), frozenset[str]()
         return Past(position, (*self.exchanges, exchange), wrong, self.told | {exchange.observation})
@@ -159,6 +166,11 @@ class Past:
         if not self.exchanges or not self.exchanges[-1].refused:
             return None
         return self.position.ruling(self.exchanges[-1].action)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the newest action was right and failed for a moment."""
+        return bool(self.exchanges) and self.exchanges[-1].failed
 
     @property
     def arrived(self) -> bool:

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from refinesynth.backends.rehearsal import wording
 from refinesynth.backends.rehearsal.faults import Luck
+from refinesynth.backends.rehearsal.hearing import heard
 from refinesynth.backends.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.backends.rehearsal.reasons import meaning, reason, remedy
 from refinesynth.backends.rehearsal.refusals import sounds_refused
-from refinesynth.backends.rehearsal.scene import label_in
+from refinesynth.backends.rehearsal.scene import is_grounded, label_in
 from refinesynth.backends.rehearsal.slips import Slip, slip
 from refinesynth.backends.rehearsal.strangers import improvise
 from refinesynth.chat import parse_player
@@ -27,15 +28,18 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeK
     position = _world_of(task)
     if position is None:
         return improvise(luck, task, exchanges)
+    if is_grounded(position.scene.label):
+        return decide(luck, heard(position, exchanges), wanted)
     return decide(luck, Past.of(position, exchanges), wanted)
 
 
 def decide(luck: Luck, past: Past, wanted: MistakeKind | None = None) -> PlayerTurn:
     """The next turn in a scene that is known; a mistake if one is wanted, or if one happens by itself.
 
-    Nothing goes wrong by itself right after a mistake: that turn is the repair.
+    Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment: that is
+    tried again.
     """
-    if wanted is None and past.stumbled is None and luck.strikes("natural_mistake"):
+    if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
         wanted = luck.pick("kind of mistake", _MISTAKES)
     made = None if wanted is None else slip(luck.rng("slip"), past, wanted)
     if made is not None:
@@ -87,6 +91,8 @@ def _looking_back(luck: Luck, past: Past) -> str:
     rng, position = luck.rng("looking back"), past.position
     if not past.exchanges:
         return wording.setting_out(rng, position.scene.plot.goal)
+    if past.failed:
+        return wording.unlucky(rng)
     ruling = past.stumbled
     if ruling is None:
         return wording.going_on(rng)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refinesynth.backends.rehearsal import dungeon_master, narrator, player, script_writer
+from refinesynth.backends.rehearsal import dungeon_master, narrator, player, rulebook_writer, script_writer, voice
 from refinesynth.backends.rehearsal.faults import Faults, Luck
 from refinesynth.backends.rehearsal.schema import instance
 from refinesynth.backends.rehearsal.spoiling import unreadable, without_a_key
@@ -55,7 +55,7 @@ class Rehearsal:
         task = next((at for at, (role, text) in enumerate(messages) if role == "user" and player.is_task(text)), None)
         if task is not None:
             return self._played(request, luck, task)
-        found = self._structured(request, luck)
+        found = self._grounded(request, luck) or self._structured(request, luck)
         if found is None:
             return None
         kind, data = found
@@ -79,6 +79,17 @@ class Rehearsal:
             if request.form.kind == "text"
             else dumped({"thought": turn.thought, "action": turn.action})
         )
+
+    def _grounded(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
+        """Which kind of answer, and the answer, if it is a request of grounded play alone."""
+        blocks = request.blocks
+        if "action" in blocks and isinstance(ruling := blocks.get("ruling"), dict):
+            return "words", voice.word(luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling)
+        if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
+            asked = dumped({name: value for name, value in wanted.items() if name != "step"})
+            scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
+            return rulebook_writer.write(luck, scene, persona, wanted, blocks)
+        return None
 
     def _structured(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
         """Which kind of answer, and the answer."""

@@ -18,30 +18,34 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
 
     A script that was refused is, every other time, written again as it should be; else there is another.
     """
-    label = _label_of(previous) if scene.pick("mend", (True, False)) else None
+    label = label_of(previous) if scene.pick("mend", (True, False)) else None
     script = opening(label or random_label(scene.rng("label"))).scene.script
     told: dict[str, Any] = script.model_dump(mode="json")
-    told["introduction"] = f"{script.introduction} {_dedication(persona)}".rstrip()
+    told["introduction"] = dedicated(script, persona)
     if luck.strikes("ambiguous_pattern"):
-        _blur(luck, script, told)
+        blur(luck, script, told)
     return told
 
 
-def _label_of(previous: JsonValue) -> str | None:
+def label_of(previous: JsonValue) -> str | None:
+    """The label of the scene that a script, or a part of one, is about."""
     introduction = previous.get("introduction") if isinstance(previous, dict) else None
     return label_in(introduction) if isinstance(introduction, str) else None
 
 
-def _dedication(persona: str) -> str:
-    """For whom this is done, on one line. What a persona says stands after the scene's label, so it names no other scene."""
+def dedicated(script: Script, persona: str) -> str:
+    """The introduction with a sentence about whom this is done for, on one line.
+
+    What a persona says stands after the scene's label, so it names no other scene.
+    """
     line = " ".join(persona.split())
     if not line:
-        return ""
+        return script.introduction
     cut = line if len(line) <= _MOST_PERSONA else f"{line[:_MOST_PERSONA].rstrip()}..."
-    return f"You do this for the following person: {cut}"
+    return f"{script.introduction} You do this for the following person: {cut}"
 
 
-def _blur(luck: Luck, script: Script, told: dict[str, Any]) -> None:
+def blur(luck: Luck, script: Script, told: dict[str, Any]) -> None:
     """Let the pattern of an action with one placeholder take whatever follows its first word, or any first word."""
     chosen = [at for at, action in enumerate(script.actions) if len(action.placeholders) == 1]
     at = luck.rng("blurred").choice(chosen)

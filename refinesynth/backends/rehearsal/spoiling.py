@@ -12,6 +12,10 @@ _PROSE = (
 
 _REQUIRED = {
     "script": ("environment", "goal", "completion_conditions", "actions"),
+    "grounded script": ("environment", "goal", "completion_conditions", "actions", "rulebook"),
+    "world": ("environment", "actions"),
+    "goal": ("goal", "completion_conditions", "rulebook"),
+    "words": ("thought", "observation"),
     "ruling": ("thought", "observation", "parameter_error", "place_error", "logic_error"),
     "judgement": ("accepted",),
 }

@@ -86,6 +86,12 @@ _PUZZLED = (
     "I do not understand why that was refused.",
     "Strange, that should have worked.",
 )
+_UNLUCKY = (
+    "That was right, it only failed this once. I try it again.",
+    "Bad luck, nothing more. Once again.",
+    "There is nothing wrong with what I did, so I do the same again.",
+    "That can happen. I give it another try.",
+)
 _CARRIED_OUT = (
     "The player wants to {doing}. Everything that this needs holds, so it happens.",
     'The action "{action}" is available and nothing stands against it.',
@@ -167,6 +173,11 @@ def confident(rng: Random, kind: MistakeKind, doing: str) -> str:
 def understood(rng: Random, kind: MistakeKind | None, hint: str) -> str:
     """After a mistake: what was wrong; with no kind, nothing was."""
     return rng.choice(_PUZZLED) if kind is None else rng.choice(_UNDERSTOOD[kind]).format(hint=hint)
+
+
+def unlucky(rng: Random) -> str:
+    """After something right that failed for a moment."""
+    return rng.choice(_UNLUCKY)
 
 
 def carried_out(rng: Random, *, action: str, doing: str, met: int, total: int) -> str:

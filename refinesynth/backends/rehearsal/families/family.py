@@ -100,6 +100,11 @@ def moves(source: str, target: str) -> Effect:
     return Effect(op=EffectOp.MOVE, from_path=source, path=target)
 
 
+def removes(path: str) -> Effect:
+    """The effect that what is there is gone."""
+    return Effect(op=EffectOp.REMOVE, path=path)
+
+
 def quoted(name: str) -> str:
     """A name as a CEL string literal."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,149 @@
+"""A play turn by turn: each exchange is verified as soon as it is there.
+
+A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the roles are
+told privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from refinesynth.episode.record import Record
+from refinesynth.episode.scripting import invalid_answer
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.roles import InvalidAnswer, Player, Verifier
+from refinesynth.rules.actions import ValidActions
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.rule import Verdict, Violation, rejects
+from refinesynth.tracing import ACCEPTED, span
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+
+Turns = tuple[PlayerTurn | DungeonMasterTurn, ...]
+
+
+class Unanswerable(Exception):
+    """Nothing can come of the player's action: the exchange is refused, the turns before it are kept."""
+
+    def __init__(self, act: PlayerTurn, violation: Violation) -> None:
+        super().__init__(violation.message)
+        self.act = act
+        self.violation = violation
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """Why the scene that is played next was taken back before, told to each role as far as it can mend it."""
+
+    dungeon_master: tuple[Violation, ...] = ()
+    player: tuple[Violation, ...] = ()
+
+    @classmethod
+    def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
+        """Violations that name a turn, each told to the role whose turn that is.
+
+        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well have been
+        asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too few mistakes, or of
+        one that is not repaired, finds some or lets things pass.
+        """
+        found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
+        acts = [v for v in found if isinstance(draft.turns[v.turn], PlayerTurn) and v.rule != ValidActions.__name__]
+        return cls(dungeon_master=tuple(v for v in found if v not in acts), player=tuple(acts))
+
+
+@dataclass(kw_only=True)
+class Conversation(ABC):
+    """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
+
+    player: Player
+    verifier: Verifier
+    script: Script
+    index: int
+    """The episode's, for the mistakes' rotation."""
+    record: Record
+    settings: EpisodeSettings
+    replica: int = field(default=0, init=False)
+    """Which play of the script this is, from 0."""
+
+    async def play(self, start: Turns = (), replica: int = 0) -> Draft | None:
+        """The first draft that is accepted, or None when the attempts are used up or a play ran out of turns.
+
+        It begins with `start`, which was verified and is not taken back.
+        """
+        self.replica = replica
+        turns = start
+        taken_back = TakenBack()
+        while self.record.drafts < self.settings.attempts.drafts:
+            self.record.begin_draft(after=len(turns))
+            with span("attempt", stage="draft", number=self.record.drafts) as attempt:
+                talk = await self._converse(turns, taken_back)
+                attempt.set_attribute(ACCEPTED, talk.verdict.accepted)
+            if talk.verdict.accepted:
+                return talk.draft
+            self.record.refuse_draft(talk.draft, talk.verdict.violations)
+            if talk.out_of_turns:
+                return None
+            turns = _up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
+            taken_back = TakenBack.of(talk.draft, talk.verdict)
+        return None
+
+    @abstractmethod
+    async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+        """What the player does after `turns`, and what comes of it."""
+
+    async def _converse(self, turns: Turns, taken_back: TakenBack) -> "_Talk":
+        """Exchanges after `turns` until the goal is reached, a rule is broken, or there are too many turns."""
+        start = len(turns)
+        while True:
+            before = len(turns)
+            told = taken_back if before == start else TakenBack()
+            try:
+                turns += await self._exchange(turns, told)
+            except Unanswerable as error:
+                return _Talk(self._draft((*turns, error.act)), _refused(error.violation, keeping=len(turns)))
+            except InvalidAnswer as error:
+                return _Talk(self._draft(turns), _refused(invalid_answer(len(turns), error), keeping=len(turns)))
+            except EpisodeAbandoned as error:
+                if len(turns) > start:
+                    self.record.refuse_draft(self._draft(turns), text=str(error))
+                raise
+            draft = self._draft(turns)
+            if not self.verifier.still_passes(draft, verified=before):
+                verdict = await self.verifier.verify(draft)
+                if draft.finished or not verdict.accepted:
+                    return _Talk(draft, verdict)
+            if len(turns) >= self.settings.max_turns:
+                return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
+
+    def _draft(self, turns: Turns) -> Draft:
+        last = turns[-1] if turns else None
+        done = isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
+        return Draft(script=self.script, turns=turns, finished=done)
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """How one attempt ended."""
+
+    draft: Draft
+    verdict: Verdict
+    out_of_turns: bool = False
+    """Whether the play itself ended it; a rule of the user's may have a code of that name."""
+
+
+def _out_of_turns(turns: int) -> Violation:
+    message = (
+        f"After {turns} turns the goal was not reached. Reach it in fewer, or write a world in which that is possible."
+    )
+    return Violation(rule="MaxTurns", turn=turns, code="out_of_turns", message=message, keeps_prefix=False)
+
+
+def _refused(violation: Violation, *, keeping: int) -> Verdict:
+    return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
+
+
+def _up_to_an_observation(draft: Draft, verified: int) -> Turns:
+    """The verified prefix without a player's turn at its end, so that the Player is next."""
+    kept = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
+    while kept and not isinstance(kept[-1], DungeonMasterTurn):
+        kept.pop()
+    return tuple(kept)

@@ -1,0 +1,135 @@
+"""Grounded play: the Player acts, the world is executed, and a DungeonMaster only puts the ruling into words.
+
+Flags, progress, transient failures and the end are the world's: no model has a say in them. Words that contradict the ruling are
+refused once and told why; then the world's own plain words stand in, so that a weak DungeonMaster cannot spoil a play.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from refinesynth.actions.wording import quoted
+from refinesynth.chat import render_turns
+from refinesynth.episode import chance
+from refinesynth.episode.conversation import Conversation, TakenBack, Turns, Unanswerable
+from refinesynth.episode.ruled import MAX_TOLD, Ruled
+from refinesynth.roles import DungeonMaster, InvalidAnswer
+from refinesynth.rules.rule import Violation, rejects, verify
+from refinesynth.rules.words import judge_words
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
+from refinesynth.world import Ruling, World, world_of
+
+_WORDINGS = 2
+"""How often a DungeonMaster may word one ruling."""
+
+
+@dataclass(kw_only=True)
+class Grounded(Conversation):
+    """One grounded script being played.
+
+    Raises:
+        RulebookError: On construction, if the script's world cannot be executed.
+    """
+
+    dungeon_master: DungeonMaster | None
+    """Who words the rulings; None leaves it at the world's own words, without any completion."""
+
+    def __post_init__(self) -> None:
+        self.world: World = world_of(self.script)
+
+    async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+        state = self._state_after(turns)
+        act = await self.player.act(
+            render_turns(self.script, turns), mistake=self._mistake(turns), violations=told.player
+        )
+        ruling = self.world.step(state, act.action)
+        if ruling.problem is not None:
+            raise Unanswerable(act, _fault(len(turns), act.action, ruling.problem))
+        ruled = Ruled(
+            action=act.action,
+            ruling=ruling,
+            before=self.world.visible(state),
+            progress_before=self.world.progress(state),
+            excuse=self._excuse(turns, act.action, state, ruling),
+        )
+        return act, await self._worded(act, ruled, turns, told)
+
+    def _state_after(self, turns: Turns) -> JsonValue:
+        """The world's state, from the actions alone."""
+        state: JsonValue = self.script.environment
+        for act, answer in zip(turns[::2], turns[1::2], strict=True):
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.transient:
+                state = self.world.step(state, act.action).state
+        return state
+
+    def _mistake(self, turns: Turns) -> MistakeKind | None:
+        """The mistake to ask for now, if any.
+
+        None right after a transient failure, which is to be answered in good faith; such failures count neither as mistakes nor
+        as their repair.
+        """
+        if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
+            return None
+        settled = [
+            turn
+            for act, answer in zip(turns[::2], turns[1::2], strict=True)
+            if not (isinstance(answer, DungeonMasterTurn) and answer.transient)
+            for turn in (act, answer)
+        ]
+        return self.settings.mistakes.ask(settled, episode=self.index + self.replica, attempt=self.record.drafts)
+
+    def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
+        """What is told of a transient failure, if chance lets this action fail; never twice in a row, never what changes nothing."""
+        if ruling.kind is not None or ruling.state is state or chance.tried_before(turns, action):
+            return None
+        seed = self.record.session.seed
+        if not chance.fails(
+            self.settings.transient, seed=seed, replica=self.replica, attempt=self.record.drafts, turn=len(turns)
+        ):
+            return None
+        before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
+        return chance.excuse(seed=seed, replica=self.replica, before=before)
+
+    async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, told: TakenBack) -> DungeonMasterTurn:
+        """The ruling in the DungeonMaster's words if they will do, else in the world's own."""
+        plain = ruled.turn(ruled.thought, ruled.text)
+        if self.dungeon_master is None:
+            return plain
+        reasons = [violation.message for violation in told.dungeon_master]
+        for _ in range(_WORDINGS):
+            try:
+                words = await self.dungeon_master.word(
+                    self.script, turns, ruled.action, ruled.shown(), violations=reasons
+                )
+            except InvalidAnswer:
+                break  # it was told what is wrong and asked again already
+            answer = ruled.turn(words.thought, words.observation)
+            found = self._contradicts(ruled, words.observation) or self._breaks((*turns, act, answer))
+            if not found:
+                return answer
+            reasons = found
+        return plain
+
+    def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
+        """What is wrong with an observation as the words for a ruling."""
+        if len(observation) > MAX_TOLD:
+            return [
+                f"It has {len(observation):,} characters; write at most {MAX_TOLD:,}, better one to four sentences."
+            ]
+        return judge_words(
+            self.world, ruled.ruling, ruled.before, observation, action=ruled.action, transient=ruled.transient
+        )
+
+    def _breaks(self, turns: Turns) -> list[str]:
+        """What the run's rules object to in the last of these turns, which is the DungeonMaster's."""
+        draft, last = self._draft(turns), len(turns) - 1
+        if self.verifier.still_passes(draft, verified=last - 1):
+            return []
+        found = verify(draft, self.verifier.rules).violations
+        return [one.message for one in found if rejects(one) and one.turn == last and one.keeps_prefix]
+
+
+def _fault(turn: int, action: str, problem: str) -> Violation:
+    """The rulebook has no answer: nobody's mistake, and not to be recorded as one."""
+    message = f"The world has no answer to {quoted(action)}: {problem}. Take a different action."
+    return Violation(rule="RulebookAnswers", turn=turn, code="rulebook_fault", message=message)

@@ -1,0 +1,102 @@
+"""One action in an executed world: what came of it, as the record, the DungeonMaster and plain words have it."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from refinesynth.actions.wording import listed
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
+from refinesynth.world import Ruling
+
+MAX_TOLD = 4_000
+"""Longest observation in plain words, in characters; the rest is cut off. Rules refuse turns of twice that."""
+
+MAX_NAMES = 200
+"""Most visible names that a DungeonMaster is shown; those that have just appeared come first."""
+
+_SUCCESS = re.compile(SUCCESS.replace(" ", r"\s+"), re.IGNORECASE)
+
+_CARRIED_OUT = "It is done."
+_REFUSED = "Nothing happens."
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """An action with the world's ruling on it, and whether chance let it fail."""
+
+    action: str
+    ruling: Ruling
+    before: tuple[str, ...]
+    """Names that were visible before it."""
+    progress_before: float
+    excuse: str | None = None
+    """What is told of a transient failure; None if it was none."""
+
+    @property
+    def transient(self) -> bool:
+        """Whether a right action failed for a moment."""
+        return self.excuse is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether the goal is reached by it."""
+        return self.ruling.done and not self.transient
+
+    @property
+    def text(self) -> str:
+        """The world's own plain words: what a player perceives where nobody words it better. Never blank, at most `MAX_TOLD`."""
+        if self.excuse is not None:
+            return self.excuse
+        # Whatever a rulebook says, only the engine says this.
+        told = _SUCCESS.sub("success", self.ruling.text).strip()
+        if len(told) > MAX_TOLD:
+            told = f"{told[: MAX_TOLD - 3].rstrip()}..."
+        return told or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
+
+    @property
+    def thought(self) -> str:
+        """The ruling in a plain sentence, for the record."""
+        if self.transient:
+            return "The action is right, but it fails for a moment, by chance. Nothing changes."
+        if self.ruling.kind is not None:
+            return f"The action is refused: it is a {self.ruling.kind.value} mistake. Nothing changes."
+        if not self.ruling.changed:
+            return "The action is possible. Nothing changes."
+        return (
+            f"The action is possible. It changes {listed((change.path for change in self.ruling.changed), most=300)}."
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """The ruling as a DungeonMaster is shown it, of bounded size."""
+        told = self.ruling.kind is None and not self.transient
+        seen, appeared = (self.ruling.visible, self.ruling.appeared) if told else (self.before, ())
+        first = dict.fromkeys((*appeared, *seen))
+        return {
+            "accepted": told,
+            "mistake": None if self.transient or self.ruling.kind is None else self.ruling.kind.value,
+            "transient": self.transient,
+            "text": self.text,
+            "changed": [
+                {"path": change.path, "before": change.before, "after": change.after} for change in self.ruling.changed
+            ]
+            if told
+            else [],
+            "visible": list(first)[:MAX_NAMES],
+            "appeared": list(appeared)[:MAX_NAMES],
+            "done": self.done,
+        }
+
+    def turn(self, thought: str, observation: str) -> DungeonMasterTurn:
+        """The answer for the record, in these words: all else is the world's."""
+        kind = self.ruling.kind
+        said = observation.rstrip()
+        return DungeonMasterTurn(
+            thought=thought,
+            observation=f"{said} {SUCCESS}" if self.done else said,
+            parameter_error=kind is MistakeKind.PARAMETER,
+            place_error=kind is MistakeKind.PLACE,
+            logic_error=kind is MistakeKind.LOGIC,
+            progress=self.progress_before if self.transient else self.ruling.progress,
+            transient=self.transient,
+        )

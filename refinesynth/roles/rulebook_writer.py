@@ -1,0 +1,120 @@
+"""Writes scripts whose worlds can be executed, from a persona: in one call, or the world first and then a goal for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from pydantic import JsonValue
+from pydantic_ai.models import Model
+
+from refinesynth.prompts import Prompts
+from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORLD
+from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.forms import AnswerForm, object_form
+from refinesynth.roles.rulebooks import goal_part, read_goal, read_grounded, read_world, world_part
+from refinesynth.rules.rule import Violation
+from refinesynth.trajectory import Persona, Script
+
+Wanted = Mapping[str, JsonValue]
+"""What is asked of a script besides its persona: `features`, and `actions`, the fewest and most of its shortest solution."""
+
+
+@dataclass
+class RulebookWriter:
+    """The ScriptWriter of grounded play. One verb, `write`, for those who want a script at once; two steps for the others.
+
+    Nothing promises that what comes passes the script rules. Each raises `InvalidAnswer` if no answer could be read.
+    """
+
+    model: Model
+    prompts: Prompts
+    answers: int = 2
+    """How often an invalid answer goes back to the model."""
+    calls: Calls = field(default_factory=Calls)
+
+    async def write(
+        self,
+        persona: Persona,
+        *,
+        wanted: Wanted,
+        violations: Sequence[Violation] = (),
+        previous: Script | None = None,
+    ) -> Script:
+        """A grounded script; `violations` say what was wrong with `previous`, or with one that could not be read."""
+        request = self.prompts.fill(
+            "rulebook_writer",
+            "request",
+            persona=persona.text,
+            wanted={"step": "all", **wanted},
+            previous=previous,
+            violations=[violation.message for violation in violations],
+        )
+        return await ask(_script_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+
+    async def write_world(
+        self,
+        persona: Persona,
+        *,
+        wanted: Wanted,
+        violations: Sequence[Violation] = (),
+        previous: Script | None = None,
+    ) -> Script:
+        """The first step: a script whose goal is not written yet, see `rulebooks.read_world`."""
+        request = self.prompts.fill(
+            "world_writer",
+            "request",
+            persona=persona.text,
+            wanted={"step": "world", **wanted},
+            previous=None if previous is None else world_part(previous),
+            violations=[violation.message for violation in violations],
+        )
+        return await ask(_world_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+
+    async def write_goal(
+        self,
+        persona: Persona,
+        world: Script,
+        reachable: Mapping[str, JsonValue],
+        *,
+        wanted: Wanted,
+        violations: Sequence[Violation] = (),
+        previous: Script | None = None,
+    ) -> Script:
+        """The second step: `world` with a goal. `reachable` says what can come about in it."""
+        request = self.prompts.fill(
+            "goal_writer",
+            "request",
+            persona=persona.text,
+            world=world_part(world),
+            reachable=reachable,
+            wanted={"step": "goal", **wanted},
+            previous=None if previous is None else goal_part(previous),
+            violations=[violation.message for violation in violations],
+        )
+        form = object_form(
+            GOAL,
+            name="goal",
+            instructions=_goal_instructions(self.prompts),
+            read=lambda answer: read_goal(answer, world),
+        )
+        return await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
+
+
+@lru_cache(maxsize=4)
+def _script_form(prompts: Prompts) -> AnswerForm[Script]:
+    instructions = prompts.fill("rulebook_writer", "instructions", examples=prompts.examples.grounded)
+    return object_form(GROUNDED_SCRIPT, name="script", instructions=instructions, read=read_grounded)
+
+
+@lru_cache(maxsize=4)
+def _world_form(prompts: Prompts) -> AnswerForm[Script]:
+    examples = [world_part(script) for script in prompts.examples.grounded]
+    instructions = prompts.fill("world_writer", "instructions", examples=examples)
+    return object_form(WORLD, name="world", instructions=instructions, read=read_world)
+
+
+@lru_cache(maxsize=4)
+def _goal_instructions(prompts: Prompts) -> str:
+    # One is enough to show the form; with its world it is long.
+    examples = [{"world": world_part(script), "task": goal_part(script)} for script in prompts.examples.grounded[:1]]
+    return prompts.fill("goal_writer", "instructions", examples=examples)

@@ -1,0 +1,118 @@
+"""The Player of grounded plays: whatever the words, it knows what was carried out, tries again what failed for a moment, and arrives."""
+
+import pytest
+from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, terse
+from hypothesis import example, given, settings
+from rehearsal_stage import PERFECT, Spoken
+
+from refinesynth.backends.rehearsal import ruled_words
+from refinesynth.backends.rehearsal.hearing import heard
+from refinesynth.backends.rehearsal.memory import Exchange, opening
+from refinesynth.backends.rehearsal.scene import GROUNDED
+from refinesynth.episode.chance import EXCUSES
+from refinesynth.episode.ruled import Ruled
+from refinesynth.trajectory import MistakeKind, PlayerTurn
+
+FEW = settings(max_examples=10)
+
+LABEL = f"household-4{GROUNDED}"
+
+
+@given(LABELS, MISTAKES, FAILURES)
+@FEW
+def test_plays_arrive_in_the_dungeon_master_s_words(
+    label: str, mistakes: dict[int, MistakeKind], failures: set[int]
+) -> None:
+    played = play(grounded(label), mistakes=mistakes, failures=failures)
+    assert played.done
+    assert all(given is not None for _, given in played.asked)
+
+
+@given(LABELS, MISTAKES, FAILURES)
+@FEW
+def test_plays_arrive_in_the_world_s_plain_words(
+    label: str, mistakes: dict[int, MistakeKind], failures: set[int]
+) -> None:
+    played = play(grounded(label), words=terse, mistakes=mistakes, failures=failures)
+    assert played.done
+    assert played.problems == []
+
+
+def _bare(ruled: Ruled, _: tuple[Spoken, ...], __: int) -> str:
+    """Somebody who leaves out every reason."""
+    if ruled.transient:
+        return "It gets stuck. Perhaps later."
+    return "You cannot do that." if ruled.ruling.kind else "Very well."
+
+
+@given(LABELS, MISTAKES, FAILURES)
+@FEW
+def test_plays_arrive_in_words_that_say_hardly_anything(
+    label: str, mistakes: dict[int, MistakeKind], failures: set[int]
+) -> None:
+    assert play(grounded(label), words=_bare, mistakes=mistakes, failures=failures).done
+
+
+@given(LABELS)
+@FEW
+def test_no_action_that_was_right_counts_as_wrong(label: str) -> None:
+    """Without mistakes and failures a play is the plan and nothing else."""
+    script = grounded(label)
+    assert script.rulebook is not None
+    for words in (None, terse, _bare):
+        played = play(script, words=words)
+        assert [turn.action for turn in played.turns if isinstance(turn, PlayerTurn)] == [*script.rulebook.solution]
+
+
+@given(LABELS, FAILURES)
+@FEW
+@example(LABEL, {0, 2, 4})
+def test_what_failed_for_a_moment_is_tried_again_at_once(label: str, failures: set[int]) -> None:
+    played = play(grounded(label), rehearsal=always("natural_mistake"), failures=failures)
+    actions = [turn.action for turn in played.turns if isinstance(turn, PlayerTurn)]
+    transient = [getattr(turn, "transient", False) for turn in played.turns[1::2]]
+    for at, failed in enumerate(transient[:-1]):
+        if failed:
+            assert actions[at + 1] == actions[at]
+            assert not transient[at + 1]
+
+
+@pytest.mark.parametrize("excuse", [*EXCUSES, *ruled_words._HINDERED, "The command timed out.", "The door sticks."])  # pyright: ignore[reportPrivateUsage]
+def test_failures_of_a_moment_are_understood(excuse: str) -> None:
+    position = opening(LABEL)
+    past = heard(position, [Exchange(position.plan[0], excuse, refused=False)])
+    assert past.failed
+    assert past.position is position
+    assert past.wrong == frozenset()
+
+
+def test_a_failure_that_was_not_understood_is_noticed_by_what_comes_next() -> None:
+    start = opening(LABEL)
+    first, second = start.plan[:2]
+    hint = start.ruling(second).text
+    past = heard(start, [Exchange(first, "Hm.", refused=False), Exchange(second, f"No luck: {hint}", refused=False)])
+    assert past.position is start
+    assert past.stumbled is not None
+    assert past.position.plan[0] == first
+
+
+def test_a_success_that_was_taken_for_a_failure_is_noticed_by_what_comes_next() -> None:
+    start = opening(LABEL)
+    first = start.plan[0]
+    hint = start.after(first).ruling(first).text
+    past = heard(start, [Exchange(first, "It nearly sticks.", refused=False), Exchange(first, hint, refused=False)])
+    assert past.position.state == start.after(first).state
+
+
+def test_a_text_that_only_sounds_like_a_failure_is_none() -> None:
+    start = opening(LABEL)
+    told = f"{start.ruling(start.plan[0]).text} For a moment you listen."
+    assert not heard(start, [Exchange(start.plan[0], told, refused=False)]).failed
+
+
+def test_mistakes_are_the_player_s_own_as_in_other_plays() -> None:
+    played = play(grounded(LABEL), rehearsal=always("natural_mistake"))
+    kinds = [ruling.kind for ruling in played.rulings]
+    assert None not in kinds[::2][:3]
+    assert kinds[1::2][:3] == [None] * 3
+    assert play(grounded(LABEL), rehearsal=PERFECT).done

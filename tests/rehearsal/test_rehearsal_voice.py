@@ -1,0 +1,135 @@
+"""The DungeonMaster of an executed world: its words agree with the ruling, and each planted fault is one that the rules find."""
+
+from collections.abc import Iterator
+
+import pytest
+from grounded_stage import LABELS, MISTAKES, always, ask_json, grounded, play, problems, ruled_of, worded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from rehearsal_stage import PERFECT, SEEDS, STRANGE
+
+from refinesynth.backends.rehearsal.families import FAMILIES
+from refinesynth.backends.rehearsal.scene import GROUNDED, draw_scene, outline
+from refinesynth.episode.chance import EXCUSES
+from refinesynth.episode.ruled import Ruled
+from refinesynth.prompts.blocks import block
+from refinesynth.trajectory import MistakeKind, Script
+from refinesynth.world import World, world_of
+
+FEW = settings(max_examples=12)
+
+
+def rulings(label: str, *, others: int = 12) -> Iterator[tuple[World, Ruled]]:
+    """Rulings on the way to the goal: the right action, others, and the right one failing for a moment."""
+    scene = draw_scene(label)
+    script = scene.grounded
+    assert script.rulebook is not None
+    world, state = world_of(script), cast_json(script)
+    actions = list(scene.everything())
+    for number, action in enumerate(script.rulebook.solution):
+        yield world, ruled_of(world, state, action, excuse=EXCUSES[number % len(EXCUSES)])
+        for other in (*actions[number::others][:4], "dance"):
+            yield world, ruled_of(world, state, other)
+        ruled = ruled_of(world, state, action)
+        yield world, ruled
+        state = ruled.ruling.state
+
+
+def cast_json(script: Script) -> JsonValue:
+    return script.environment
+
+
+@given(LABELS, SEEDS)
+@FEW
+def test_words_without_faults_agree_with_the_ruling(label: str, seed: int) -> None:
+    script = grounded(label)
+    for world, ruled in rulings(label):
+        said = worded(PERFECT, script, ruled, seed=seed)
+        assert problems(world, ruled, said) == []
+        if not ruled.transient:
+            assert ruled.ruling.text in said
+
+
+@given(LABELS, MISTAKES)
+@FEW
+def test_a_whole_play_is_told_without_a_contradiction(label: str, mistakes: dict[int, MistakeKind]) -> None:
+    played = play(grounded(label), mistakes=mistakes)
+    assert played.problems == []
+    assert played.done
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("fault", ["contradiction", "said_success", "ignored_failure"])
+def test_what_contradicts_the_ruling_is_found(fault: str, family: str) -> None:
+    label, found, struck = f"{family}-5{GROUNDED}", 0, 0
+    for world, ruled in rulings(label):
+        if (fault == "ignored_failure") != ruled.transient and fault != "said_success":
+            continue
+        struck += 1
+        found += bool(problems(world, ruled, worded(always(fault), grounded(label), ruled)))
+    assert found == struck > 3
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_what_cannot_be_seen_is_found_where_it_is_named(family: str) -> None:
+    numbers = (number for number in range(100) if "hidden" in outline(f"{family}-{number}{GROUNDED}").features)
+    label = f"{family}-{next(numbers)}{GROUNDED}"
+    struck = 0
+    for world, ruled in rulings(label):
+        said = worded(always("unseen_name"), grounded(label), ruled)
+        _, named, rest = said.partition(" Not far off there is the ")
+        # What was visible before the action may be named, and the DungeonMaster is not told of it.
+        if named and rest.removesuffix(".") not in ruled.before:
+            struck += 1
+            assert problems(world, ruled, said), said
+        else:
+            assert not problems(world, ruled, said), said
+    assert struck > 3
+
+
+@given(LABELS)
+@FEW
+def test_faults_of_words_do_not_strike_what_they_are_not_about(label: str) -> None:
+    script = grounded(label)
+    for world, ruled in rulings(label, others=40):
+        if not ruled.transient:
+            assert problems(world, ruled, worded(always("ignored_failure"), script, ruled)) == []
+        else:
+            assert problems(world, ruled, worded(always("contradiction"), script, ruled)) == []
+
+
+def test_the_same_is_not_said_twice_as_long_as_there_is_another_way() -> None:
+    script = grounded(f"office-3{GROUNDED}")
+    world = world_of(script)
+    ruled = ruled_of(world, script.environment, "dance")
+    told = [{"action": "dance", "observation": worded(PERFECT, script, ruled, seed=seed)} for seed in range(3)]
+    again = ask_json(
+        PERFECT,
+        block({"introduction": script.introduction}, "script"),
+        block(told, "history"),
+        block("dance", "action"),
+        block(ruled.shown(), "ruling"),
+        seed=0,
+    )
+    assert again["observation"] not in [entry["observation"] for entry in told]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["accepted", "mistake", "transient", "text", "visible", "done"]),
+        st.none() | st.booleans() | st.text() | st.lists(st.text()),
+    ),
+    st.none() | st.text() | st.lists(st.integers()),
+    st.sampled_from([None, "you", {"introduction": 3}, STRANGE.model_dump(mode="json")]),
+)
+def test_any_ruling_gets_words(ruling: dict[str, JsonValue], history: JsonValue, script: JsonValue) -> None:
+    answer = ask_json(
+        always("unseen_name"),
+        block(script, "script"),
+        block(history, "history"),
+        block("go north", "action"),
+        block(ruling, "ruling"),
+    )
+    assert isinstance(answer["thought"], str)
+    assert answer["observation"]

@@ -1,0 +1,291 @@
+"""The roles of grounded play against models that answer from a list: what goes out, what comes back, and what is not believed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from scripted import GROUNDED, PROMPTS, Scripted, act, as_json, tell
+
+from refinesynth.errors import RefinesynthError
+from refinesynth.prompts import Prompts
+from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
+from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORDS, WORLD
+from refinesynth.roles.rulebooks import UNWRITTEN, goal_part, read_goal, read_grounded, read_world, world_part
+from refinesynth.rules import Violation
+from refinesynth.trajectory import Persona, Script
+
+PERSONA = Persona(text="a joiner")
+WANTED: dict[str, JsonValue] = {"features": ["hidden"], "actions": [3, 5]}
+WRONG = Violation(rule="SolutionWorks", turn=0, code="solution_fails", message="Mend <this>.")
+JSON: Any = GROUNDED.model_dump(mode="json")
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    return {**JSON, **parts}
+
+
+class TestRulebookWriter:
+    async def test_it_is_told_what_is_wanted_and_sees_grounded_examples(self) -> None:
+        model = Scripted([GROUNDED.model_dump_json()])
+        assert await RulebookWriter(model.model, PROMPTS).write(PERSONA, wanted=WANTED) == GROUNDED
+        (asked,) = model.asked
+        assert asked.blocks == {"persona": "a joiner", "wanted": {"step": "all", **WANTED}}
+        assert asked.instructions == PROMPTS.fill("rulebook_writer", "instructions", examples=[GROUNDED])
+        assert '"rulebook":{' in str(asked.instructions)
+
+    async def test_it_works_without_examples(self) -> None:
+        bare = Prompts(examples=PROMPTS.examples.model_copy(update={"grounded": ()}))
+        model = Scripted([GROUNDED.model_dump_json()])
+        assert await RulebookWriter(model.model, bare).write(PERSONA, wanted=WANTED) == GROUNDED
+        assert "<example>" not in str(model.asked[0].instructions)
+
+    async def test_a_refused_script_goes_back_with_its_violations(self) -> None:
+        model = Scripted([GROUNDED.model_dump_json()])
+        await RulebookWriter(model.model, PROMPTS).write(PERSONA, wanted=WANTED, violations=[WRONG], previous=GROUNDED)
+        assert model.asked[0].blocks == {
+            "persona": "a joiner",
+            "wanted": {"step": "all", **WANTED},
+            "previous": JSON,
+            "violations": ["Mend <this>."],
+        }
+
+    async def test_a_script_without_a_rulebook_goes_back(self) -> None:
+        model = Scripted([GROUNDED.imagined().model_dump_json(), GROUNDED.model_dump_json()])
+        assert await RulebookWriter(model.model, PROMPTS).write(PERSONA, wanted=WANTED) == GROUNDED
+        assert "rulebook: Field required" in model.asked[1].chat[-1][1]
+
+    async def test_what_stays_unreadable_says_why(self) -> None:
+        writer = RulebookWriter(Scripted(['{"goal": "x"}']).model, PROMPTS, answers=0)
+        with pytest.raises(InvalidAnswer, match="rulebook: Field required"):
+            await writer.write(PERSONA, wanted=WANTED)
+
+    async def test_in_two_steps_the_goal_is_written_on_the_world(self) -> None:
+        model = Scripted([as_json(world_part(GROUNDED)), as_json(goal_part(GROUNDED))])
+        writer = RulebookWriter(model.model, PROMPTS)
+        world = await writer.write_world(PERSONA, wanted=WANTED)
+        assert world.goal == UNWRITTEN
+        assert world.rulebook is not None
+        assert world.rulebook.goal == ("false",)
+        assert world_part(world) == world_part(GROUNDED)
+        script = await writer.write_goal(
+            PERSONA, world, {"usable": ["open box"]}, wanted=WANTED, violations=[WRONG], previous=GROUNDED
+        )
+        assert script == GROUNDED
+        first, second = model.asked
+        assert first.blocks == {"persona": "a joiner", "wanted": {"step": "world", **WANTED}}
+        assert second.blocks == {
+            "persona": "a joiner",
+            "world": as_value(world_part(GROUNDED)),
+            "reachable": {"usable": ["open box"]},
+            "wanted": {"step": "goal", **WANTED},
+            "previous": goal_part(GROUNDED),
+            "violations": ["Mend <this>."],
+        }
+        assert '"solution"' not in str(first.instructions), "no task is shown to whoever writes none"
+        assert '"solution":["open box"' in str(second.instructions)
+
+    async def test_in_two_steps_a_whole_script_will_do_at_each(self) -> None:
+        """Who writes more than was asked for is understood, and the world of the first step stands."""
+        other = changed(environment={"nothing": True}, goal="Leave.", completion_conditions=["gone"])
+        model = Scripted([GROUNDED.model_dump_json(), as_json(other)])
+        writer = RulebookWriter(model.model, PROMPTS)
+        world = await writer.write_world(PERSONA, wanted=WANTED)
+        script = await writer.write_goal(PERSONA, world, {}, wanted=WANTED)
+        assert (script.goal, script.environment) == ("Leave.", GROUNDED.environment)
+
+    async def test_a_goal_without_conditions_goes_back(self) -> None:
+        model = Scripted(['{"goal": "Leave.", "completion_conditions": ["gone"]}', as_json(goal_part(GROUNDED))])
+        world = read_world(JSON)
+        assert await RulebookWriter(model.model, PROMPTS).write_goal(PERSONA, world, {}, wanted=WANTED) == GROUNDED
+        assert "rulebook.goal" in model.asked[1].chat[-1][1]
+
+
+def as_value(value: object) -> Any:
+    return orjson.loads(as_json(value))
+
+
+def keys(schema: Any) -> list[str]:
+    return list(schema["properties"])
+
+
+class TestSchemas:
+    """A schema names what the value has, in the value's order: what a model writes by it is what is read."""
+
+    def test_a_grounded_script_is_described_as_it_is(self) -> None:
+        shown = resolved(GROUNDED_SCRIPT)
+        assert keys(shown) == [*JSON]
+        action = shown["properties"]["actions"]["items"]
+        assert keys(action) == [*JSON["actions"][0]]
+        assert keys(action["properties"]["requires"]["items"]) == [*JSON["actions"][0]["requires"][0]]
+        assert set(keys(action["properties"]["effects"]["items"])) == {*JSON["actions"][1]["effects"][0]} | {"when"}
+        assert set(keys(shown["properties"]["rulebook"])) == {"sights", "invariants", "goal", "solution"}
+        assert keys(resolved(WORDS)) == ["thought", "observation"]
+
+    def test_two_steps_are_the_halves_of_one(self) -> None:
+        assert keys(resolved(WORLD)) == [name for name in JSON if name not in ("goal", "completion_conditions")]
+        assert keys(resolved(GOAL)) == ["goal", "completion_conditions", "rulebook"]
+        whole = resolved(GROUNDED_SCRIPT)["properties"]["rulebook"]["properties"]
+        halves = [resolved(schema)["properties"]["rulebook"]["properties"] for schema in (WORLD, GOAL)]
+        assert halves[0] | halves[1] == whole
+
+    def test_the_examples_fit_their_schema(self) -> None:
+        """The shipped ones too: what is shown is of the form that is asked for."""
+        for script in (GROUNDED, *Prompts().examples.grounded):
+            assert script.rulebook is not None
+            assert read_grounded(script.model_dump(mode="json")) == script
+
+
+def resolved(schema: Any) -> Any:
+    """A schema with its definitions in place."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, list):
+            return [walk(item) for item in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        given = cast("dict[str, Any]", value)
+        if "$ref" in given:
+            return walk(schema["$defs"][given["$ref"].rpartition("/")[2]])
+        return {name: walk(item) for name, item in given.items() if name != "$defs"}
+
+    return walk(schema)
+
+
+def as_goal(answer: object) -> Script:
+    return read_goal(answer, GROUNDED)
+
+
+READERS: tuple[Callable[[object], Script], ...] = (read_grounded, read_world, as_goal)
+
+
+class TestReading:
+    def test_slips_of_form_are_mended(self) -> None:
+        answer = changed(
+            extra="dropped",
+            actions=[
+                {
+                    **JSON["actions"][0],
+                    "requires": ["thing in visible", {"condition": "true", "kind": "Logic_Error", "hint": None}],
+                    "effects": {
+                        "op": "SET",
+                        "path": "/things/{thing}/open",
+                        "value": True,
+                        "when": "",
+                        "from_path": "",
+                    },
+                    "reveals": None,
+                },
+                {
+                    **JSON["actions"][1],
+                    "effects": [{"op": "Append", "path": "/player/holding", "value": "{thing}", "why": "dropped"}],
+                },
+            ],
+            rulebook={
+                "goal": "true",
+                "sights": ["/things", {"path": "/player/holding", "each": "", "when": None}],
+                "invariants": "true",
+                "solution": [{"action": "open box"}, "take key"],
+            },
+        )
+        script = read_grounded(answer)
+        first, second = script.actions
+        assert [(r.condition, r.kind, r.hint) for r in first.requires] == [
+            ("thing in visible", "logic", "Nothing happens."),
+            ("true", "logic", "Nothing happens."),
+        ]
+        assert (first.effects[0].op, first.effects[0].when, first.effects[0].from_path) == ("set", None, None)
+        assert first.reveals == ""
+        assert second.effects[0].op == "add"
+        assert script.rulebook is not None
+        assert script.rulebook.goal == ("true",)
+        assert [sight.path for sight in script.rulebook.sights] == ["/things", "/player/holding"]
+        assert script.rulebook.solution == ("open box", "take key")
+
+    def test_actions_by_name_are_read_too(self) -> None:
+        by_name = {action["name"]: {**action, "name": action["name"]} for action in JSON["actions"]}
+        assert read_grounded(changed(actions=by_name)) == GROUNDED
+
+    def test_reading_changes_nothing_of_what_it_is_given(self) -> None:
+        answer = orjson.loads(GROUNDED.model_dump_json())
+        for read in READERS:
+            read(answer)
+        assert answer == JSON
+
+    @settings(max_examples=60)
+    @given(data=st.data())
+    def test_any_answer_is_read_or_refused_in_words(self, data: st.DataObject) -> None:
+        anything = st.recursive(
+            st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=5),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+            max_leaves=12,
+        )
+        part = data.draw(st.sampled_from(("actions", "rulebook", "environment", "goal", "completion_conditions")))
+        answer = changed(**{part: data.draw(anything)})
+        for read in READERS:
+            with suppress(ValueError, TypeError):  # which `ask` puts into words
+                assert isinstance(read(answer), Script)
+
+
+NAMES = ("name", "pattern", "requires", "effects", "reveals", "condition", "op", "path", "goal", "sights", "solution")
+
+
+class TestWording:
+    RULING: dict[str, JsonValue] = {"accepted": True, "text": "You hold the key.", "done": False}  # noqa: RUF012
+    TURNS = (act("open window"), tell("There is no window here.", "place", thought="No such thing."))
+
+    async def test_it_sees_the_ruling_and_of_the_script_what_the_player_sees(self) -> None:
+        model = Scripted([as_json({"thought": "t", "observation": " You hold the key. "})])
+        words = await DungeonMaster(model.model, PROMPTS).word(
+            GROUNDED, self.TURNS, "take key", self.RULING, violations=["Leave <it> out."]
+        )
+        assert words == ("t", "You hold the key.")
+        (asked,) = model.asked
+        assert asked.blocks == {
+            "script": {
+                "introduction": GROUNDED.introduction,
+                "goal": GROUNDED.goal,
+                "actions": [action.name for action in GROUNDED.actions],
+            },
+            "history": [{"action": "open window", "observation": "There is no window here.", "mistake": "place"}],
+            "action": "take key",
+            "ruling": self.RULING,
+            "violations": ["Leave <it> out."],
+        }
+        sent = asked.chat[-1][1]
+        assert "That should help." not in sent, "who reads intentions judges too kindly"
+        assert "environment" not in sent
+        assert asked.instructions == PROMPTS.fill("grounded_master", "instructions")
+
+    async def test_only_words_are_read(self) -> None:
+        answer = {
+            "Thought": "t",
+            "Observation": "o",
+            "logic_error": True,
+            "progress": 1.0,
+            "transient": True,
+            "done": 1,
+        }
+        words = await DungeonMaster(Scripted([as_json(answer)]).model, PROMPTS).word(GROUNDED, (), "x", self.RULING)
+        assert words == ("t", "o")
+
+    async def test_blank_words_go_back(self) -> None:
+        model = Scripted(['{"thought": "t", "observation": " "}', '{"thought": "t", "observation": "o"}'])
+        assert (await DungeonMaster(model.model, PROMPTS).word(GROUNDED, (), "x", self.RULING)).observation == "o"
+        assert "it is blank" in model.asked[1].chat[-1][1]
+
+    async def test_words_that_stay_unreadable_are_an_error_of_ours(self) -> None:
+        with pytest.raises(RefinesynthError, match="observation: Field required"):
+            await DungeonMaster(Scripted(['{"thought": "t"}']).model, PROMPTS, answers=0).word(
+                GROUNDED, (), "x", self.RULING
+            )
+
+
+async def test_a_dungeon_master_that_imagines_cannot_set_what_only_a_world_can() -> None:
+    answer = {**tell("You hold it.").model_dump(mode="json"), "progress": 1.0, "transient": True}
+    turn = await DungeonMaster(Scripted([as_json(answer)]).model, PROMPTS).narrate(GROUNDED, (), "take key")
+    assert (turn.progress, turn.transient) == (None, False)

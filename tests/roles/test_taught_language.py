@@ -1,0 +1,146 @@
+"""What the prompts teach of the rulebook language is what the world accepts: taken from the prompts and compiled."""
+
+import re
+
+import pytest
+from pydantic import JsonValue
+
+from refinesynth.prompts import Prompts
+from refinesynth.trajectory import Effect, EffectOp, MistakeKind, Script
+from refinesynth.world import RulebookError, World
+
+TAUGHT = Prompts().fill("rulebook_language", "language")
+WRITER = Prompts().fill("rulebook_writer", "instructions", examples=[])
+
+CONDITIONS = (
+    "item in visible",
+    "state.player.place == 'hall'",
+    'state.things["tool box"].open',
+    "state.things[item].open",
+    "size(state.places[state.player.place].things) > 0",
+    "item in state.things && state.things[item].open",
+    "has(state.things.lamp)",
+    "int(item) > 1",
+    "string(1) == item",
+    "item.contains('a') || item.startsWith('b') || item.endsWith('c')",
+    'item in ["red", "blue"]',
+    "state.things.all(x, x != item) || state.things.exists(x, x == item) || state.things.exists_one(x, x == item)",
+    "size(state.things.filter(x, state.things[x].open)) % 2 == 0 ? true : false",
+)
+"""One use of everything that the prompt names."""
+
+REFUSED = ("state.things.map(x, x) == []", "item.matches('a')", "{'a': 1} == state", "true // why", "other == item")
+
+
+def script(**action: object) -> Script:
+    return Script.model_validate(
+        {
+            "environment": {
+                "player": {"place": "hall", "holding": ["lamp"]},
+                "places": {"hall": {"things": ["tool box"], "exits": ["yard"]}},
+                "things": {"lamp": {"open": True}, "tool box": {"open": True, "looks": "It is red."}},
+                "containers": {"tool box": {"open": True, "inside": ["nail"]}},
+            },
+            "goal": "Go.",
+            "completion_conditions": ["gone"],
+            "actions": [
+                {"name": "use {item}", "pattern": "^use (.+)$", "parameters": {"item": ["tool box"]}, **action}
+            ],
+            "rulebook": {"goal": ["false"]},
+        }
+    )
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_each_condition_that_is_taught_compiles(condition: str) -> None:
+    world = World(script(requires=[{"condition": condition}], reveals="Yes."))
+    assert world.read("use tool box") is not None
+
+
+@pytest.mark.parametrize("condition", REFUSED)
+def test_what_is_said_not_to_be_there_is_not(condition: str) -> None:
+    with pytest.raises(RulebookError):
+        World(script(requires=[{"condition": condition}]))
+
+
+def test_every_name_that_is_taught_is_used_above() -> None:
+    named = set(
+        re.findall(r"`\.?(size|has|int|string|contains|startsWith|endsWith|all|exists|exists_one|filter)\(", TAUGHT)
+    )
+    assert named == {name for name in named if any(f"{name}(" in condition for condition in CONDITIONS)}
+    assert len(named) == 11
+    for kind in MistakeKind:
+        assert f"`{kind}`" in TAUGHT
+    for op in EffectOp:
+        assert f"`{op}`" in TAUGHT
+
+
+def test_the_paths_and_texts_that_are_taught_are_read() -> None:
+    texts = re.findall(r"`([^`]*\{[^`]*|/[^`\n]+)`", TAUGHT)
+    assert len(texts) >= 8
+    state_free = [text for text in texts if "{thing}" not in text]
+    for text in state_free:
+        for path in (text,) if text.startswith("/") and "{each}" not in text else ():
+            World(script(effects=[{"op": "set", "path": path, "value": 1}]))
+        if not text.startswith("/"):
+            World(script(reveals=text))
+    look = script(name="examine {thing}", pattern="^examine (.+)$", parameters={"thing": ["tool box"]},
+                  reveals="{state:/things/{thing}/looks}")  # fmt: skip
+    assert World(look).step(look.environment, "examine tool box").text == "It is red."
+
+
+def test_the_sights_that_are_taught_show_what_they_are_said_to() -> None:
+    for path in ("/player/holding", "/places/{state:/player/place}/exits", "/places/{state:/player/place}/things",
+                 "/containers/{each}/inside", "each in state.containers && state.containers[each].open"):  # fmt: skip
+        assert f"`{path}`" in TAUGHT.replace("\n  ", " ")
+    here = "/places/{state:/player/place}/things"
+    sights = [
+        {"path": "/player/holding"},
+        {"path": "/places/{state:/player/place}/exits"},
+        {"path": here},
+        {
+            "path": "/containers/{each}/inside",
+            "each": here,
+            "when": "each in state.containers && state.containers[each].open",
+        },
+    ]
+    base = script()
+    seeing = Script.model_validate({**base.model_dump(mode="json"), "rulebook": {"goal": ["false"], "sights": sights}})
+    assert World(seeing).visible(seeing.environment) == ("lamp", "yard", "tool box", "nail")
+
+
+def test_effects_do_what_is_taught() -> None:
+    def after(*effects: dict[str, object]) -> object:
+        given = script(effects=[Effect.model_validate(effect).model_dump(mode="json") for effect in effects])
+        ruling = World(given).step(given.environment, "use tool box")
+        assert ruling.problem is None
+        return ruling.state
+
+    state = after(
+        {"op": "set", "path": "/things/lamp/new", "value": "{state:/player/holding}"},
+        {"op": "add", "path": "/places/hall/things", "value": "{item}"},
+        {"op": "remove", "path": "/places/hall/things", "value": "tool box"},
+        {"op": "move", "from_path": "/player/holding", "path": "/places/hall/exits", "value": "lamp"},
+        {"op": "move", "from_path": "/things/tool box", "path": "/things/crate"},
+        {"op": "remove", "path": "/things/lamp/open", "when": "'crate' in state.things"},
+        {"op": "set", "path": "/never", "value": 1, "when": "!(item in visible)"},
+    )
+    assert state == {
+        "player": {"place": "hall", "holding": []},
+        "places": {"hall": {"things": ["tool box"], "exits": ["yard", "lamp"]}},
+        "things": {"lamp": {"new": ["lamp"]}, "crate": {"open": True, "looks": "It is red."}},
+        "containers": {"tool box": {"open": True, "inside": ["nail"]}},
+    }
+
+
+def test_words_are_made_of_values_as_taught() -> None:
+    given = script(reveals="{state:/a}; {state:/b}; {state:/c}; {state:/d}; {state:/nowhere}; {item}")
+    more: dict[str, JsonValue] = {"a": ["x", "y", "z"], "b": [], "c": {"k": 1, "l": 2}, "d": True}
+    state: dict[str, JsonValue] = {**given.environment, **more}
+    assert World(given).step(state, "use tool box").text == "x, y and z; nothing; k and l; yes; nothing; tool box"
+
+
+def test_the_writer_is_told_all_of_it() -> None:
+    assert TAUGHT in WRITER
+    for feature in ("distractors", "irreversible", "hidden", "preconditions"):
+        assert f"- `{feature}`:" in WRITER
