@@ -1,6 +1,5 @@
 """Personas in files: JSONL, CSV, Parquet and plain text, each also compressed."""
 
-import csv
 import os
 import tempfile
 import zlib
@@ -16,9 +15,13 @@ from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
 from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
 from refinesynth.personas.parquet import check_installed, read_parquet
-from refinesynth.personas.rows import COLUMNS, BadRow, Row, find_column, read_text, read_value
+from refinesynth.personas.quoted import QuotedRow, QuotedRows
+from refinesynth.personas.rows import COLUMNS, BadRow, Record, Row, find_column, read_record, read_value
 
 _TOO_LONG = f"is longer than {MAX_LINE_BYTES:,} bytes"
+
+Found = tuple[int, object]
+"""Number and content of a row, which may or may not hold a persona."""
 
 
 class PersonaFile:
@@ -53,17 +56,30 @@ class PersonaFile:
         self._lines: Lines | None = None
 
     def rows(self) -> Generator[Row, None, None]:
-        """Every row in order, lazily.
+        """The persona of every row in order, lazily.
 
         Raises:
             InputError: The file has no column for personas, or cannot be read on.
         """
+        for found in self._found(whole=False):
+            yield found if isinstance(found, BadRow) else read_value(found[1], found[0])
+
+    def records(self) -> Generator[Record | BadRow, None, None]:
+        """Every row in order with all its fields, lazily.
+
+        Raises:
+            InputError: As `rows`.
+        """
+        for found in self._found(whole=True):
+            yield found if isinstance(found, BadRow) else read_record(found[1], found[0])
+
+    def _found(self, *, whole: bool) -> Generator[Found | BadRow, None, None]:
         from zstandard import ZstdError
 
         try:
             with open_binary(self.path, self._compression) as file:
                 if self._format == ".parquet":
-                    yield from self._parquet_rows(file)
+                    yield from self._parquet_rows(file, whole=whole)
                     return
                 self._lines = Lines(file)
                 yield from _READERS[self._format](self._lines, self.path)
@@ -76,18 +92,18 @@ class PersonaFile:
         if self._lines is not None:
             self._lines.stop()
 
-    def _parquet_rows(self, file: BinaryIO) -> Iterator[Row]:
+    def _parquet_rows(self, file: BinaryIO, *, whole: bool) -> Iterator[Found | BadRow]:
         if self._compression is None:
-            yield from read_parquet(file, self.path)
+            yield from read_parquet(file, self.path, whole=whole)
             return
         # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
         with closing(tempfile.TemporaryFile()) as unpacked:
             copyfileobj(file, unpacked)
             unpacked.seek(0)
-            yield from read_parquet(unpacked, self.path)
+            yield from read_parquet(unpacked, self.path, whole=whole)
 
 
-def _read_jsonl(lines: Lines, _: Path) -> Iterator[Row]:
+def _read_jsonl(lines: Lines, _: Path) -> Iterator[Found | BadRow]:
     for line in lines:
         if lines.too_long:
             lines.too_long = False
@@ -100,52 +116,58 @@ def _read_jsonl(lines: Lines, _: Path) -> Iterator[Row]:
             except orjson.JSONDecodeError as error:
                 yield BadRow(lines.number, f"is not JSON: {error.msg}")
             else:
-                yield read_value(value, lines.number)
+                yield lines.number, value
 
 
-def _read_plain(lines: Lines, _: Path) -> Iterator[Row]:
+def _read_plain(lines: Lines, _: Path) -> Iterator[Found | BadRow]:
     for line in lines:
         if lines.too_long:
             lines.too_long = False
             yield BadRow(lines.number, _TOO_LONG)
         else:
-            yield read_text(line, lines.number)
+            try:
+                yield lines.number, line.decode()
+            except UnicodeDecodeError as error:
+                yield BadRow(lines.number, f"is not UTF-8 at byte {error.start}")
 
 
-def _read_csv(lines: Lines, path: Path) -> Iterator[Row]:
-    # Undecodable bytes become lone surrogates, which no persona may hold; so the row is refused and not the file.
-    reader = csv.reader(line.decode("utf-8", "surrogateescape") + "\n" for line in lines)
-    try:
-        header = next(reader, list[str]())
-    except csv.Error as error:
-        raise InputError(f"the first line of {str(path)!r} is no CSV header: {error}") from error
-    column = find_column(header)
+def _read_csv(lines: Lines, path: Path) -> Iterator[Found | BadRow]:
+    rows = QuotedRows(lines)
+    header = next(rows, QuotedRow(1, [], too_long=False))
+    if problem := _TOO_LONG if header.too_long else header.problem:
+        raise InputError(f"the first line of {str(path)!r} is no CSV header: {problem}")
+    column = find_column(header.cells)
     if column is None:
         raise InputError(
-            f"{str(path)!r} has the columns {header[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
+            f"{str(path)!r} has the columns {header.cells[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
         )
-    at = header.index(column)
-    while True:
-        first = lines.number + 1
-        lines.too_long = False
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield BadRow(first, f"is not CSV: {error}")
-            continue
-        if lines.too_long:
-            yield BadRow(first, _TOO_LONG)
-        elif not row:
-            yield BadRow(first, "is blank")
-        elif len(row) <= at:
-            yield BadRow(first, f"has {len(row)} columns, the persona is in column {at + 1}")
+    at = header.cells.index(column)
+    names = _names(header.cells, at)
+    for row in rows:
+        if row.problem is not None:
+            yield BadRow(row.line, f"is not CSV: {row.problem}")
+        elif row.too_long:
+            yield BadRow(row.line, _TOO_LONG)
+        elif not row.cells:
+            yield BadRow(row.line, "is blank")
+        elif len(row.cells) <= at:
+            yield BadRow(row.line, f"has {len(row.cells)} columns, the persona is in column {at + 1}")
         else:
-            yield read_value(row[at], first)
+            # Cells that no column of the header is for are left out.
+            yield row.line, {name: cell for name, cell in zip(names, row.cells, strict=False) if name is not None}
 
 
-_READERS: dict[str, Callable[[Lines, Path], Iterator[Row]]] = {
+def _names(header: list[str], at: int) -> list[str | None]:
+    """Names of the columns as a row's fields; None for those without a name and those whose name was there before."""
+    persona = header[at].strip().casefold()
+    names: list[str | None] = [name.strip() or None for name in header]
+    return [
+        persona if number == at else None if name in (persona, *names[:number]) else name
+        for number, name in enumerate(names)
+    ]
+
+
+_READERS: dict[str, Callable[[Lines, Path], Iterator[Found | BadRow]]] = {
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
     ".csv": _read_csv,

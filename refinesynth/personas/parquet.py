@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.personas.rows import COLUMNS, BadRow, Row, find_column, read_value
+from refinesynth.personas.rows import COLUMNS, BadRow, find_column
 
 _ROWS_AT_ONCE = 256
 
@@ -22,34 +22,41 @@ def check_installed() -> None:
         raise ConfigurationError("reading Parquet needs the package pyarrow: pip install 'refinesynth[parquet]'")
 
 
-def read_parquet(file: BinaryIO, path: Path) -> Iterator[Row]:
-    """The rows of one column, some hundred in memory at a time.
+def read_parquet(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator[tuple[int, object] | BadRow]:
+    """The rows' numbers and fields, some hundred in memory at a time: all fields if `whole`, else the persona alone.
 
     Raises:
-        InputError: It is no Parquet file, or has no text column `persona` or `text`.
+        InputError: It is no Parquet file, or has no column `persona` or `text`.
     """
     # Typed as Any: pyarrow is optional, and has no types.
     arrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
     try:
         table = parquet.ParquetFile(file)
-        column = find_column(table.schema_arrow.names)
+        names: list[str] = table.schema_arrow.names
+        column = find_column(names)
         if column is None:
             raise InputError(
-                f"{str(path)!r} has the columns {table.schema_arrow.names[:20]}; expected one of them to be "
-                f"{' or '.join(COLUMNS)}"
+                f"{str(path)!r} has the columns {names[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
             )
+        read = [name for name in dict.fromkeys(names) if names.count(name) == 1] if whole else [column]
         number = 0
-        for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[column]):
-            for cell in batch.column(0):
+        for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=read):
+            for cells in zip(*batch.columns, strict=True):
                 number += 1
-                yield _read_cell(cell, number)
+                yield _read_row(dict(zip(batch.schema.names, cells, strict=True)), column, number)
     except (arrow.ArrowException, OSError) as error:
         raise InputError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
 
 
-def _read_cell(cell: Any, number: int) -> Row:
-    try:
-        return read_value(cell.as_py(), number)
-    except UnicodeDecodeError as error:
-        return BadRow(number, f"is not UTF-8 at byte {error.start}")
+def _read_row(cells: dict[str, Any], column: str, number: int) -> tuple[int, object] | BadRow:
+    row: dict[str, object] = {}
+    for name, cell in cells.items():
+        try:
+            row[name.strip().casefold() if name == column else name] = cell.as_py()
+        except (UnicodeDecodeError, ValueError, OverflowError) as error:
+            # Of other columns, what Python has no value for is left out: a time in the year 20,000.
+            if name == column:
+                where = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+                return BadRow(number, f"is not UTF-8{where}")
+    return number, row

@@ -1,15 +1,20 @@
-"""One row of a source: a persona, or why it is none."""
+"""One row of a source: a persona with what stands beside it, or why it is none."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from pydantic import ValidationError
+import orjson
+from pydantic import JsonValue, ValidationError
 
+from refinesynth.jsontext import write_json
 from refinesynth.trajectory import Persona, explain
 
 COLUMNS = ("persona", "text")
 """Names under which a row may hold its persona; the first that is there counts."""
+
+WRAPPER = "json"
+"""Name of a column that may hold the whole row, as an object or as JSON text, where there is none of `COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +34,36 @@ Row = Persona | BadRow
 """What a source gives, in its order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A whole row: the persona, and the other fields, such as Persona Hub's domains."""
+
+    line: int
+    """Line of the file, or position among the rows, from 1."""
+    persona: Persona
+    fields: Mapping[str, JsonValue]
+    """Everything else that the row holds, as it is; untrusted, and not checked to be JSON."""
+
+    def as_json(self) -> bytes:
+        """The row as one line of JSONL, without its end: `persona` first, the other fields after it in their order.
+
+        Fields that cannot be written as JSON are left out, all of them: nested too deep, or in a circle.
+        """
+        try:
+            return write_json(
+                {"persona": self.persona.text, **self.fields}, default=str, option=orjson.OPT_NON_STR_KEYS
+            )
+        except (TypeError, ValueError, RecursionError):
+            return write_json({"persona": self.persona.text})
+
+
 def read_value(value: object, line: int) -> Row:
     """A persona from a text, a `Persona` or a mapping with the key `persona` or `text`; never raises."""
     if isinstance(value, Mapping):
-        row = cast("Mapping[object, object]", value)
-        key = next((name for name in COLUMNS if name in row), None)
-        if key is None:
+        found = _unwrapped(cast("Mapping[object, object]", value))
+        if found is None:
             return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}")
+        row, key = found
         value = row[key]
     if isinstance(value, Persona):
         return value
@@ -47,15 +75,40 @@ def read_value(value: object, line: int) -> Row:
         return BadRow(line, explain(error) if value.strip() else "is blank")
 
 
-def read_text(data: bytes, line: int) -> Row:
-    """A persona from a line of plain text; never raises."""
-    try:
-        return read_value(data.decode(), line)
-    except UnicodeDecodeError as error:
-        return BadRow(line, f"is not UTF-8 at byte {error.start}")
+def read_record(value: object, line: int) -> Record | BadRow:
+    """As `read_value`, with the row's other fields; never raises.
+
+    Fields without a name, which a trailing comma in a CSV header makes, are left out.
+    """
+    found = _unwrapped(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else None
+    persona = read_value(cast("object", value) if found is None else found[0], line)
+    if isinstance(persona, BadRow) or found is None:
+        return persona if isinstance(persona, BadRow) else Record(line, persona, {})
+    row, key = found
+    # A column `persona` beside the one that is read would be taken for it in the output.
+    left_out = (key, "persona", None, "")
+    return Record(line, persona, {str(name): cast("JsonValue", at) for name, at in row.items() if name not in left_out})
+
+
+def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:
+    """The row and the key of its persona; a row that is itself in a field of another, whole, comes out of it."""
+    key = next((name for name in COLUMNS if name in row), None)
+    within = row[key or WRAPPER] if key is not None or WRAPPER in row else None
+    if isinstance(within, str) and within.lstrip().startswith("{"):
+        try:
+            within = orjson.loads(within)
+        except orjson.JSONDecodeError:
+            within = None
+    if isinstance(within, Mapping):
+        inner = cast("Mapping[object, object]", within)
+        inner_key = next((name for name in COLUMNS if isinstance(inner.get(name), str)), None)
+        if inner_key is not None:
+            outer = {name: at for name, at in row.items() if name != (key or WRAPPER)}
+            return {**outer, **inner}, inner_key
+    return None if key is None else (row, key)
 
 
 def find_column(names: Iterable[str]) -> str | None:
     """The column that holds personas, whatever its case and the blanks around it; None if there is none."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
-    return next((folded[name] for name in COLUMNS if name in folded), None)
+    return next((folded[name] for name in (*COLUMNS, WRAPPER) if name in folded), None)

@@ -86,7 +86,7 @@ def _dataset_rows(dataset: Any) -> Generator[Row, None, None]:
                 f"the dataset has the columns {dataset.column_names[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
             )
         for number, row in enumerate(dataset.select_columns([column]), start=1):
-            yield read_value(row[column], number)
+            yield read_value({column.strip().casefold(): row[column]}, number)
     else:
         for number, row in enumerate(dataset, start=1):
             yield read_value(row, number)

@@ -318,6 +318,7 @@ async def test_a_source_without_a_persona_is_refused(rows: list[str]) -> None:
         ("people.csv", b"name,age\nA smith,7\n", r"has the columns \['name', 'age'\]; expected one of them"),
         ("people.csv", b"", r"has the columns \[\]"),
         ("people.csv", b'"' + b"x" * 200_000, "is no CSV header"),
+        ("people.csv", b"x" * ((1 << 20) + 1), "is no CSV header: is longer than"),
         ("people.parquet", b"PAR0", "cannot be read as Parquet"),
         ("people.jsonl.gz", b"A smith", "cannot be read: "),
         ("people.txt.gz", gzip.compress(b"A smith\n" * 9)[:-9], "cannot be read"),

@@ -1,0 +1,120 @@
+"""Whole rows of personas, one after the other, with what could not be read counted beside."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from refinesynth.errors import InputError
+from refinesynth.personas.files import PersonaFile
+from refinesynth.personas.rows import BadRow, Record, read_record
+from refinesynth.personas.shipped import shipped
+from refinesynth.replacing import replacing
+from refinesynth.trajectory import Persona
+
+RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
+"""A path (also as text), or an iterable of rows; a `Path` among them is a file and stands for its rows, a text is a persona."""
+
+REPORTED_ROWS = 5
+"""How many bad rows are kept with their reasons; the others are only counted."""
+
+
+_TOLD_EVERY = 4096
+"""Rows between two calls of `on_progress`."""
+
+
+class Records:
+    """Iterates over the rows of a source, once; rows that are no personas are counted and skipped."""
+
+    def __init__(self, source: RecordSource | None = None, *, on_progress: Callable[[int], None] | None = None) -> None:
+        """Look at the paths alone; None stands for the personas that ship with the package.
+
+        `on_progress` is called now and then with how many rows were read.
+
+        Raises:
+            InputError: There is no such file, its suffix is unknown, or `source` is nothing to read rows from.
+            ConfigurationError: A package that a file needs is not installed.
+        """
+        self.read = 0
+        """Rows so far that are personas."""
+        self.bad = 0
+        """Rows so far that are none."""
+        self.problems: tuple[str, ...] = ()
+        """The first few of them: file, line and reason."""
+        self._on_progress = on_progress
+        self._rows = self._found(_pieces(source))
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        """The next row that is a persona.
+
+        Raises:
+            InputError: A file cannot be read on.
+        """
+        return next(self._rows)
+
+    def check(self) -> None:
+        """After the last row, see that there was one.
+
+        Raises:
+            InputError: There was none.
+        """
+        if not self.read:
+            said = f"none of {self.bad:,} rows is one. {'; '.join(self.problems)}" if self.bad else "there are no rows"
+            raise InputError(f"no personas: {said}")
+
+    def _found(self, source: Iterable[object]) -> Generator[Record, None, None]:
+        for number, each in enumerate(source, start=1):
+            piece = _opened(each)
+            if isinstance(piece, PersonaFile):
+                yield from self._counted(piece.records(), f"{piece.path}: ")
+            else:
+                yield from self._counted((read_record(piece, number),), "")
+
+    def _counted(self, rows: Iterable[Record | BadRow], where: str) -> Iterator[Record]:
+        for row in rows:
+            if self._on_progress is not None and (self.read + self.bad) % _TOLD_EVERY == 0:
+                self._on_progress(self.read + self.bad)
+            if isinstance(row, Record):
+                self.read += 1
+                yield row
+                continue
+            self.bad += 1
+            if len(self.problems) < REPORTED_ROWS:
+                self.problems = (*self.problems, f"{where}{row}")
+
+
+def _pieces(source: RecordSource | None) -> Iterable[object]:
+    """The files and rows of a source; files of a list are looked at before an hour is spent on those before them."""
+    if source is None:
+        return shipped()
+    if isinstance(source, str | PathLike):
+        return (PersonaFile(Path(source)),)
+    if isinstance(source, list | tuple):
+        return list(map(_opened, cast("Iterable[object]", source)))
+    if isinstance(source, Mapping | bytes | bytearray) or not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = type(cast("object", source)).__name__
+        raise InputError(f"cannot read personas from a {kind}; expected a path, or an iterable of paths, texts or rows")
+    return source
+
+
+def _opened(piece: object) -> object:
+    return PersonaFile(Path(cast("PathLike[str]", piece))) if isinstance(piece, PathLike) else piece
+
+
+def write_records(records: Iterable[Record], output: str | PathLike[str], *, overwrite: bool = False) -> int:
+    """Write rows as JSONL, each with all its fields, and say how many there were.
+
+    The file appears whole or not at all, compressed if its name ends in `.gz` or `.zst`.
+
+    Raises:
+        InputError: It is there already, or cannot be written.
+    """
+    written = 0
+    with replacing(Path(output), overwrite=overwrite) as file:
+        for record in records:
+            file.write(record.as_json() + b"\n")
+            written += 1
+    return written

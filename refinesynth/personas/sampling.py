@@ -1,0 +1,206 @@
+"""A random sample of personas, balanced over their domains, in one pass and in memory that depends on its size alone."""
+
+import hashlib
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from refinesynth.errors import InputError
+from refinesynth.personas.domains import AUTO, NO_DOMAIN, domain_of, has_domain_field
+from refinesynth.personas.near import NearDuplicates, Similar
+from refinesynth.personas.records import Records, RecordSource
+from refinesynth.personas.rows import Record
+
+_FIELDS_NAMED = 20
+"""Names of fields that a message lists."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What `sample` drew."""
+
+    records: tuple[Record, ...]
+    """In an order of which every beginning is balanced: one of each domain, then the second of each, ..."""
+    read: int
+    """Rows that were personas."""
+    bad: int
+    """Rows that were none."""
+    problems: tuple[str, ...]
+    """The first few of these."""
+    duplicates: int
+    """Near-duplicates that were left out, 0 if they were not looked for."""
+    domains: dict[str, int]
+    """How many personas of each domain were drawn, in the order of `records`; empty without balancing."""
+
+
+def sample(
+    source: RecordSource | None = None,
+    n: int = 1000,
+    *,
+    seed: int = 0,
+    balance_by: str | None = None,
+    similar: Similar | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Sample:
+    """Draw `n` personas at random, or all if there are fewer; the same arguments give the same sample.
+
+    With `balance_by`, as evenly from the domains as they allow: no domain gives two more than another that has more to give.
+    If there are more domains than `n`, `n` of them are drawn. The source is read once; at most three times `n` rows are held.
+
+    Args:
+        source: What to draw from; the personas that ship with the package if None.
+        n: How many.
+        seed: Another one gives another sample.
+        balance_by: `domain` (Persona Hub's fields and a few others), the name of a field, or `auto` for what the personas
+            are by their first words; None does not balance.
+        similar: Leave near-duplicates out, as `dedup` does; their index needs memory for every row.
+        on_progress: Called now and then with how many rows were read.
+
+    Raises:
+        InputError: `n` is not positive, a file cannot be read, it holds no persona, or no row has the field.
+    """
+    if n < 1:
+        raise InputError(f"a sample has at least one persona, got n={n}")
+    records = Records(source, on_progress=on_progress)
+    seen = NearDuplicates(similar) if similar is not None else None
+    drawn = _Balanced(n, seed)
+    fields = _Fields(balance_by)
+    duplicates = 0
+    for record in records:
+        if seen is not None and seen.admit(record.persona.text) is not None:
+            duplicates += 1
+            continue
+        drawn.offer(record, fields.domain(record))
+    fields.check(records)
+    chosen = list(drawn)
+    domains: dict[str, int] = {}
+    if balance_by is not None:
+        for name, _ in chosen:
+            domains[name] = domains.get(name, 0) + 1
+    return Sample(
+        tuple(record for _, record in chosen), records.read, records.bad, records.problems, duplicates, domains
+    )
+
+
+class _Fields:
+    """Domains of rows, and whether any row had the field for them."""
+
+    def __init__(self, by: str | None) -> None:
+        self._by = by
+        self._there = by in (None, AUTO)
+        self._names: dict[str, None] = {}
+
+    def domain(self, record: Record) -> str:
+        if self._by is None:
+            return ""
+        if not self._there:
+            self._there = has_domain_field(record.fields, self._by)
+            for name in record.fields:
+                if len(self._names) < _FIELDS_NAMED:
+                    self._names[name[:80]] = None
+        return domain_of(record, self._by) or NO_DOMAIN
+
+    def check(self, records: Records) -> None:
+        records.check()
+        if not self._there:
+            listed = (
+                f"the fields are {', '.join(map(repr, self._names))}" if self._names else "there are no other fields"
+            )
+            raise InputError(
+                f"no row has a field for balancing by {self._by!r}; beside the persona {listed}. Name one of them, "
+                f"or balance by 'auto', which goes by the personas' first words"
+            )
+
+
+@dataclass
+class _Domain:
+    key: int
+    """Decides which domains are drawn, and the order among those that are."""
+    rows: list[tuple[int, int, Record]] = field(default_factory=list[tuple[int, int, Record]])
+    """A heap of the rows with the lowest keys, the highest of these first: negated key, negated position, row."""
+
+
+class _Balanced:
+    """Keeps of each domain the rows with the lowest random keys.
+
+    The sample is the first `n` rows by rank within their domain, then by the domain's own key. So only the `n` domains with the
+    lowest keys can matter, and no more rows of each than make `n` together; that level only falls as rows come in, and what
+    is above it can be let go.
+    """
+
+    def __init__(self, n: int, seed: int) -> None:
+        self._n, self._seed = n, seed
+        self._random = Random(seed)
+        self._offered = 0
+        self._domains: dict[str, _Domain] = {}
+        self._last: list[tuple[int, str]] = []
+        """A heap of the domains, the one with the highest key first."""
+        self._level = n
+        """Most rows of one domain that can matter."""
+        self.held = 0
+        """Rows in memory, at most three times `n`."""
+
+    def offer(self, record: Record, name: str) -> None:
+        """Keep a row if it may be in the sample."""
+        self._offered += 1
+        key = self._random.getrandbits(64)
+        domain = self._domains.get(name) or self._opened(name)
+        if domain is None:
+            return
+        entry = (-key, -self._offered, record)
+        if len(domain.rows) >= self._level:
+            if entry[:2] > domain.rows[0][:2]:
+                heapq.heapreplace(domain.rows, entry)
+            return
+        heapq.heappush(domain.rows, entry)
+        self.held += 1
+        if self.held >= 3 * self._n:
+            self._lower()
+
+    def _opened(self, name: str) -> _Domain | None:
+        """A new domain; None if there are `n` that come before it. If it comes before one of these, that one goes."""
+        digest = hashlib.blake2b(f"{self._seed}\0{name}".encode("utf-8", "replace"), digest_size=8).digest()
+        key = int.from_bytes(digest)
+        if len(self._domains) >= self._n:
+            if -self._last[0][0] <= key:
+                return None
+            _, gone = heapq.heappop(self._last)
+            self.held -= len(self._domains.pop(gone).rows)
+        heapq.heappush(self._last, (-key, name))
+        self._domains[name] = _Domain(key)
+        return self._domains[name]
+
+    def _lower(self) -> None:
+        """Let go of what is above the lowest level at which there are `n` rows; that leaves less than `2 n`."""
+        self._level = _level([len(domain.rows) for domain in self._domains.values()], self._n)
+        for domain in self._domains.values():
+            if len(domain.rows) > self._level:
+                domain.rows = heapq.nlargest(self._level, domain.rows, key=_keys)
+                heapq.heapify(domain.rows)
+        self.held = sum(len(domain.rows) for domain in self._domains.values())
+
+    def __iter__(self) -> Iterator[tuple[str, Record]]:
+        """The sample: domains and rows."""
+        ranked = (
+            (rank, domain.key, name, record)
+            for name, domain in self._domains.items()
+            for rank, (_, _, record) in enumerate(sorted(domain.rows, key=_keys, reverse=True))
+        )
+        first = heapq.nsmallest(self._n, ranked, key=lambda row: row[:3])
+        return ((name, record) for _, _, name, record in first)
+
+
+def _keys(row: tuple[int, int, Record]) -> tuple[int, int]:
+    return row[:2]
+
+
+def _level(counts: list[int], n: int) -> int:
+    """The lowest level such that the counts, each cut to it, add up to `n`; the highest count if they never do."""
+    left, above = n, len(counts)
+    for count in sorted(counts):
+        if count * above >= left:
+            return max(1, -(-left // above))
+        left -= count
+        above -= 1
+    return max(counts, default=1)

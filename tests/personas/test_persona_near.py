@@ -1,0 +1,183 @@
+"""Near-duplicates by words: nothing is refused wrongly, hardly anything is missed, and memory is bounded."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.personas.bands import choose_bands
+from refinesynth.personas.grams import fingerprint, grams, words
+from refinesynth.personas.near import NearDuplicates, Similar
+
+VOCABULARY = ["a", "smith", "in", "oaxaca", "who", "paints", "dragons", "for", "tourists", "baker"]
+PERSONAS = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=12).map(" ".join), max_size=12)
+
+
+def jaccard(one: str, other: str, size: int = 1) -> float:
+    first, second = grams(words(one), size), grams(words(other), size)
+    return len(first & second) / len(first | second)
+
+
+def kept(texts: list[str], similar: Similar | None = None) -> list[str]:
+    index = NearDuplicates(similar)
+    return [text for text in texts if index.admit(text) is None]
+
+
+def corpus(number: int, seed: int = 0) -> Iterator[str]:
+    """Persona-like texts of 25 words; every second one differs from an earlier one by up to five words."""
+    dice = random.Random(seed)
+    given: list[list[str]] = []
+    for _ in range(number):
+        if given and dice.random() < 0.5:
+            text = list(dice.choice(given))
+            for _ in range(dice.randrange(6)):
+                text[dice.randrange(len(text))] = f"w{dice.randrange(9_000)}"
+        else:
+            text = [f"w{int(9_000 * dice.random() ** 3)}" for _ in range(25)]
+        given.append(text)
+        yield " ".join(text)
+
+
+@given(texts=PERSONAS, threshold=st.sampled_from([0.3, 0.5, 0.9, 1.0]), size=st.integers(1, 3))
+def test_what_is_refused_is_like_one_that_was_admitted(texts: list[str], threshold: float, size: int) -> None:
+    index = NearDuplicates(Similar(threshold, size))
+    admitted: list[str] = []
+    for text in texts:
+        twin = index.admit(text)
+        if twin is None:
+            admitted.append(text)
+            continue
+        assert twin.similarity == pytest.approx(jaccard(text, admitted[twin.of], size))
+        assert twin.similarity >= threshold
+        assert twin.exact == (words(text) == words(admitted[twin.of]))
+    assert len(index) == len(admitted)
+
+
+@given(texts=PERSONAS, threshold=st.sampled_from([0.3, 0.5, 0.9]))
+def test_doing_it_twice_changes_nothing(texts: list[str], threshold: float) -> None:
+    similar = Similar(threshold)
+    once = kept(texts, similar)
+    assert kept(once, similar) == once
+    assert kept([*texts, *texts], similar) == once
+
+
+@given(texts=PERSONAS.filter(bool))
+def test_the_first_is_kept_and_a_repetition_is_exact(texts: list[str]) -> None:
+    index = NearDuplicates()
+    assert index.admit(texts[0]) is None
+    twin = index.admit(f"  {texts[0].upper()}!")
+    assert twin is not None
+    assert (twin.of, twin.similarity, twin.exact) == (0, 1.0, True)
+
+
+def test_of_the_pairs_above_the_threshold_hardly_any_stays() -> None:
+    similar = Similar()
+    texts = list(corpus(1_200))
+    left = kept(texts, similar)
+    sets = [grams(words(text)) for text in left]
+    missed = sum(
+        len(one & other) / len(one | other) >= similar.threshold
+        for number, one in enumerate(sets)
+        for other in sets[:number]
+    )
+    refused = len(texts) - len(left)
+    # Of pairs at the threshold 1 in 100 is missed, of all above it far fewer.
+    assert refused > 100
+    assert missed <= refused * 0.02
+
+
+def test_greedy_brute_force_keeps_nearly_the_same() -> None:
+    texts = list(corpus(600, seed=1))
+    expected: dict[str, set[int]] = {}
+    for text in texts:
+        mine = grams(words(text))
+        if all(len(mine & other) < 0.9 * len(mine | other) for other in expected.values()):
+            expected[text] = mine
+    assert len(set(kept(texts)) ^ expected.keys()) <= 0.01 * len(texts)
+
+
+def test_results_do_not_depend_on_the_process() -> None:
+    program = (
+        "import sys; sys.path.insert(0, 'tests/personas')\n"
+        "from test_persona_near import corpus, kept\n"
+        "print(hash('x'), len(kept(list(corpus(99)))), kept(list(corpus(99)))[-1])"
+    )
+    shown = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split(" ", 1)
+        for _ in range(2)
+    ]
+    assert shown[0][0] != shown[1][0]
+    assert shown[0][1] == shown[1][1]
+
+
+def test_an_index_grows_without_losing_rows() -> None:
+    index = NearDuplicates()
+    texts = [" ".join(f"w{number * 7 + at}" for at in range(7)) for number in range(3_000)]
+    assert all(index.admit(text) is None for text in texts)
+    assert [index.admit(text).of for text in texts] == list(range(3_000))  # pyright: ignore[reportOptionalMemberAccess]
+    # As promised: 4 bytes a gram, 16, and 12 to 16 for each of 12 bands; arrays have room for twice as many.
+    assert index.bytes_held / len(index) <= 2 * (4 * 7 + 16 + 12 * 16)
+
+
+def test_monotonous_rows_are_compared_with_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.personas.near._MOST_COMPARED", 4)
+    index = NearDuplicates()
+    shared = " ".join(f"always{number}" for number in range(17))
+    looked_at: list[int] = []
+    bands = index._index  # pyright: ignore[reportPrivateUsage]
+    candidates = bands.candidates
+
+    def counted(keys: object) -> list[int]:
+        found = candidates(keys)  # pyright: ignore[reportArgumentType]
+        looked_at.append(len(found))
+        return found
+
+    bands.candidates = counted  # pyright: ignore[reportAttributeAccessIssue]
+    texts = [f"{shared} x{number} y{number}" for number in range(400)]
+    assert [text for text in texts if index.admit(text) is None] == texts
+    assert 12 < max(looked_at) <= 12 * 4
+    # The newest are still found.
+    assert index.admit(texts[-1]) is not None
+
+
+@pytest.mark.parametrize(("threshold", "permutations"), [(0.3, 128), (0.5, 128), (0.9, 128), (0.95, 64), (1.0, 128)])
+def test_bands_find_nearly_all_pairs_at_the_threshold(threshold: float, permutations: int) -> None:
+    bands, rows = choose_bands(permutations, threshold)
+    assert bands * rows <= permutations
+    assert 1 - (1 - threshold**rows) ** bands >= 0.99
+    assert rows == permutations or 1 - (1 - threshold ** (rows + 1)) ** (permutations // (rows + 1)) < 0.99
+
+
+@given(text=st.text(max_size=80), size=st.integers(1, 4))
+def test_any_text_has_grams(text: str, size: int) -> None:
+    assert grams(words(text), size)
+    assert 0 <= fingerprint(words(text)) < 2**64
+    assert words(text.upper().lower()) == words(text.upper().lower())
+
+
+def test_words_ignore_case_and_punctuation_and_characters_stand_for_words_where_none_are_set_apart() -> None:
+    assert words("A “Smith”, of Łódź!") == words("a smith of łódź") == ["a", "smith", "of", "łódź"]
+    assert words("日本の大工 Ken") == ["日", "本", "の", "大", "工", "ken"]
+    assert words("🙂🙂") == ["🙂🙂"]
+    assert jaccard("日本の大工です", "日本の大工だ") > 0.5
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"threshold": 0.0}, {"threshold": 1.1}, {"threshold": float("nan")}, {"size": 0}, {"permutations": 4}]
+)
+def test_settings_without_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="Persona Hub's"):
+        Similar(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_without_datasketch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_name: str) -> None: ...
+
+    monkeypatch.setattr("refinesynth.personas.near.find_spec", nothing)
+    with pytest.raises(ConfigurationError, match=r"refinesynth\[diversity\]"):
+        NearDuplicates()

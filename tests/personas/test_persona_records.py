@@ -1,0 +1,192 @@
+"""Whole rows: Persona Hub's files as they are, with extra columns, broken quotes, and JSON within JSON."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from persona_files import as_jsonl, as_table, read, write
+from persona_hub import GENERAL, GENERAL_RARE, elite
+
+from refinesynth.errors import InputError
+from refinesynth.personas import Record, Records, domain_of, write_records
+from refinesynth.trajectory import Persona
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def the_records(path: Path) -> tuple[list[Record], Records]:
+    records = Records(path)
+    return list(records), records
+
+
+def domains(path: Path) -> list[str | None]:
+    return [domain_of(record) for record in the_records(path)[0]]
+
+
+def test_elite_rows_keep_their_fields_in_their_order(tmp_path: Path) -> None:
+    rows = [elite("A smith", "Engineering"), elite("A baker", None, "Gastronomy ")]
+    path = write(tmp_path / "elite.jsonl", b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    found, records = the_records(path)
+    assert [orjson.loads(record.as_json()) for record in found] == rows
+    assert [list(orjson.loads(record.as_json())) for record in found] == [list(row) for row in rows]
+    assert records.bad == 0
+    assert domains(path) == ["engineering", "gastronomy"]
+
+
+def test_an_extra_malformed_column_changes_nothing(tmp_path: Path) -> None:
+    rows = [
+        elite("A smith", "Engineering", **{"": "left over", 'general domain (top 1 percent": "x': None}),
+        elite("A baker", **{"general domain (top 1 percent": "Gastronomy"}),
+        elite("A judge", None, None, **{"Unnamed: 5": {"deep": [1]}}),
+    ]
+    path = write(tmp_path / "elite.jsonl", b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    assert domains(path) == ["engineering", "gastronomy", None]
+    assert "" not in the_records(path)[0][0].fields
+
+
+def test_a_csv_with_a_trailing_unnamed_column_and_rows_of_all_widths(tmp_path: Path) -> None:
+    content = (
+        f"id,persona,{GENERAL},\n"
+        "1,A smith,Engineering,\n"
+        '2,"A baker, of bread",None,stray\n'
+        '3,"A judge",Law,stray,"and, more"\n'
+        "4,A monk\n"
+    ).encode()
+    path = write(tmp_path / "elite.csv", content)
+    found, records = the_records(path)
+    assert [record.persona.text for record in found] == ["A smith", "A baker, of bread", "A judge", "A monk"]
+    assert domains(path) == ["engineering", None, "law", None]
+    assert [set(record.fields) for record in found] == [{"id", GENERAL}] * 3 + [{"id"}]
+    assert records.bad == 0
+
+
+def test_an_unclosed_quote_costs_its_own_line_alone(tmp_path: Path) -> None:
+    people = [f'{number},"Somebody called {number}"' for number in range(3, 900)]
+    content = "\n".join(["id,persona", '1,"A smith', '2,"A ""good"" baker"', *people, '1000,"The last', ""])
+    found, records = the_records(write(tmp_path / "people.csv", content.encode()))
+    assert len(found) == len(people) + 2
+    assert found[0].persona.text == 'A "good" baker'
+    assert found[0].line == 3
+    assert records.bad == 1
+    assert records.problems[0].endswith("people.csv: line 2: is not CSV: ',' expected after '\"'")
+
+
+def test_quotes_in_the_middle_of_a_cell_are_read_as_other_programs_do(tmp_path: Path) -> None:
+    found, records = the_records(write(tmp_path / "people.csv", b'persona,id\n"A "good" smith",1\nA "b" c,2\n'))
+    assert [record.persona.text for record in found] == ['A good" smith"', 'A "b" c']
+    assert records.bad == 0
+
+
+@given(lines=st.lists(st.text('",\nab ', max_size=20), max_size=12))
+def test_any_quotes_are_read_or_counted(lines: list[str]) -> None:
+    with TemporaryDirectory() as home:
+        content = "persona,id\n" + "\n".join(lines) + "\nA smith,1\n\n"
+        found, records = the_records(write(Path(home, "people.csv"), content.encode()))
+    assert found or records.bad
+    # However broken the lines before it are, a line that stands for itself at the end is not lost without a trace.
+    assert found[-1].persona.text.endswith("A smith") or records.bad or '"' in content
+
+
+def test_broken_json_is_counted_with_file_and_line(tmp_path: Path) -> None:
+    lines = [
+        orjson.dumps(elite("A smith")),
+        b'{"persona": "A "broken" one"}',
+        b'{"persona": null}',
+        b'{"persona": "A baker"}',
+    ]
+    first = write(tmp_path / "one.jsonl", b"\n".join(lines))
+    second = write(tmp_path / "two.jsonl", b"{}\n" + as_jsonl(["A judge"]))
+    records = Records([first, second])
+    assert [record.persona.text for record in records] == ["A smith", "A baker", "A judge"]
+    assert (records.read, records.bad) == (3, 3)
+    assert [problem.partition(": ")[0] for problem in records.problems] == [str(first), str(first), str(second)]
+    assert records.problems[1] == f"{first}: line 3: a persona is text, this is NoneType"
+
+
+def test_a_row_within_a_field_comes_out_of_it(tmp_path: Path) -> None:
+    inner = elite("A smith", "Engineering")
+    rows = [
+        {"persona": orjson.dumps(inner).decode(), "id": 1},
+        {"persona": inner, "id": 2},
+        {"json": orjson.dumps(inner).decode(), "id": 3},
+        {"json": inner, "id": 4},
+        {"text": "{not JSON} but a smith", "id": 5},
+    ]
+    path = write(tmp_path / "rows.jsonl", b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    found, records = the_records(path)
+    assert [record.persona.text for record in found] == ["A smith"] * 4 + ["{not JSON} but a smith"]
+    assert [record.fields["id"] for record in found] == [1, 2, 3, 4, 5]
+    assert domains(path) == ["engineering"] * 4 + [None]
+    assert records.bad == 0
+
+
+async def test_a_run_reads_the_same_personas(tmp_path: Path) -> None:
+    inner = elite("A smith", "Engineering")
+    jsonl = write(tmp_path / "rows.jsonl", orjson.dumps({"json": inner}) + b"\n" + orjson.dumps({"persona": inner}))
+    assert (await read(jsonl))[0] == ["A smith", "A smith"]
+    parquet = write(tmp_path / "rows.parquet", as_table(json=[inner, None], id=[1, 2]))
+    texts, personas = await read(parquet)
+    assert (texts, personas.bad) == (["A smith"], 1)
+    assert domains(parquet) == ["engineering"]
+
+
+def test_parquet_gives_all_columns(tmp_path: Path) -> None:
+    table = as_table(
+        **{"Persona": ["A smith", "A baker"], GENERAL: ["Engineering", None], GENERAL_RARE: [None, "Food"]}
+    )
+    path = write(tmp_path / "elite.parquet", table)
+    assert domains(path) == ["engineering", "food"]
+    assert orjson.loads(the_records(path)[0][0].as_json())["persona"] == "A smith"
+
+
+@given(rows=st.lists(st.dictionaries(st.text(max_size=8) | st.just("persona"), JSON, max_size=4), max_size=5))
+def test_any_row_is_read_or_counted_and_can_be_written(rows: list[dict[str, object]]) -> None:
+    records = Records(rows)
+    found = list(records)
+    assert len(found) == records.read
+    assert records.read + records.bad == len(rows)
+    for record in found:
+        again = orjson.loads(record.as_json())
+        assert Persona(text=again["persona"]) == record.persona
+
+
+def test_fields_that_are_no_json_do_not_stop_the_writing(tmp_path: Path) -> None:
+    circle: list[object] = []
+    circle.append(circle)
+    deep = orjson.loads(b"[" * 900 + b"]" * 900)
+    rows: list[dict[Any, Any]] = [
+        {"persona": "A smith", "path": Path("x"), "raw": "\udcff"},
+        {"persona": "A baker", "circle": circle},
+        {"persona": "A judge", "deep": deep},
+        {"persona": "A monk", 7: 2**70},
+    ]
+    assert write_records(Records(rows), tmp_path / "out.jsonl.gz") == 4
+    again = list(Records(tmp_path / "out.jsonl.gz"))
+    assert [record.persona.text for record in again] == ["A smith", "A baker", "A judge", "A monk"]
+    assert again[0].fields == {"path": "x", "raw": "\ufffd"}
+
+
+def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+    for wrong in (5, b"A smith", {"persona": "A smith"}):
+        with pytest.raises(InputError, match="cannot read personas from a"):
+            Records(wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="there is no file"):
+        Records([write(tmp_path / "people.txt", b"A smith"), tmp_path / "missing.jsonl"])
+    empty = Records([])
+    assert list(empty) == []
+    with pytest.raises(InputError, match="no personas: there are no rows"):
+        empty.check()
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    assert len(list(Records((f"person {number}" for number in range(10_000)), on_progress=told.append))) == 10_000
+    assert told == [0, 4096, 8192]

@@ -1,0 +1,146 @@
+"""Samples: the same for the same seed, balanced within one, fair, and small in memory."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from persona_hub import GENERAL, SPECIFIC, elite
+
+from refinesynth.errors import InputError
+from refinesynth.personas import Record, Records, Similar, sample, shipped
+from refinesynth.personas.domains import leading_noun
+from refinesynth.personas.sampling import _Balanced, _level  # pyright: ignore[reportPrivateUsage]
+from refinesynth.trajectory import Persona
+
+SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 30), min_size=1)
+
+
+def rows_of(sizes: dict[str, int], seed: int = 0) -> list[dict[str, Any]]:
+    import random
+
+    rows = [{"persona": f"{name} {number}", "domain": name} for name, size in sizes.items() for number in range(size)]
+    random.Random(seed).shuffle(rows)
+    return rows
+
+
+@given(sizes=SIZES, n=st.integers(1, 120), seed=st.integers(0, 9))
+def test_every_beginning_is_balanced_within_one(sizes: dict[str, int], n: int, seed: int) -> None:
+    rows = rows_of(sizes, seed)
+    drawn = sample(rows, n, seed=seed, balance_by="domain")
+    assert len(drawn.records) == min(n, len(rows))
+    assert len({record.persona.text for record in drawn.records}) == len(drawn.records)
+    assert drawn.domains == Counter(record.fields["domain"] for record in drawn.records)
+    taken: Counter[str] = Counter()
+    for record in drawn.records:
+        taken[str(record.fields["domain"])] += 1
+        # No domain has two more than another that has more to give.
+        most = max(taken.values())
+        assert all(taken[name] >= most - 1 for name, size in sizes.items() if size > taken[name])
+
+
+@given(sizes=SIZES, n=st.integers(1, 60), seed=st.integers(0, 9))
+def test_the_same_seed_draws_the_same_and_memory_depends_on_n_alone(sizes: dict[str, int], n: int, seed: int) -> None:
+    rows = rows_of({name: 9 * size for name, size in sizes.items()})
+    drawn = sample(rows, n, seed=seed, balance_by="domain")
+    assert sample(iter(rows), n, seed=seed, balance_by="domain") == drawn
+    balanced = _Balanced(n, seed)
+    for record in Records(rows):
+        balanced.offer(record, str(record.fields["domain"]))
+        assert balanced.held <= 3 * n
+    assert tuple(record for _, record in balanced) == drawn.records
+
+
+@given(counts=st.lists(st.integers(1, 50), min_size=1, max_size=12), n=st.integers(1, 300))
+def test_the_level_is_the_lowest_that_gives_n(counts: list[int], n: int) -> None:
+    level = _level(counts, n)
+    assert sum(min(count, level) for count in counts) >= min(n, sum(counts))
+    assert level == 1 or sum(min(count, level - 1) for count in counts) < n
+
+
+def test_more_domains_than_wanted_are_drawn_from() -> None:
+    rows = [{"persona": f"p{number}", "domain": f"d{number % 500}"} for number in range(3_000)]
+    seeds = [sample(rows, 20, seed=seed, balance_by="domain").domains for seed in range(3)]
+    assert [set(domains.values()) for domains in seeds] == [{1}, {1}, {1}]
+    assert seeds[0].keys() != seeds[1].keys()
+
+
+def test_a_sample_is_fair() -> None:
+    rows = [f"person {number}" for number in range(40)]
+    seen = Counter(record.persona.text for seed in range(400) for record in sample(rows, 10, seed=seed).records)
+    # 100 expected of each, with a deviation of 9.
+    assert set(seen) == set(rows)
+    assert 60 < min(seen.values()) <= max(seen.values()) < 140
+
+
+def test_persona_hubs_fields_and_any_other_name_a_domain() -> None:
+    rows = [
+        elite("a", "Law"),
+        elite("b", "LAW "),
+        elite("c", '"Law"'),
+        elite("d", None, "Medicine"),
+        elite("e", "None", "Medicine"),
+        elite("f", None, None),
+        elite("g", "Law", **{"area of work": ["Courts", "Prisons"]}),
+    ]
+    assert sample(rows, 99, balance_by="domain").domains == {"law": 4, "medicine": 2, "(none)": 1}
+    assert sample(rows, 99, balance_by="Area-of-Work").domains == {"(none)": 6, "courts": 1}
+    assert sample(rows, 99, balance_by=SPECIFIC).domains == {"(none)": 7}
+    assert sample(rows, 99, balance_by=GENERAL.upper()).domains == {"law": 4, "(none)": 3}
+    assert sample(rows, 3).domains == {}
+
+
+def test_a_field_that_no_row_has_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InputError, match=r"balancing by 'profession'; beside the persona the fields are 'id'.*'auto'"):
+        sample([{"persona": "A smith", "id": 1}], 5, balance_by="profession")
+    with pytest.raises(InputError, match="there are no other fields"):
+        sample(["A smith"], 5, balance_by="domain")
+    with pytest.raises(InputError, match="at least one"):
+        sample(["A smith"], 0)
+    with pytest.raises(InputError, match=r"none of 1 rows is one\. line 1: is blank"):
+        sample([""], 1)
+
+
+def test_near_duplicates_are_left_out_before_drawing() -> None:
+    people = [persona.text for persona in shipped()][:60]
+    doubled = [f"{text}!" for text in people for _ in range(5)]
+    drawn = sample(doubled, 60, similar=Similar())
+    assert sorted(record.persona.text for record in drawn.records) == sorted(f"{text}!" for text in people)
+    assert (drawn.read, drawn.duplicates) == (300, 240)
+
+
+def test_auto_goes_by_what_personas_are() -> None:
+    people = ["A nurse from Lima"] * 50 + ["A smith who paints", "日本の大工", "🙂"]
+    assert sample(people, 5, balance_by="auto").domains == {"nurse": 2, "smith": 1, "han": 1, "unknown": 1}
+    assert sample(people, 60, balance_by="auto").domains == {"nurse": 50, "smith": 1, "han": 1, "unknown": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "noun"),
+    [
+        ("A retired engineering professor who collects stamps", "professor"),
+        ("a recent graduate joining the IT department", "graduate"),
+        ("A Political Analyst specialized in El Salvador's political landscape.", "analyst"),
+        ("A 45-year-old nurse", "nurse"),
+        ("An aspiring actor and model", "actor"),
+        ("The head gardener of a cemetery in Vienna", "gardener"),
+        ("Ein Bäcker aus Köln", "bäcker"),
+        ("Большой любитель кошек", "cyrillic"),
+        ("!?", "unknown"),
+    ],
+)
+def test_leading_nouns(text: str, noun: str) -> None:
+    assert leading_noun(text) == noun
+
+
+@given(text=st.text(min_size=1, max_size=200))
+def test_any_text_has_a_leading_noun(text: str) -> None:
+    assert leading_noun(text)
+    assert leading_noun(text) == leading_noun(text)
+
+
+def test_rows_come_with_their_fields() -> None:
+    row = elite("A smith", "Law")
+    (drawn,) = sample([row], 1, balance_by="domain").records
+    assert drawn == Record(1, Persona(text=row.pop("persona")), row)

@@ -1,0 +1,115 @@
+"""What is said about collections of personas is so."""
+
+from collections import Counter
+from statistics import mean, median
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from persona_hub import elite
+
+from refinesynth.errors import InputError
+from refinesynth.personas import shipped, stats
+from refinesynth.personas.counting import Frequent, Lengths
+from refinesynth.personas.grams import words
+from refinesynth.personas.scripts import language_of, script_of
+
+
+def test_of_the_shipped_personas() -> None:
+    texts = [persona.text for persona in shipped()]
+    found = stats()
+    assert (found.personas, found.bad, found.exact_duplicates) == (len(texts), 0, 0)
+    assert found.characters.least == min(map(len, texts))
+    assert found.characters.most == max(map(len, texts))
+    assert found.characters.mean == round(mean(map(len, texts)), 2)
+    assert found.distinct_words == len({word for text in texts for word in words(text)})
+    assert (found.languages, found.scripts) == ({"en": len(texts)}, {"Latin": len(texts)})
+    assert found.domains is None
+    assert orjson.loads(orjson.dumps(found.as_json()))["personas"] == len(texts)
+
+
+def test_duplicates_domains_and_openings_are_counted() -> None:
+    base = " ".join(f"word{number}" for number in range(38))
+    rows = [
+        elite(f"A smith {base}", "Law"),
+        elite(f"a SMITH, {base}!", "law"),
+        elite(f"A smith {base} of Oaxaca", "Medicine"),
+        elite(f"A smith {base} of Oaxaca.", None),
+        elite("A smith from somewhere else"),
+        {"persona": ""},
+    ]
+    found = stats(rows)
+    assert (found.personas, found.bad, found.problems) == (5, 1, ("line 6: is blank",))
+    assert (found.exact_duplicates, found.near_duplicates) == (2, 1)
+    assert found.domains == {"(none)": 2, "law": 2, "medicine": 1}
+    assert found.distinct_domains == 2
+    assert next(iter(found.openings.values())) == 4
+    assert found.nouns == {"smith": 5}
+    without = stats(rows, near=False)
+    assert (without.exact_duplicates, without.near_duplicates) == (2, None)
+
+
+@given(texts=st.lists(st.sampled_from(["A smith", "a smith!", "A baker", "A judge in Rome"]), min_size=1))
+def test_exact_duplicates_are_all_but_the_first_of_each(texts: list[str]) -> None:
+    expected = len(texts) - len({tuple(words(text)) for text in texts})
+    assert stats(texts).exact_duplicates == expected
+    assert stats(texts, near=False).exact_duplicates == expected
+
+
+@given(lengths=st.lists(st.integers(0, 50), min_size=1))
+def test_lengths_are_those_of_the_list(lengths: list[int]) -> None:
+    found = Lengths.of(Counter(lengths))
+    assert (found.least, found.most) == (min(lengths), max(lengths))
+    assert found.mean == pytest.approx(mean(lengths), abs=0.0051)
+    assert abs(found.median - median(lengths)) <= max(lengths) - min(lengths)
+    assert sum(length <= found.median for length in lengths) >= len(lengths) / 2
+    assert sum(length >= found.median for length in lengths) >= len(lengths) / 2
+    assert sum(length >= found.longest_tenth for length in lengths) >= len(lengths) / 10
+
+
+@given(names=st.lists(st.sampled_from("abcdefghij"), max_size=300))
+def test_frequent_names_are_exact_until_there_are_too_many(names: list[str]) -> None:
+    counted, bounded = Frequent(), Frequent(hold=4)
+    for name in names:
+        counted.add(name)
+        bounded.add(name)
+        assert len(bounded) <= 4
+    expected = Counter(names)
+    assert counted.exact
+    assert counted.top(99) == expected
+    assert list(counted.top(3).values()) == sorted(expected.values(), reverse=True)[:3]
+    assert bounded.exact == (len(expected) <= 4)
+    assert all(count <= expected[name] for name, count in bounded.top(99).items())
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "script"),
+    [
+        ("A nurse who lives in the mountains", "en", "Latin"),
+        ("Ein Bäcker aus Köln, der mit der Straßenbahn zur Arbeit fährt", "de", "Latin"),
+        ("Une étudiante en droit qui habite dans le nord de la France", "fr", "Latin"),
+        ("Un maestro de escuela que vive con sus hijos en una aldea", "es", "Latin"),
+        ("Учитель истории из Казани", "ru", "Cyrillic"),
+        ("Вчителька з Києва, яка любить їздити", "uk", "Cyrillic"),
+        ("東京に住んでいる大工", "ja", "Han"),
+        ("一位来自成都的厨师", "zh", "Han"),
+        ("서울에 사는 요리사", "ko", "Hangul"),
+        ("طبيب من القاهرة", "ar", "Arabic"),
+        ("xyzzy plugh", "unknown", "Latin"),
+        ("12345 🙂", "unknown", "unknown"),
+    ],
+)
+def test_languages_and_scripts(text: str, language: str, script: str) -> None:
+    assert (language_of(text), script_of(text)) == (language, script)
+
+
+@given(text=st.text(max_size=100))
+def test_any_text_has_a_script_and_a_language(text: str) -> None:
+    assert script_of(text)
+    assert language_of(text)
+
+
+def test_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="no personas: there are no rows"):
+        stats([])
