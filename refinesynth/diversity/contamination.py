@@ -1,0 +1,188 @@
+"""Which words of a trajectory stand in an evaluation set: what is trained on should not be what is measured with."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refinesynth.diversity.evaluation import texts_of
+from refinesynth.diversity.extra import check_installed
+from refinesynth.diversity.grams import hashes, parts, runs
+from refinesynth.diversity.index import RunIndex
+from refinesynth.diversity.reading import script_texts, texts
+from refinesynth.errors import InputError
+from refinesynth.trajectory import Script, Trajectory
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CONTAMINATED = "Contaminated"
+"""The rule in whose name a trajectory is refused that shares words with an evaluation set."""
+
+WORDS = 13
+"""Length of a run of words that is no accident, unless told otherwise."""
+
+_BATCH = 100_000
+"""Words that are looked at together."""
+
+_QUOTED = 300
+"""Characters of an overlap that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """A stretch of a trajectory's words every one of which is in a run that an evaluation set holds, too."""
+
+    where: str
+    """In which text of the trajectory: `goal`, `turn 4 observation`, ..."""
+    start: int
+    """Its first word, from 0."""
+    words: int
+    """How many."""
+    text: str
+    """The words as the trajectory has them, shortened."""
+    source: str
+    """File and entry of the evaluation set that hold its beginning: `test.jsonl:17`. Of several, the first."""
+
+
+class Contamination:
+    """Finds what trajectories have in common with evaluation sets.
+
+    Looked for are all runs of `words` words, and shorter texts as a whole, if they have `index.SHORTEST` words at least; each is
+    kept as 16 bytes. Case and punctuation do not count. No such run is missed; another is taken for one with a chance of 2**-64
+    for each that is kept.
+    """
+
+    def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
+        """Read the files, see `evaluation.texts_of`; of a folder, all files in it.
+
+        Raises:
+            InputError: There are none, one cannot be read or is too long, or all together hold more than `index.MAX_RUNS` runs.
+            ConfigurationError: A package is missing (extra `diversity`).
+        """
+        check_installed("comparing with evaluation sets")
+        if words < 1:
+            raise InputError(f"words is {words!r}; expected the length of a run of words, 1 or more")
+        self.words = words
+        self.files = files_of(files)
+        """What was read."""
+        self._index = RunIndex(words)
+        for number, path in enumerate(self.files):
+            for entry, text in texts_of(path):
+                self._index.add(text, file=number, entry=entry)
+        self._index.finish()
+
+    def __len__(self) -> int:
+        """Different runs that are looked for."""
+        return len(self._index)
+
+    def overlaps(self, trajectory: Trajectory) -> tuple[Overlap, ...]:
+        """What of a trajectory and its script is in the evaluation sets, in the order of its texts.
+
+        More evaluation sets never make the words fewer that are found.
+        """
+        return tuple(self._in_texts(texts(trajectory)))
+
+    def in_script(self, script: Script) -> tuple[Overlap, ...]:
+        """The same for a script alone."""
+        return tuple(self._in_texts(script_texts(script)))
+
+    def _in_texts(self, named: Iterable[tuple[str, str]]) -> Iterator[Overlap]:
+        # Many texts are short, so they are looked at together. A very long one comes in parts, and so do its stretches.
+        batch = _Batch()
+        for where, text in named:
+            for offset, words in parts(text, overlap=self.words - 1):
+                batch.add(where, offset, words)
+                if len(batch.words) >= _BATCH:
+                    yield from self._in_batch(batch)
+                    batch = _Batch()
+        yield from self._in_batch(batch)
+
+    def _in_batch(self, batch: "_Batch") -> Iterator[Overlap]:
+        for start, end, place in self._stretches(hashes(batch.words)):
+            where, first = batch.place(start)
+            file, entry = self._index.source(place)
+            quoted = " ".join(batch.words[start:end])
+            yield Overlap(
+                where=where,
+                start=first,
+                words=end - start,
+                text=quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}...",
+                source=f"{self.files[file]}:{entry}",
+            )
+
+    def _stretches(self, words: "NDArray[np.uint64]") -> Iterator[tuple[int, int, int]]:
+        """Beginning and end of every longest stretch that is covered by runs, and the place of its first run."""
+        import numpy as np
+
+        steps = np.zeros(len(words) + 1, dtype=np.int64)
+        place_of = np.zeros(len(words), dtype=np.int64)
+        for length, hashed in runs(words, self.words):
+            if length in self._index.lengths:
+                hits, places = self._index.find(hashed)
+                steps[hits] += 1
+                steps[hits + length] -= 1
+                place_of[hits] = places
+        covered = np.cumsum(steps[:-1]) > 0
+        edges = np.flatnonzero(np.diff(covered, prepend=False, append=False)).tolist()
+        for start, end in zip(edges[::2], edges[1::2], strict=True):
+            yield start, end, int(place_of[start])
+
+
+class _Batch:
+    """Texts in a row, with an empty word after each: no run that goes over the end of a text is in an evaluation set."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._starts: list[int] = []
+        self._texts: list[tuple[str, int]] = []
+
+    def add(self, where: str, offset: int, words: list[str]) -> None:
+        """Append the words of a text from number `offset` on."""
+        self._starts.append(len(self.words))
+        self._texts.append((where, offset))
+        self.words += (*words, "")
+
+    def place(self, at: int) -> tuple[str, int]:
+        """The text that a word of the row is in, and its number there."""
+        number = bisect_right(self._starts, at) - 1
+        where, offset = self._texts[number]
+        return where, offset + at - self._starts[number]
+
+
+def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
+    """The files of evaluation sets; of a folder, all files in it.
+
+    Raises:
+        InputError: A folder holds none.
+    """
+    return tuple(path for each in given for path in _files(Path(each)))
+
+
+def digest_of(given: Iterable[str | Path]) -> str:
+    """SHA-256 over what the files of evaluation sets hold, in hexadecimal, whatever they are called and in which order they come.
+
+    Raises:
+        InputError: One of them cannot be read.
+    """
+    digests: list[bytes] = []
+    for path in files_of(given):
+        try:
+            with path.open("rb") as file:
+                digests.append(file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise InputError(f"the evaluation set {str(path)!r} cannot be read: {error.strerror or error}") from error
+    return sha256(b"".join(sorted(digests))).hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    found = sorted(inside for inside in path.rglob("*") if inside.is_file())
+    if not found:
+        raise InputError(f"there is no file in the folder {str(path)!r}; expected evaluation sets")
+    yield from found

@@ -1,0 +1,165 @@
+"""The structure of a script: what its world is like and what its actions do, whatever things are called.
+
+The world is a tree of facts in which names stand for things. Things are told apart by the facts about them, as in
+Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by what is
+said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every level; two that
+differ in one fact share nearly all at the first level and fewer at the next ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+from pydantic import JsonValue
+
+from refinesynth.diversity.names import MAX_ACTIONS, NAME, Names, words
+from refinesynth.trajectory import ActionSpec, Script
+
+LEVELS = 3
+"""How often things are told apart: by the actions alone, by their own facts, and by those of their neighbours."""
+
+_MAX_FACTS = 2_000
+"""Facts of an environment that are looked at, in its own order."""
+
+_MAX_DEPTH = 32
+"""Keys on the way to a fact."""
+
+_MAX_LITERAL = 32
+"""Longest text of a fact that is taken as it is, in characters; of a longer one it only counts that there is a text."""
+
+_MAX_LAW = 2_000
+"""Characters of a condition or a path that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Features of a script, each with how often it is there."""
+
+    world: Counter[str]
+    """Facts of the environment, at each level."""
+    actions: Counter[str]
+    """Forms, laws and words of the actions."""
+    goal: Counter[str]
+    """Words of goal and completion conditions, the things that they are about, and their laws."""
+
+    @classmethod
+    def of(cls, script: Script) -> "Structure":
+        """Never raises, whatever the script holds; takes time up to its limits and no longer."""
+        names = Names(script)
+        world, colours = _world(script.environment, names)
+        return cls(world=world, actions=_actions(script, names), goal=_goal(script, names, colours))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A key, an item of a list, or a value on the way to a fact."""
+
+    text: str
+    name: str | None
+    """The name that it is, if it is one."""
+
+
+_ITEM = _Step("*", None)
+
+
+def _world(environment: Mapping[str, JsonValue], names: Names) -> tuple[Counter[str], dict[str, str]]:
+    """The facts at each level, and the things' colours once they are told apart by their own facts."""
+    facts = list(_facts(environment, names))
+    colours = {name: digest("slots", *sorted(slots)) for name, slots in names.slots.items()}
+    features: Counter[str] = Counter()
+    own = colours
+    for level in range(LEVELS):
+        about: dict[str, list[str]] = {}
+        for fact in facts:
+            known = digest(str(level), *[step.text if step.name is None else colours[step.name] for step in fact])
+            features[known] += 1
+            for at, step in enumerate(fact):
+                if step.name is not None:
+                    about.setdefault(step.name, []).append(f"{at}{known}")
+        if level + 1 < LEVELS:
+            colours = {name: digest(colour, *sorted(about.get(name, ()))) for name, colour in colours.items()}
+        if level == 0:
+            own = colours
+    return features, own
+
+
+def _facts(environment: Mapping[str, JsonValue], names: Names) -> Iterator[tuple[_Step, ...]]:
+    """The ways from the root to everything that is no object or list, or an empty one; iteratively, for any depth."""
+
+    def step(text: str) -> _Step:
+        return _Step(text[:_MAX_LITERAL], names.known(text))
+
+    stack: list[tuple[tuple[_Step, ...], JsonValue]] = [((), dict(environment))]
+    left = _MAX_FACTS
+    while stack and left:
+        way, value = stack.pop()
+        below: list[tuple[_Step, JsonValue]] = []
+        if isinstance(value, dict):
+            below = [(step(key), item) for key, item in list(value.items())[:_MAX_FACTS]]
+        elif isinstance(value, list):
+            below = [(_ITEM, item) for item in value[:_MAX_FACTS]]
+        if below and len(way) < _MAX_DEPTH:
+            stack.extend(((*way, key), item) for key, item in reversed(below))
+            continue
+        left -= 1
+        name = names.known(value) if isinstance(value, str) else None
+        yield (*way, _Step(_literal(value, names) if name is None else name, name))
+
+
+def _literal(value: JsonValue, names: Names) -> str:
+    if isinstance(value, str):
+        plain = len(value) <= _MAX_LITERAL and not names.mentioned(value)
+        return f"={value.casefold()}" if plain else "=text"
+    if isinstance(value, dict | list):
+        return f"={type(value).__name__}"
+    return f"={value!r}"[:_MAX_LITERAL]
+
+
+def _actions(script: Script, names: Names) -> Counter[str]:
+    features: Counter[str] = Counter()
+    for action in script.actions[:MAX_ACTIONS]:
+        placeholders = action.placeholders
+        skeleton = [word for word in words(action.fill(dict.fromkeys(placeholders, "{}"))) if word]
+        features[digest("form", str(len(placeholders)), str(len(action.requires)), str(len(action.effects)))] += 1
+        features[digest("template", *skeleton, str(len(placeholders)))] += 1
+        for word in skeleton:
+            features[digest("word", word)] += 1
+        for law in _laws(action):
+            features[digest("law", *_anonymous(law, placeholders, names))] += 1
+    return features
+
+
+def _laws(action: ActionSpec) -> Iterator[str]:
+    for requirement in action.requires:
+        yield f"{requirement.kind} {requirement.condition[:_MAX_LAW]}"
+    for effect in action.effects:
+        parts = (effect.path, effect.from_path or "", effect.when or "")
+        yield " ".join((effect.op, repr(effect.value)[:_MAX_LAW], *(part[:_MAX_LAW] for part in parts)))
+
+
+def _anonymous(law: str, placeholders: tuple[str, ...], names: Names) -> list[str]:
+    """The words of a law, its parameters by their numbers."""
+    numbers = {placeholder.casefold(): f"${at}" for at, placeholder in enumerate(placeholders)}
+    return [numbers.get(word, word) for word in names.masked(law)]
+
+
+def _goal(script: Script, names: Names, colours: Mapping[str, str]) -> Counter[str]:
+    features: Counter[str] = Counter()
+    laws = script.rulebook.goal if script.rulebook is not None else ()
+    for text in (script.goal, *script.completion_conditions[:MAX_ACTIONS]):
+        for word in names.masked(text):
+            if word != NAME:
+                features[digest("goal", word)] = 1
+        for name in names.mentioned(text):
+            features[digest("about", colours.get(name, name))] = 1
+    for law in laws:
+        about = (colours.get(name, name) for name in names.mentioned(law))
+        features[digest("goal law", *names.masked(law[:_MAX_LAW]), *about)] += 1
+    return features
+
+
+def digest(*parts: str) -> str:
+    """Eight hexadecimal digits of a feature, the same everywhere. Nothing rests on their being hard to forge."""
+    joined = "\0".join(parts)
+    return f"{crc32(joined.encode('utf-8', 'surrogatepass')):08x}"

@@ -1,0 +1,154 @@
+"""The last word on what the rules accepted: copies of scripts that were there before, and what an evaluation set holds."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from refinesynth.curation import Curation
+from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
+from refinesynth.jsontext import scrub
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.rules import Violation
+from refinesynth.spent import Spent
+from refinesynth.trajectory import Script, Trajectory
+
+_TOLD = 3
+"""Overlaps that a violation quotes."""
+
+Report = Callable[[str, Sequence[Overlap]], object]
+"""Told of a trajectory, by its id, that shares words with an evaluation set and is kept."""
+
+
+class Curator:
+    """Looks at outcomes in the order in which they are committed. What it answers depends on that order and nothing else.
+
+    What it refuses is forgotten: nothing that comes later is compared with it. Of an episode that plays its script several times,
+    the script counts once.
+    """
+
+    def __init__(
+        self,
+        *,
+        novelty: Novelty | None = None,
+        contamination: Contamination | None = None,
+        refuse_contaminated: bool = False,
+        report: Report | None = None,
+    ) -> None:
+        """What is None is not looked for. Contaminated trajectories are reported, and refused only if that is asked for."""
+        self._novelty = novelty
+        self._contamination = contamination
+        self._refuse_contaminated = refuse_contaminated
+        self._report = report
+
+    @classmethod
+    def of(cls, curation: Curation, *, report: Report | None = None) -> "Curator":
+        """As these settings say; reads the evaluation sets.
+
+        Raises:
+            InputError: One of them cannot be read.
+        """
+        return cls(
+            novelty=None if curation.near_duplicates is None else Novelty(curation.near_duplicates),
+            contamination=Contamination(curation.contamination, words=curation.words)
+            if curation.contamination
+            else None,
+            refuse_contaminated=curation.contaminated == "refuse",
+            report=report,
+        )
+
+    def learn(self, trajectories: Iterable[Trajectory]) -> None:
+        """Go on after these, which were committed before, in their order. Takes some milliseconds for each script."""
+        if self._novelty is not None:
+            self._novelty.learn(_scripts(trajectories))
+
+    def curate(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
+        """The outcome without what is refused, which is among its refused drafts then; itself if nothing is."""
+        contaminated = {found.id: said for found in outcome.trajectories if (said := self._contaminated(found))}
+        clean = [found for found in outcome.trajectories if found.id not in contaminated]
+        copied = self._copied(clean)
+        if not contaminated and not copied:
+            return outcome
+        said = contaminated | copied
+        kept = tuple(found for found in clean if found.id not in copied)
+        shares = _spent_on_kept(outcome).divided(len(outcome.trajectories))
+        refused = tuple(
+            _refused(outcome, trajectory, said[trajectory.id], spent)
+            for trajectory, spent in zip(outcome.trajectories, shares, strict=True)
+            if trajectory.id in said
+        )
+        return outcome.model_copy(
+            update={
+                "trajectories": kept,
+                "refused": (*outcome.refused, *refused),
+                "reason": None if kept else refused[0].violations[0].message,
+            }
+        )
+
+    def _contaminated(self, trajectory: Trajectory) -> Violation | None:
+        overlaps = () if self._contamination is None else self._contamination.overlaps(trajectory)
+        if not overlaps:
+            return None
+        if self._refuse_contaminated:
+            return _violation(CONTAMINATED, "contaminated", _says_overlaps(overlaps))
+        if self._report is not None:
+            self._report(trajectory.id, overlaps)
+        return None
+
+    def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:
+        """Id of each trajectory to what its script is a copy of."""
+        if self._novelty is None:
+            return {}
+        seen: list[tuple[Script, NearDuplicate | None]] = []
+        copied: dict[str, Violation] = {}
+        for trajectory in trajectories:
+            known = next((answer for answer in seen if answer[0] == trajectory.script), None)
+            if known is None:
+                known = trajectory.script, self._novelty.admits(trajectory.script, trajectory.id)
+                seen.append(known)
+            if known[1] is not None:
+                copied[trajectory.id] = _violation(NEAR_DUPLICATE, "near_duplicate", _says_copy(known[1]))
+        return copied
+
+
+def _scripts(trajectories: Iterable[Trajectory]) -> "Iterable[tuple[str, Script]]":
+    """The scripts of committed trajectories, each once, named after the first trajectory; those of one follow on each other."""
+    before: Script | None = None
+    for trajectory in trajectories:
+        if trajectory.script != before:
+            before = trajectory.script
+            yield trajectory.id, before
+
+
+def _spent_on_kept(outcome: EpisodeOutcome) -> Spent:
+    """What an episode took beside what was wasted in it."""
+    wasted = (Spent(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused)
+    return Spent(usage=outcome.usage, cost_usd=outcome.cost_usd) - sum(wasted, Spent())
+
+
+def _refused(outcome: EpisodeOutcome, trajectory: Trajectory, violation: Violation, spent: Spent) -> Refused:
+    return Refused(
+        episode=outcome.id,
+        persona=trajectory.persona,
+        stage="draft",
+        attempt=trajectory.provenance.attempts,
+        draft=trajectory.draft(),
+        violations=(violation,),
+        usage=spent.usage,
+        cost_usd=spent.cost_usd,
+    )
+
+
+def _violation(rule: str, code: str, message: str) -> Violation:
+    return Violation(rule=rule, turn=0, code=code, message=scrub(message), keeps_prefix=False)
+
+
+def _says_copy(found: NearDuplicate) -> str:
+    return (
+        f"The script resembles that of {found.of} by {found.similarity:.2f}: the world by {found.world:.2f}, "
+        f"the actions by {found.actions:.2f}, the goal by {found.goal:.2f}. Write one that differs in more than names."
+    )
+
+
+def _says_overlaps(overlaps: Sequence[Overlap]) -> str:
+    told = "; ".join(f"{found.where} {found.text!r} as in {found.source}" for found in overlaps[:_TOLD])
+    more = f"; and {len(overlaps) - _TOLD} more" if len(overlaps) > _TOLD else ""
+    count = sum(found.words for found in overlaps)
+    return f"{count} words are those of an evaluation set: {told}{more}."

@@ -1,0 +1,174 @@
+"""Words of a trajectory that stand in an evaluation set are found, all of them, wherever they stand, and nothing else."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from diversity_scripts import drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refinesynth.diversity import Contamination
+from refinesynth.diversity import contamination as module
+from refinesynth.diversity.index import SHORTEST, RunIndex
+from refinesynth.errors import InputError
+from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
+
+FEW = settings(max_examples=max(5, settings().max_examples // 2))
+WORDS = st.lists(
+    st.sampled_from(["go", "to", "the", "red", "ball", "near", "a", "box", "and", "then", "stop", "Ünter", "7"]),
+    max_size=40,
+).map(" ".join)
+
+
+def trajectory(*observations: str, thought: str = "Hm.", goal: str = "Win.") -> Trajectory:
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for number, observation in enumerate(observations or ("Task Succeed",)):
+        turns += (
+            PlayerTurn(thought=thought, action=f"step {number}"),
+            DungeonMasterTurn(
+                thought="fine", observation=observation, parameter_error=False, place_error=False, logic_error=False
+            ),
+        )
+    return Trajectory(
+        id="000000-aa",
+        persona=Persona(text="Somebody"),
+        script=drawn(0).model_copy(update={"goal": goal, "environment": {}, "introduction": ""}),
+        turns=tuple(turns),
+        provenance=Provenance(
+            models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1
+        ),
+    )
+
+
+def of(tmp_path: Path, *texts: str, words: int = 5, name: str = "eval.jsonl") -> Contamination:
+    path = tmp_path / name
+    path.write_bytes(b"".join(orjson.dumps({"text": text}) + b"\n" for text in texts))
+    return Contamination([path], words=words)
+
+
+def shared_words(text: str, others: list[str], words: int) -> set[int]:
+    """The same by brute force: numbers of the words that are in a shared run."""
+    mine = text.casefold().split()
+    found: set[int] = set()
+    for other in others:
+        theirs = other.casefold().split()
+        length = min(words, len(theirs))
+        if length < words and length < SHORTEST:
+            continue
+        runs = {tuple(theirs[at : at + length]) for at in range(len(theirs) - length + 1)}
+        for at in range(len(mine) - length + 1):
+            if tuple(mine[at : at + length]) in runs:
+                found.update(range(at, at + length))
+    return found
+
+
+@FEW
+@given(text=WORDS, others=st.lists(WORDS, max_size=4), words=st.integers(1, 14))
+def test_it_finds_what_a_plain_search_finds(
+    tmp_path_factory: pytest.TempPathFactory, text: str, others: list[str], words: int
+) -> None:
+    found = of(tmp_path_factory.mktemp("eval"), *others, words=words).overlaps(trajectory("Nothing.", text))
+    mine = [one for one in found if one.where == "turn 4 observation"]
+    assert {at for one in mine for at in range(one.start, one.start + one.words)} == shared_words(text, others, words)
+    for one in mine:
+        assert one.text == " ".join(text.split()[one.start : one.start + one.words])
+
+
+@FEW
+@given(text=WORDS, before=st.lists(WORDS, max_size=3), more=st.lists(WORDS, max_size=3), first=st.booleans())
+def test_another_evaluation_set_never_takes_words_away(
+    tmp_path_factory: pytest.TempPathFactory, text: str, before: list[str], more: list[str], first: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("eval")
+    alone = of(folder, *before, name="a.jsonl")
+    of(folder, *more, name="b.jsonl")
+    names = ("b.jsonl", "a.jsonl") if first else ("a.jsonl", "b.jsonl")
+    both = Contamination([folder / name for name in names], words=5)
+
+    def covered(contamination: Contamination) -> set[tuple[str, int]]:
+        overlaps = contamination.overlaps(trajectory(text, text))
+        return {(one.where, at) for one in overlaps for at in range(one.start, one.start + one.words)}
+
+    assert covered(alone) <= covered(both)
+    assert len(alone) <= len(both)
+
+
+@pytest.mark.parametrize(
+    "where", ["goal", "turn 1 thought", "turn 2 observation", "actions", "environment", "introduction"]
+)
+def test_it_says_where_and_from_what(tmp_path: Path, where: str) -> None:
+    text = "Walk to the fridge, open it; take the cold beer and shut it again!"
+    made = trajectory()
+    match where:
+        case "goal":
+            made = trajectory(goal=f"First: {text.upper()}")
+        case "turn 1 thought":
+            made = trajectory(thought=f"... {text}")
+        case "turn 2 observation":
+            made = trajectory(text)
+        case "actions":
+            acts = [
+                PlayerTurn(thought="", action=part)
+                for part in ("walk to the fridge", "open it", "take the cold beer", "and shut it again")
+            ]
+            turn = made.turns[1]
+            made = made.model_copy(update={"turns": tuple(turn_ for act in acts for turn_ in (act, turn))})
+        case "environment":
+            world = {"walk to": {"the fridge": ["open", "it", {"take the cold": "beer and shut it again"}]}}
+            made = made.model_copy(update={"script": made.script.model_copy(update={"environment": world})})
+        case _:
+            made = made.model_copy(update={"script": made.script.model_copy(update={"introduction": text})})
+    found = of(tmp_path, "Something else of eight words or more, it is.", text, words=13).overlaps(made)
+    assert [(one.where, one.words, one.source) for one in found] == [(where, 14, f"{tmp_path / 'eval.jsonl'}:2")]
+    assert found[0].text.casefold().startswith("walk to the fridge open it")
+
+
+def test_runs_do_not_go_over_the_end_of_a_text(tmp_path: Path) -> None:
+    contamination = of(tmp_path, "one two three four five six", words=6)
+    assert contamination.overlaps(trajectory("one two three", "four five six")) == ()
+    assert contamination.overlaps(trajectory("one two three four five six"))
+
+
+def test_short_texts_count_as_a_whole_and_very_short_ones_not_at_all(tmp_path: Path) -> None:
+    contamination = of(tmp_path, "go to the red ball", "pick up the green key behind the yellow door", words=13)
+    assert len(contamination) == 1
+    assert contamination.overlaps(trajectory("You go to the red ball.")) == ()
+    assert contamination.overlaps(trajectory("pick up the green key behind the yellow")) == ()
+    (found,) = contamination.overlaps(trajectory("Now pick up the green key behind the yellow door, please."))
+    assert (found.start, found.words) == (1, 9)
+
+
+def test_batches_and_parts_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = " ".join(f"w{number % 37}" for number in range(400))
+    made = trajectory(text, "w1 w2 w3", text)
+
+    def covered() -> set[tuple[str, int]]:
+        overlaps = of(tmp_path, " ".join(f"w{number}" for number in range(30)), words=7).overlaps(made)
+        return {(one.where, at) for one in overlaps for at in range(one.start, one.start + one.words)}
+
+    whole = covered()
+    assert whole
+    monkeypatch.setattr(module, "_BATCH", 10)
+    assert covered() == whole
+    monkeypatch.setattr("refinesynth.diversity.grams._PART", 20)
+    assert covered() == whole
+
+
+def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinesynth.diversity.index.MAX_RUNS", 100)
+    index = RunIndex(3)
+    index.add(" ".join(map(str, range(90))), file=0, entry=1)
+    index.finish()
+    index.add(" ".join(map(str, range(1_000, 1_090))), file=0, entry=2)
+    with pytest.raises(InputError, match="more than 100"):
+        index.finish()
+
+
+def test_a_run_of_no_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 or more"):
+        of(tmp_path, "a", words=0)
+
+
+def test_nothing_to_look_for_finds_nothing(tmp_path: Path) -> None:
+    assert of(tmp_path).overlaps(trajectory("a b c d e f g h i j k l m n o p")) == ()

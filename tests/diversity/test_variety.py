@@ -1,0 +1,148 @@
+"""A run's figures: kept with each episode and summed up, they say what reading all trajectories would say."""
+
+from collections import Counter
+from statistics import median
+
+from diversity_scripts import drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.rules import Severity, Violation, script
+from refinesynth.run.episodes import EpisodeLine, Totals
+from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
+from refinesynth.run.variety import Spread, Stage, stages
+from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
+
+FEW = settings(max_examples=max(5, settings().max_examples // 2))
+PERSONA = Persona(text="Somebody")
+FLAGS = ("parameter_error", "place_error", "logic_error")
+CHAIN = repr(script())
+RULES = in_order(CHAIN)
+
+
+def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for kind in [*kinds, ""]:
+        turns += (
+            PlayerTurn(thought="", action="look"),
+            DungeonMasterTurn(
+                thought="",
+                observation="Fine.",
+                transient=kind == "transient",
+                parameter_error=kind == FLAGS[0],
+                place_error=kind == FLAGS[1],
+                logic_error=kind == FLAGS[2],
+            ),
+        )
+    difficulty = (
+        None if steps is None else Difficulty(steps=steps, branching=1, preconditions=1, distractors=0, hidden=0)
+    )
+    return Trajectory(
+        id="x",
+        persona=PERSONA,
+        script=drawn(seed),
+        turns=tuple(turns),
+        provenance=Provenance(
+            models={},
+            play="live",
+            seed=0,
+            rules="",
+            package_version="0",
+            attempts=1,
+            script_attempts=1,
+            difficulty=difficulty,
+        ),
+    )
+
+
+def refused_script(*rules: str) -> Refused:
+    warning = Violation(rule="Warns", turn=0, code="x", message="", severity=Severity.WARN)
+    found = tuple(Violation(rule=rule, turn=0, code="x", message="") for rule in rules)
+    return Refused(
+        episode="x", persona=PERSONA, stage="script", attempt=1, script=drawn(0), violations=(warning, *found)
+    )
+
+
+TRAJECTORIES = st.builds(
+    trajectory,
+    st.integers(0, 4),
+    st.lists(st.sampled_from([*FLAGS, "transient", ""]), max_size=5),
+    st.none() | st.integers(0, 9),
+)
+REFUSED = st.lists(st.lists(st.sampled_from(RULES), max_size=3).map(lambda rules: refused_script(*rules)), max_size=3)
+
+
+def outcome(trajectories: list[Trajectory], refused: list[Refused]) -> EpisodeOutcome:
+    return EpisodeOutcome(index=0, id="x", persona=PERSONA, trajectories=tuple(trajectories), refused=tuple(refused))
+
+
+OUTCOMES = st.builds(outcome, st.lists(TRAJECTORIES, max_size=3), REFUSED)
+
+
+@FEW
+@given(st.lists(OUTCOMES, max_size=5))
+def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) -> None:
+    totals = Totals()
+    for one in outcomes:
+        # Through JSON, as the journal keeps it.
+        totals.add(EpisodeLine.from_json(EpisodeLine.of(one).to_json()))
+    figures = Totals.from_json(totals.to_json()).figures
+    everything = [found for one in outcomes for found in one.trajectories]
+    lengths = [len(found.turns) for found in everything]
+    assert figures.trajectories == len(everything)
+    assert figures.turns == Counter(lengths)
+    answers = [turn for found in everything for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
+    assert figures.mistakes == Counter(turn.mistake_kind.value for turn in answers if turn.mistake_kind)
+    assert figures.transient == sum(turn.transient for turn in answers)
+    difficulties = [found.provenance.difficulty for found in everything]
+    assert figures.steps == Counter(known.steps for known in difficulties if known)
+    assert figures.passed == sum(bool(one.trajectories) for one in outcomes)
+    spread = Spread.of(figures.turns)
+    assert spread == (Spread(min(lengths), median(lengths), max(lengths)) if lengths else None)
+    refused = sum(len(one.refused) for one in outcomes)
+    found = stages(figures, CHAIN)
+    assert sum(stage.refused for stage in found) == refused
+    assert [stage.left for stage in found] == sorted((stage.left for stage in found), reverse=True)
+    assert (found[-1].left if found else figures.passed) == figures.passed
+
+
+@FEW
+@given(TRAJECTORIES)
+def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> None:
+    figures = EpisodeFigures.told([found, found])
+    assert figures.scripts == (found.script.digest,)
+    assert len(figures.actions) == len({action.name for action in found.script.actions})
+    assert figures.turns == (len(found.turns),) * 2
+
+
+def test_names_differ_in_more_than_case_and_white_space() -> None:
+    one = trajectory(0, [], None)
+    action = one.script.actions[0]
+    respelled = action.model_copy(update={"name": f"  {action.name.upper()} "})
+    other = one.model_copy(update={"script": one.script.model_copy(update={"actions": (respelled,)})})
+    assert set(EpisodeFigures.told([other]).actions) <= set(EpisodeFigures.told([one]).actions)
+
+
+def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
+    figures = Figures()
+    refused = (refused_script(), refused_script(RULES[4], RULES[1]), refused_script(RULES[1]), refused_script("MyRule"))
+    figures.add(EpisodeFigures.of(EpisodeOutcome(index=0, id="x", persona=PERSONA, refused=refused)))
+    assert stages(figures, CHAIN) == (
+        Stage(UNREADABLE, 1, 3),
+        Stage(RULES[1], 1, 2),
+        Stage(RULES[4], 1, 1),
+        Stage("MyRule", 1, 0),
+    )
+
+
+def test_what_was_written_before_there_were_figures_is_read() -> None:
+    old = Totals().model_dump(mode="json", exclude={"figures"})
+    assert Totals.model_validate(old).figures == Figures()
+    line = EpisodeLine.of(EpisodeOutcome(index=0, id="x", persona=PERSONA)).model_dump(mode="json", exclude={"figures"})
+    assert EpisodeLine.model_validate(line).figures == EpisodeFigures()
+
+
+def test_the_names_of_a_chain_are_in_its_order() -> None:
+    assert in_order("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
+    assert in_order(CHAIN)[0] == "ActionCount"
