@@ -82,7 +82,7 @@ def _made_up(parent: Connection, few: int, many: int) -> None:
         name = f"{index:06d}-bench"
         trajectory = sample.model_copy(update={"id": name, "persona": persona})
         return EpisodeOutcome(
-            index=index, id=name, persona=persona, trajectory=trajectory, usage=sample.provenance.usage
+            index=index, id=name, persona=persona, trajectories=(trajectory,), usage=sample.provenance.usage
         )
 
     episode.play_episode = play

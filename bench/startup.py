@@ -119,7 +119,7 @@ def _finished(index: int) -> Finished:
         usage=Usage(requests=20, input_tokens=40_000, output_tokens=4_000),
         cost_usd=0.01,
     )
-    return Finished(line=line, trajectory=b'{"bench": true}', rejected=())
+    return Finished(line=line, trajectories=(b'{"bench": true}',), rejected=())
 
 
 if __name__ == "__main__":

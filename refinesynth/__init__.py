@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from refinesynth.attempts import Attempts
     from refinesynth.backends import Backend
     from refinesynth.backends.money.budget import Budget
+    from refinesynth.curation import Curation
     from refinesynth.errors import (
         BackendError,
         BudgetSpent,
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
         StorageError,
         TrainingError,
     )
+    from refinesynth.grounding import Grounding
     from refinesynth.mistakes import Mistakes
+    from refinesynth.mix import Mix
     from refinesynth.outcome import Refused
     from refinesynth.presets import paper
     from refinesynth.spent import Spent
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attempts": ["Attempts"],
+    "curation": ["Curation"],
+    "grounding": ["Grounding"],
+    "mix": ["Mix"],
     "errors": [
         "BackendError",
         "BudgetSpent",
@@ -90,13 +96,16 @@ __all__ = [
     "Budget",
     "BudgetSpent",
     "ConfigurationError",
+    "Curation",
     "Draft",
     "DungeonMasterTurn",
     "EpisodeAbandoned",
     "Estimate",
+    "Grounding",
     "InputError",
     "MistakeKind",
     "Mistakes",
+    "Mix",
     "Persona",
     "PlayerTurn",
     "Progress",

@@ -1,4 +1,4 @@
-"""What became of one episode: a trajectory or the reason why there is none, and everything that was refused on the way."""
+"""What became of one episode: its trajectories or the reason why there is none, and everything that was refused on the way."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -54,10 +54,10 @@ class EpisodeOutcome(Value):
     index: int = Field(ge=0)
     """The persona's position in the run's source, from 0."""
     id: str = Field(min_length=1)
-    """The episode's id; the trajectory's too."""
+    """The episode's id. It begins the id of each of its trajectories."""
     persona: Persona
-    trajectory: Trajectory | None = None
-    """What was accepted; None if nothing was."""
+    trajectories: tuple[Trajectory, ...] = ()
+    """What was accepted, in the order in which it was played; several where an episode plays its script more than once."""
     refused: tuple[Refused, ...] = ()
     """What was not, in the order in which it was made."""
     reason: str | None = None
@@ -70,7 +70,12 @@ class EpisodeOutcome(Value):
     @property
     def accepted(self) -> bool:
         """Whether there is a trajectory."""
-        return self.trajectory is not None
+        return bool(self.trajectories)
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """The first of `trajectories`, mostly the only one; None if there is none."""
+        return self.trajectories[0] if self.trajectories else None
 
 
 def wasted(refused: Iterable[Refused]) -> dict[str, Spent]:

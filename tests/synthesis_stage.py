@@ -13,7 +13,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
-from refinesynth.synthesis.pool import Pool
+from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import (
     ActionSpec,
@@ -70,6 +70,8 @@ class Fate:
 
     steps: int = 0
     accepted: bool = True
+    gives: int = 1
+    """Trajectories, if it is accepted."""
     refusals: tuple[str, ...] = ()
     """Rules that refuse a draft each."""
     cost: float | None = 0.25
@@ -114,7 +116,11 @@ def outcome(index: int, persona: Persona, fate: Fate) -> EpisodeOutcome:
         index=index,
         id=name,
         persona=persona,
-        trajectory=trajectory if fate.accepted else None,
+        trajectories=tuple(
+            trajectory.model_copy(update={"id": f"{name}-{number}" if number else name}) for number in range(fate.gives)
+        )
+        if fate.accepted
+        else (),
         refused=refused,
         reason=None if fate.accepted else "too many drafts were refused",
         usage=usage,
@@ -166,6 +172,8 @@ async def run(
     count: int = 100,
     personas: Personas | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    curate: Curate | None = None,
+    per_episode: int = 1,
 ) -> Pool:
     source = personas or open_personas(people(count))
     try:
@@ -177,6 +185,8 @@ async def run(
                 n=n,
                 concurrency=concurrency,
                 on_progress=on_progress,
+                curate=curate,
+                per_episode=per_episode,
             )
             await pool.run()
             return pool

@@ -1,7 +1,7 @@
 """An episode that was interrupted goes on where it was: nothing is asked twice, and the outcome is that of one piece."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any
 
 import anyio
 import pytest
@@ -13,7 +13,7 @@ from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.journal.paid import Paid
 from refinesynth.prompts import Prompts
-from refinesynth.trajectory import Persona
+from refinesynth.trajectory import Persona, Play
 
 FAULTY = "rehearsal:invalid_json=0.2,missing_keys=0.1,wrong_parameters=0.1,natural_mistake=0.2"
 PERSONA = Persona(text="A night porter in a small hotel who repairs clocks.")
@@ -41,15 +41,34 @@ class Memory:
             raise Killed
 
 
+def settings_for(play: Play, seed: int, **given: Any) -> EpisodeSettings:
+    chain = rules.grounded() if play == "grounded" else rules.strict()
+    return EpisodeSettings(rules=chain, script_rules=rules.script(), prompts=Prompts(), play=play, seed=seed, **given)
+
+
 @pytest.mark.parametrize("play", ["live", "narrated"])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("lives", [1, 3])
-async def test_an_interrupted_episode_is_continued_turn_by_turn(
-    play: Literal["live", "narrated"], seed: int, lives: int
-) -> None:
-    settings = EpisodeSettings(
-        rules=rules.strict(), script_rules=rules.script(), prompts=Prompts(), play=play, seed=seed
-    )
+async def test_an_interrupted_episode_is_continued_turn_by_turn(play: Play, seed: int, lives: int) -> None:
+    await continued(settings_for(play, seed), seed, lives)
+
+
+@pytest.mark.parametrize(
+    ("seed", "given"),
+    [
+        (0, {}),
+        (1, {"transient": 0.3}),
+        (2, {"terse": True, "transient": 0.3}),
+        (3, {"two_steps": True}),
+        (4, {"branches": 3}),
+    ],
+)
+async def test_so_is_one_whose_world_is_executed(seed: int, given: dict[str, Any]) -> None:
+    """Chance included: an action that failed for a moment fails again when the episode is played to where it was."""
+    await continued(settings_for("grounded", seed, **given), seed, lives=3)
+
+
+async def continued(settings: EpisodeSettings, seed: int, lives: int) -> None:
     asked: list[object] = []
 
     async def episode(memory: Memory) -> EpisodeOutcome:
@@ -76,4 +95,5 @@ async def test_an_interrupted_episode_is_continued_turn_by_turn(
             memory.lives = lives
     assert deaths == len(in_one_piece) // lives
     assert outcome == whole
+    assert all(rules.verify(one.draft(), settings.rules).accepted for one in outcome.trajectories)
     assert asked == in_one_piece

@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -44,18 +45,22 @@ def test_a_mean_lies_in_its_interval_which_is_always_the_same(values: list[float
 
 
 episodes = st.lists(
-    st.tuples(st.booleans(), st.builds(Spent, usage=st.builds(Usage, output_tokens=st.integers(0, 10**6)))),
+    st.tuples(st.integers(0, 6), st.builds(Spent, usage=st.builds(Usage, output_tokens=st.integers(0, 10**6)))),
     min_size=1,
     max_size=12,
 )
 
 
 @given(episodes, st.integers(1, 10**6), st.integers(1, 10**4))
-def test_what_is_likely_lies_between_the_ends(played: list[tuple[bool, Spent]], n: int, concurrency: int) -> None:
-    found = Estimate.of(played, n=n, concurrency=concurrency, source="", elapsed=1, episode_seconds=2)
+def test_what_is_likely_lies_between_the_ends(played: list[tuple[int, Spent]], n: int, concurrency: int) -> None:
+    found = Estimate.of(played, n=n, most=6, concurrency=concurrency, source="", elapsed=1, episode_seconds=2)
     for one in (found.personas, found.requests, found.output_tokens, found.seconds, found.acceptance):
         assert 0 <= one.low <= one.likely <= one.high
-    assert found.personas.low >= n
+    assert found.acceptance.high <= 1
+    assert 0 <= found.per_persona.low <= found.per_persona.likely <= found.per_persona.high <= 6
+    # A few episodes that all went alike leave room for doubt.
+    assert found.per_persona.low < found.per_persona.high
+    assert found.personas.low >= n / 6
     assert found.seconds.low >= 2
     assert math.isinf(found.personas.high) == (found.accepted == 0)
     assert found.as_json()["sample"]["episodes"] == len(played)
@@ -71,6 +76,14 @@ def test_a_forecast_is_the_sample_times_what_is_missing() -> None:
     unknown = Estimate.of([(True, Spent(cost_usd=None))], n=1, concurrency=1, source="", elapsed=1, episode_seconds=1)
     assert unknown.cost_usd is None
     assert unknown.as_json()["cost_usd"] is None
+    several = Estimate.of(
+        [(4, one), (2, one), (0, one)], n=100, most=4, concurrency=10, source="", elapsed=9, episode_seconds=4
+    )
+    assert (several.accepted, several.fruitful) == (6, 2)
+    assert several.per_persona.likely == pytest.approx(2)
+    assert several.personas.likely == pytest.approx(50)
+    assert several.requests.likely == pytest.approx(500)
+    assert several.acceptance == wilson(2, 3)
     assert Range(1, 2, math.inf).as_json() == {"low": 1, "likely": 2, "high": None}
 
 
@@ -86,6 +99,32 @@ async def test_a_run_takes_what_was_estimated(tmp_path: Path, monkeypatch: pytes
     assert found.personas.low <= whole.episodes <= found.personas.high
     assert found.elapsed > 0
     assert found.seconds.likely > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_range_holds_the_mean_of_several_as_often_as_it_says(seed: int) -> None:
+    dice = random.Random(seed)
+
+    def played() -> int:
+        return sum(dice.random() < 0.9 for _ in range(4)) if dice.random() < 0.9 else 0
+
+    mean, held, tries = 0.9 * 4 * 0.9, 0, 200
+    for _ in range(tries):
+        sample = [(played(), Spent()) for _ in range(8)]
+        found = Estimate.of(sample, n=1, most=4, concurrency=1, source="", elapsed=1, episode_seconds=1).per_persona
+        held += found.low <= mean <= found.high
+    assert held >= 0.9 * tries
+
+
+async def test_where_personas_give_several_a_sample_plays_them_all_and_counts_what_they_give(tmp_path: Path) -> None:
+    several: dict[str, Any] = {"branches": 2, "episodes_per_script": 2}
+    found = await estimate(PEOPLE, 40, sample=6, **several)
+    assert (found.episodes, found.most) == (6, 4)
+    assert found.fruitful <= 6 < found.accepted <= 24
+    whole = await synthesize(PEOPLE, 40, output=tmp_path / "run", concurrency=1, **several)
+    assert found.personas.low <= whole.episodes <= found.personas.high
+    with pytest.raises(InputError, match="branches"):
+        await estimate(PEOPLE, 40, branches=0)
 
 
 async def test_the_sample_is_spread_over_the_source_but_an_iterator_is_read_no_further_than_needed() -> None:

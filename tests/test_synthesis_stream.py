@@ -58,7 +58,7 @@ def names(folder: Path) -> list[str]:
         ({"concurrency": 0}, "concurrency is 0; expected a whole number, from 1 to 100,000"),
         ({"concurrency": 10**6}, "concurrency is 1000000"),
         ({"max_turns": 0}, "max_turns is 0"),
-        ({"play": "alone"}, "play is 'alone'; expected 'live' or 'narrated'"),
+        ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),
         ({"seed": "7"}, "seed is '7'; expected a whole number"),
         ({"seed": True}, "seed is True"),
         ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),

@@ -19,9 +19,9 @@ def backend(address: str, model: str = "rehearsal") -> rs.Backend:
     return rs.Backend(model=f"openai/{model}", base_url=f"{address}/v1", timeout=1.5, longest_wait=0.01, retries=12)
 
 
-@pytest.mark.parametrize(("play", "n"), [("live", 4), ("narrated", 12)])
+@pytest.mark.parametrize(("play", "n"), [("live", 4), ("narrated", 12), ("grounded", 4)])
 async def test_a_failing_server_changes_nothing_about_the_trajectories(
-    tmp_path: Path, play: Literal["live", "narrated"], n: int
+    tmp_path: Path, play: Literal["live", "narrated", "grounded"], n: int
 ) -> None:
     inside = await rs.synthesize(n=n, play=play, output=tmp_path / "inside", call=Rehearsal(faults=SPOILT))
     with running(create_app(Rehearsal(faults=SPOILT), faults=UNWELL, seed=3)) as address:

@@ -1,7 +1,7 @@
 """Where completions come from, as a value: a litellm model string and the settings it is asked with."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -82,6 +82,11 @@ class Backend(BaseModel):
         return self.name or self.model
 
     @property
+    def each(self) -> "tuple[Backend, ...]":
+        """This backend alone; several for a mixture."""
+        return (self,)
+
+    @property
     def rehearses(self) -> bool:
         """Whether this is the embedded offline backend."""
         return self.model == REHEARSAL or self.model.startswith(f"{REHEARSAL}:")
@@ -114,6 +119,27 @@ class Backend(BaseModel):
             if _SECRET.search(name):
                 raise ValueError(f"extra: {name!r} looks like a secret; put it in a variable named by api_key_env")
         return self
+
+
+class Mixed(Backend):
+    """Several backends for one role, of which each episode, and each play of it, takes one in turn: this one and the `others`.
+
+    What is not asked for `each` is that of the first.
+    """
+
+    others: tuple[Backend, ...] = Field(min_length=1)
+
+    @classmethod
+    def of(cls, backends: Sequence[Backend]) -> Backend:
+        """All of `backends`, of which there is one at least, in their order; of one alone, that one."""
+        first, *others = [one for backend in backends for one in backend.each]
+        return cls(**dict(first), others=tuple(others)) if others else first
+
+    @property
+    def each(self) -> tuple[Backend, ...]:
+        """The backends of the mixture, in their order."""
+        first = {name: value for name, value in self if name != "others"}
+        return (Backend(**first), *self.others)
 
 
 def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:

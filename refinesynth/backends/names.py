@@ -1,18 +1,18 @@
 """From what a user writes to backends: presets, the rehearsal with its faults, litellm model strings, roles."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from refinesynth.backends.backend import REHEARSAL, Backend
+from refinesynth.backends.backend import REHEARSAL, Backend, Mixed
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import known_models, known_providers
 from refinesynth.backends.replayed import REPLAY, resolve_replay
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
-BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend]
-"""A name, a backend, or one of these per role with `default` for the rest."""
+BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]
+"""A name, a backend, or one of these per role with `default` for the rest; a list for a role whose models take turns."""
 
 DEFAULT = "default"
 """Key for the roles that a mapping does not name."""
@@ -49,7 +49,7 @@ def resolve(spec: str | Backend) -> Backend:
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     """A backend for every role.
 
-    In a mapping, roles that are not named get `default`; the narrator first takes the DungeonMaster's, whose part it
+    Of several for one role, each episode and each play takes one in turn. In a mapping, roles that are not named get `default`; the narrator first takes the DungeonMaster's, whose part it
     plays, and the judge, which is off unless asked for, takes the DungeonMaster's where there is no default.
 
     Raises:
@@ -58,11 +58,13 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     if isinstance(spec, str | Backend):
         return dict.fromkeys(Role, resolve(spec))
     if not isinstance(spec, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"a backend is a name, a Backend or a mapping from role to these; got {spec!r}")
+        raise ConfigurationError(
+            f"a backend is a name, a Backend or a mapping from role to these or to lists of these; got {spec!r}"
+        )
     for key in spec:
         if key != DEFAULT and key not in set(Role):
             raise _unknown(key, key, {DEFAULT, *Role}, "a role")
-    given = {key: resolve(value) for key, value in spec.items()}
+    given = {key: resolve_mixture(key, value) for key, value in spec.items()}
     chosen: dict[Role, Backend] = {}
     for role in Role:
         found = next((given[key] for key in _fallbacks(role) if key in given), None)
@@ -72,6 +74,21 @@ def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
             )
         chosen[role] = found
     return chosen
+
+
+def resolve_mixture(role: str, spec: object) -> Backend:
+    """What a mapping has for a role: a name, a backend, or a list of these, which take turns.
+
+    Raises:
+        ConfigurationError: It is none of these, or a name is unknown.
+    """
+    if isinstance(spec, str | Backend):
+        return resolve(spec)
+    several = cast("Sequence[object]", spec) if isinstance(spec, Sequence) else ()
+    found = [resolve(one) for one in several if isinstance(one, str | Backend)]
+    if not found or len(found) != len(several):
+        raise ConfigurationError(f"{role} has {spec!r}; expected a name, a Backend, or a list of one or more of these")
+    return Mixed.of(found)
 
 
 def _fallbacks(role: Role) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def open_models(
     fallback: Backend | None = None,
     calls: "Calls | None" = None,
 ) -> "dict[Role, Model]":
-    """A model for every role.
+    """A model for every role; for a mixture of backends a `MixedModel`, of which one is to be taken for each play.
 
     Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
     governor. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
@@ -88,11 +88,13 @@ def open_models(
     """
     from refinesynth.backends.fallback import FallbackModel
     from refinesynth.backends.governing.governors import endpoint, governors_of
+    from refinesynth.backends.mixed import mixture
     from refinesynth.backends.watch import Calls
 
     calls = Calls() if calls is None else calls
     second = () if fallback is None else (fallback,)
-    governors = governors_of((*backends.values(), *second), fallback=fallback)
+    every = [one for backend in backends.values() for one in backend.each]
+    governors = governors_of((*every, *second), fallback=fallback)
 
     def opened(backend: Backend) -> "LiteLLMModel":
         return open_model(backend, call=call, governor=governors[endpoint(backend)], calls=calls)
@@ -101,21 +103,23 @@ def open_models(
     reserve = None if fallback is None else opened(fallback)
     if fallback is not None and reserve is not None:
         found.append((fallback, reserve))
-    models: dict[Role, Model] = {}
-    for role, backend in backends.items():
+
+    def model_of(role: Role, backend: Backend) -> "Model":
         if call is None and (folder := replayed_folder(backend)) is not None:
-            models[role] = open_replay(folder, role)
-            continue
+            return open_replay(folder, role)
         model = next((model for known, model in found if known == backend), None)
         if model is None:
             model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
             found.append((backend, model))
-        models[role] = model
-    return models
+        return model
+
+    return {role: mixture([model_of(role, one) for one in backend.each]) for role, backend in backends.items()}
 
 
-def open_replay(folder: Path, role: Role) -> "LiteLLMModel":
+def open_replay(folder: Path, role: Role) -> "Model":
     """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
+
+    Where that run mixed several, so many, taking the same turns.
 
     Raises:
         ConfigurationError: There is no such run, or it did not play the role.
@@ -125,10 +129,11 @@ def open_replay(folder: Path, role: Role) -> "LiteLLMModel":
     from refinesynth.backends.governing.governor import Governor
     from refinesynth.backends.governing.limit import Limit
     from refinesynth.backends.litellm_model import LiteLLMModel
+    from refinesynth.backends.mixed import mixture
     from refinesynth.backends.money.prices import free
     from refinesynth.backends.replay import Replay
 
-    backend = recorded_backend(folder, role)
+    backend, replay = recorded_backend(folder, role), Replay(folder)
     # Nobody is asked, so there is nobody to be polite to.
     unhindered = Governor(
         backend.label,
@@ -136,7 +141,7 @@ def open_replay(folder: Path, role: Role) -> "LiteLLMModel":
         breaker=Breaker(longest_wait=backend.longest_wait, outage=0.0),
         longest_wait=backend.longest_wait,
     )
-    return LiteLLMModel(backend, call=Replay(folder), price=free, governor=unhindered)
+    return mixture([LiteLLMModel(one, call=replay, price=free, governor=unhindered) for one in backend.each])
 
 
 async def close_models(models: "Iterable[Model]") -> None:

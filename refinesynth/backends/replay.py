@@ -52,7 +52,7 @@ class Replay:
             raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
         session, role = account.session, account.role
         recorded = self._recorded(session)
-        paid = recorded.get(role, session.step(role), account.digest) or recorded.find(account.digest)
+        paid = recorded.take(role, session.step(role), account.digest)
         if paid is None:
             raise EpisodeAbandoned(
                 f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role.value} in "

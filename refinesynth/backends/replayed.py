@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from refinesynth.backends.backend import Backend
+from refinesynth.backends.backend import Backend, Mixed
 from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 from refinesynth.trajectory import explain
@@ -16,13 +17,16 @@ _LINKS = 16
 """How many replays of replays are followed to the models behind them."""
 
 
+_Settings: TypeAlias = Mapping[str, JsonValue]
+
+
 class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
     """What is needed of a run's config.json."""
 
     seed: int
-    models: Mapping[str, Mapping[str, JsonValue]]
-    """Role name to the backend's settings that change what it answers."""
-    connections: Mapping[str, Mapping[str, JsonValue]]
+    models: Mapping[str, _Settings | tuple[_Settings, ...]]
+    """Role name to the backend's settings that change what it answers; to several where the role's models took turns."""
+    connections: Mapping[str, _Settings | tuple[_Settings, ...]]
     """Role name to the others."""
 
     @classmethod
@@ -55,11 +59,21 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
                 f"the replayed run has no answers of the {role.value}, only of {', '.join(self.models)}; replay with the "
                 f"same play and roles, or name another backend for that role"
             )
-        base_url = self.connections.get(role.value, {}).get("base_url")
+        models, connections = _several(self.models[role.value]), _several(self.connections.get(role.value, {}))
         try:
-            return Backend.model_validate({**self.models[role.value], "base_url": base_url})
-        except ValidationError as error:
-            raise ConfigurationError(f"the replayed run's backend cannot be read: {explain(error)}") from error
+            return Mixed.of(
+                [
+                    Backend.model_validate({**model, "base_url": connection.get("base_url")})
+                    for model, connection in zip(models, connections, strict=True)
+                ]
+            )
+        except ValueError as error:
+            why = explain(error) if isinstance(error, ValidationError) else str(error)
+            raise ConfigurationError(f"the replayed run's backend cannot be read: {why}") from error
+
+
+def _several(settings: _Settings | tuple[_Settings, ...]) -> tuple[_Settings, ...]:
+    return settings if isinstance(settings, tuple) else (settings,)
 
 
 def replayed_folder(backend: Backend) -> Path | None:

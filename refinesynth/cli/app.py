@@ -17,6 +17,7 @@ from refinesynth.cli.backends import backends
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
+from refinesynth.cli.personas import personas
 from refinesynth.cli.rules import rules
 from refinesynth.cli.run import run
 from refinesynth.cli.serve import serve
@@ -121,6 +122,7 @@ def _refinesynth(
 
 for command in (run, status, show, verify, export, train, backends, rules, serve):
     app.command()(command)
+app.add_typer(personas)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def _print(console: Console, found: Estimate, *, json: bool) -> None:
         return
     cost = "" if found.paid.cost_usd is None else f", cost {dollars(found.paid.cost_usd)}"
     console.print(
-        f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, {found.accepted:,} accepted, in "
+        f"\n{counted(found.episodes, 'persona')} of {one_line(found.source)} played, {_accepted(found)}, in "
         f"{duration(found.elapsed)}{cost}.\n",
         soft_wrap=True,
     )
@@ -66,6 +66,12 @@ def _print(console: Console, found: Estimate, *, json: bool) -> None:
         style="dim",
         soft_wrap=True,
     )
+
+
+def _accepted(found: Estimate) -> str:
+    if found.most == 1:
+        return f"{found.accepted:,} accepted"
+    return f"{found.fruitful:,} accepted with {counted(found.accepted, 'trajectory', 'trajectories')}"
 
 
 def table(found: Estimate) -> Table:
@@ -81,6 +87,8 @@ def table(found: Estimate) -> Table:
 
     line("personas needed", found.personas, lambda count: f"{math.ceil(count):,}")
     line("accepted of them", found.acceptance, lambda share: f"{share:.0%}")
+    if found.most > 1:
+        line("trajectories for each", found.per_persona, lambda count: f"{count:.2f}")
     line("requests", found.requests, compact)
     line("tokens in", found.input_tokens, compact)
     line("tokens out", found.output_tokens, compact)

@@ -8,6 +8,7 @@ import typer
 
 from refinesynth.cli.show import RunOrFile
 from refinesynth.errors import InputError
+from refinesynth.replacing import COMPRESSED, refuse_existing
 
 if TYPE_CHECKING:
     from refinesynth.export import ExportReport, Tally
@@ -41,6 +42,14 @@ License = Annotated[
     str | None, typer.Option("--license", metavar="ID", help="Licence of your data, as the Hub writes it: apache-2.0.")
 ]
 Title = Annotated[str | None, typer.Option("--title", help="Title of the card; by default the run's name.")]
+HeldOut = Annotated[
+    float | None,
+    typer.Option(
+        "--held-out",
+        metavar="SHARE",
+        help="Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE, and the card, if they are there.")]
 
 
@@ -50,6 +59,7 @@ def export(
     format_name: FormatOption,
     output: Output,
     masking: MaskingOption = None,
+    held_out: HeldOut = None,
     card: Card = False,
     license_id: License = None,
     title: Title = None,
@@ -62,20 +72,26 @@ def export(
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     _refuse_replacing_the_source(source, output)
+    if held_out is not None:
+        refuse_existing(_beside(output), overwrite=overwrite)
+        _refuse_replacing_the_source(source, _beside(output))
     if card and output.name == CARD:
         raise InputError(f"--card writes {CARD} beside FILE, so FILE cannot be {str(output)!r} itself; give another -o")
     if card and not overwrite and (there := output.with_name(CARD)).exists():
         raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
     from refinesynth.cli.terminal import output as standard_output
-    from refinesynth.export import CardFacts, Tally, check_licence, write_card, write_export
+    from refinesynth.export import CardFacts, Tally, check_licence, one_side, write_card, write_export
 
     licence = None if license_id is None else check_licence(license_id)
     tally = Tally()
-    report = write_export(
-        _counted(_trajectories(source), tally), output, format_name, masking=masking, overwrite=overwrite
-    )
+    train = _trajectories(source) if held_out is None else one_side(_trajectories(source), "train", held_out=held_out)
+    report = write_export(_counted(train, tally), output, format_name, masking=masking, overwrite=overwrite)
     console = standard_output()
     console.print(_summary(report), soft_wrap=True)
+    if held_out is not None:
+        rest = one_side(_trajectories(source), "held_out", held_out=held_out)
+        apart = write_export(rest, _beside(output), format_name, masking=masking, overwrite=overwrite)
+        console.print(_summary(apart), soft_wrap=True)
     if report.dataset_info is not None:
         console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
     console.print(report.advice, soft_wrap=True)
@@ -95,6 +111,13 @@ def _refuse_replacing_the_source(source: Path, output: Path) -> None:
     of_a_run = is_run_file(output.name) and (output.parent / "config.json").is_file()
     if of_a_run or (output.exists() and source.is_file() and output.samefile(source)):
         raise InputError(f"{str(output)!r} is what a run wrote, and an export would replace it; give another -o")
+
+
+def _beside(output: Path) -> Path:
+    """Where what is held out goes: `NAME.held-out.jsonl` for `NAME.jsonl`, also compressed."""
+    suffixes = output.suffixes[-2:] if output.suffix in COMPRESSED else output.suffixes[-1:]
+    suffix = "".join(suffixes)
+    return output.with_name(f"{output.name.removesuffix(suffix)}.held-out{suffix}")
 
 
 def _summary(report: "ExportReport") -> str:

@@ -1,7 +1,7 @@
 """What a run came to: the funnel from personas to trajectories, what it took, and what to do next."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -11,11 +11,15 @@ from refinesynth.cli import spending as told
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
+from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
 
 
 def funnel(result: SynthesisResult) -> RenderableType:
-    """Personas started, scripts and drafts refused, by which rules and what that wasted, accepted; then what it took."""
+    """Personas started, scripts and drafts refused, by which rules and what that wasted, accepted; then what it took.
+
+    Rules that refuse scripts are in the order in which they look at them, the others by how much they refused.
+    """
     spending = result.spending
     table = Table.grid(padding=(0, 2))
     table.add_column()
@@ -24,13 +28,20 @@ def funnel(result: SynthesisResult) -> RenderableType:
     table.add_row("personas started", f"{result.episodes + result.pending:,}")
     if result.bad_personas:
         table.add_row("rows without a persona", f"{result.bad_personas:,}")
-    table.add_row("scripts refused", f"{result.scripts_refused:,}")
+
+    def refusals(rules: Iterable[str]) -> None:
+        # A script or draft that two rules refused counts for both.
+        for rule in rules:
+            wasted = told.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
+            row = (f"  refused by {one_line(rule, most=40)}", f"{result.by_rule[rule]:,}", wasted)
+            table.add_row(*(styled(cell, "dim") for cell in row))
+
+    stages = [rule for rule in in_order(result.config.script_rules) if rule in result.by_rule]
+    others = sorted(result.by_rule.keys() - set(stages), key=lambda rule: (-result.by_rule[rule], rule))
+    table.add_row("scripts refused", f"{result.scripts_refused:,}", _passed(result))
+    refusals(stages)
     table.add_row("drafts refused", f"{result.drafts_refused:,}")
-    # A script or draft that two rules refused counts for both.
-    for rule, count in sorted(result.by_rule.items(), key=lambda item: (-item[1], item[0])):
-        wasted = told.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
-        row = (f"  refused by {one_line(rule, most=40)}", f"{count:,}", wasted)
-        table.add_row(*(styled(cell, "dim") for cell in row))
+    refusals(others)
     each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
     table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
     if result.pending:
@@ -44,6 +55,12 @@ def funnel(result: SynthesisResult) -> RenderableType:
     )
     went = [told.by_outcome(spending), told.by_role(spending), told.by_model(spending)]
     return Group(table, "", *(styled(line, "dim") for line in (took, *went) if line))
+
+
+def _passed(result: SynthesisResult) -> str:
+    """The yield of the ScriptWriter, if scripts were refused."""
+    written = result.figures.passed + result.figures.stopped.total()
+    return f"{result.figures.passed / written:.0%} of {written:,} passed" if result.scripts_refused and written else ""
 
 
 def next_commands(path: Path, *, accepted: int, refused: int) -> list[str]:

@@ -1,14 +1,18 @@
 """What a person types after an option, read into the values that `synthesize` takes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from refinesynth.attempts import Attempts
+    from refinesynth.curation import Curation
+    from refinesynth.grounding import Grounding
     from refinesynth.mistakes import Mistakes
     from refinesynth.rules import Rule
 
@@ -16,16 +20,18 @@ _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
 """`player=gpt-4o`; the part before the sign is a word, which no model string with a provider is."""
 
 
-def backend_spec(given: Sequence[str]) -> str | dict[str, str] | None:
+def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | None:
     """`--backend`, given any number of times: one for all roles, or `ROLE=SPEC`; None if it was not given.
 
+    A role that is named more than once has several, which take turns.
+
     Raises:
-        ConfigurationError: No such role, or one role twice. Whether the backends exist is not looked at.
+        ConfigurationError: No such role, or two for all roles. Whether the backends exist is not looked at.
     """
     from refinesynth.backends.role import Role
 
     known = ["default", *(role.value for role in Role)]
-    chosen: dict[str, str] = {}
+    chosen: dict[str, list[str]] = {}
     for text in given:
         named = _ROLE.fullmatch(text.strip())
         role, spec = (named[1].casefold().replace("-", "_"), named[2]) if named else ("default", text)
@@ -35,14 +41,19 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str] | None:
                 f"--backend {text!r}: there is no role {role!r}; the roles are {', '.join(known)}"
                 + (f". Did you mean {near[0]}={spec}?" if near else "")
             )
-        if role in chosen:
-            raise ConfigurationError(f"--backend: {role} is given twice, {chosen[role]!r} and {spec!r}; give it once")
+        if role in chosen and role == "default":
+            raise ConfigurationError(
+                f"--backend: {role} is given twice, {chosen[role][0]!r} and {spec!r}; give it once. Several can take turns in one "
+                f"role, such as player={chosen[role][0]} and player={spec}"
+            )
         if not spec.strip():
             raise ConfigurationError(f"--backend {text!r} names no backend; `refinesynth backends` lists the names")
-        chosen[role] = spec.strip()
+        chosen.setdefault(role, []).append(spec.strip())
     if not chosen:
         return None
-    return chosen["default"] if chosen.keys() == {"default"} else chosen
+    if chosen.keys() == {"default"}:
+        return chosen["default"][0]
+    return {role: specs if len(specs) > 1 else specs[0] for role, specs in chosen.items()}
 
 
 def mistakes_policy(text: str) -> "Mistakes":
@@ -96,6 +107,58 @@ def attempts_bounds(text: str) -> "Attempts":
         ) from error
 
 
+def grounding(play: str | None, given: Mapping[str, Any]) -> "Grounding | None":
+    """The options of grounded play; None if none was given.
+
+    Raises:
+        ConfigurationError: They are given for another play, or a value cannot be.
+    """
+    from pydantic import ValidationError
+
+    from refinesynth.grounding import Grounding
+    from refinesynth.trajectory import explain
+
+    said = {name: value for name, value in given.items() if value is not None}
+    if not said:
+        return None
+    flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+    if play != "grounded":
+        raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
+    try:
+        return Grounding.model_validate(said)
+    except ValidationError as error:
+        raise ConfigurationError(f"{flags}: {explain(error)}") from None
+
+
+def curation(
+    near_duplicates: float | None, contamination: Sequence["Path"], contaminated: str | None
+) -> "Curation | None":
+    """The options of curation; None if none was given.
+
+    Raises:
+        ConfigurationError: It is said what becomes of contaminated trajectories, and no file is given to compare with.
+    """
+    from pydantic import ValidationError
+
+    from refinesynth.curation import Curation
+    from refinesynth.trajectory import explain
+
+    if contaminated is not None and not contamination:
+        raise ConfigurationError("--contaminated is given without --contamination FILE; name an evaluation set")
+    if near_duplicates is None and not contamination:
+        return None
+    try:
+        return Curation.model_validate(
+            {
+                "near_duplicates": near_duplicates,
+                "contamination": tuple(map(str, contamination)),
+                "contaminated": contaminated or "report",
+            }
+        )
+    except ValidationError as error:
+        raise ConfigurationError(f"--near-duplicates {near_duplicates!r}: {explain(error)}") from None
+
+
 def chain(option: str, text: str) -> "Rule":
     """A rule chain by its expression.
 
@@ -117,3 +180,18 @@ def preset(name: str | None) -> dict[str, Any]:
     from refinesynth.presets import paper
 
     return paper()
+
+
+def check_preset(name: str | None, settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a preset whose bound on completions cannot do for the play that overrides its own.
+
+    Raises:
+        ConfigurationError: The play goes turn by turn, and every episode would end at the preset's bound.
+    """
+    if name is None or given["play"] in {None, settings["play"]} or given["attempts"] is not None:
+        return
+    calls = settings["attempts"].calls
+    raise ConfigurationError(
+        f"--play {given['play']}: --preset {name} allows an episode {calls} completions, and each turn takes one; give --attempts "
+        f"drafts=4 too, which sets no such bound, or leave --play out"
+    )

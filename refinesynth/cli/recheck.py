@@ -7,6 +7,7 @@ from typing import Literal
 
 from refinesynth.cli.picking import key
 from refinesynth.cli.stored import Line, Unreadable
+from refinesynth.diversity import CURATING
 from refinesynth.outcome import Refused
 from refinesynth.rules import Rule, Violation, rejects, verify
 from refinesynth.trajectory import Draft, MalformedTurn, Trajectory
@@ -88,7 +89,7 @@ def _checked(record: Trajectory | Refused, rules: Rule, script_rules: Rule) -> C
     if evidence is None:
         return Checked(key(record), record.stage, accepted_then=False, accepted_now=False, violations=record.violations)
     verdict = verify(evidence, rules if record.stage == "draft" else script_rules)
-    judged = tuple(found for found in record.violations if found.rule == JUDGE)
+    judged = tuple(found for found in record.violations if found.rule == JUDGE or found.rule in CURATING)
     accepted = verdict.accepted and not judged and (record.stage == "script" or _is_whole(evidence))
     return Checked(
         key(record),

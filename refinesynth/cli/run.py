@@ -15,6 +15,14 @@ class Play(StrEnum):
 
     live = "live"
     narrated = "narrated"
+    grounded = "grounded"
+
+
+class Contaminated(StrEnum):
+    """What becomes of a trajectory that an evaluation set holds a part of."""
+
+    report = "report"
+    refuse = "refuse"
 
 
 class LevelName(StrEnum):
@@ -47,7 +55,8 @@ BackendOption = Annotated[
         "--backend",
         metavar="[ROLE=]NAME",
         help="A preset, any litellm model string, or `rehearsal` (the default: built in, offline, free). Repeat it with "
-        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge.",
+        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge. Models that are given to one role "
+        "take turns.",
     ),
 ]
 Set = Annotated[
@@ -74,7 +83,70 @@ Fresh = Annotated[
 ]
 PlayOption = Annotated[
     Play | None,
-    typer.Option("--play", help="DM and Player turn by turn (live, the default), or one call for both voices."),
+    typer.Option(
+        "--play",
+        help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
+        "executed (grounded).",
+    ),
+]
+Terse = Annotated[
+    bool | None,
+    typer.Option("--terse", help="Grounded: the world answers in the rulebook's own words, without any model."),
+]
+DifficultyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--difficulty",
+        metavar="BAND",
+        help="Grounded: keep scripts whose shortest solution has so many actions: 4..12.",
+    ),
+]
+Transient = Annotated[
+    float | None,
+    typer.Option(
+        "--transient",
+        metavar="RATE",
+        min=0,
+        max=0.99,
+        help="Grounded: share of the right actions that fail for a moment.",
+    ),
+]
+MixOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mix",
+        metavar="SHARES",
+        help="Grounded: which share of the scripts is asked for a feature: distractors=0.8,irreversible=0.2,hidden=0.5,preconditions=0.7.",
+    ),
+]
+TwoSteps = Annotated[
+    bool | None,
+    typer.Option("--two-steps", help="Grounded: write the world first, then a goal for it, seen executed."),
+]
+Branches = Annotated[
+    int | None,
+    typer.Option("--branches", min=1, help="Trajectories of each accepted play, which share a verified part of it."),
+]
+EpisodesPerScript = Annotated[
+    int | None, typer.Option("--episodes-per-script", min=1, help="Plays of each accepted script.")
+]
+NearDuplicates = Annotated[
+    float | None,
+    typer.Option(
+        "--near-duplicates",
+        metavar="SIMILARITY",
+        min=0,
+        max=1,
+        help="Refuse scripts that are so similar to one that is there, 0 to 1.",
+    ),
+]
+Contamination = Annotated[
+    list[Path] | None,
+    typer.Option("--contamination", metavar="FILE", help="An evaluation set to compare with; repeat it for more."),
+]
+ContaminatedOption = Annotated[
+    Contaminated | None,
+    typer.Option("--contaminated", help="With --contamination: what becomes of a trajectory that it holds a part of."),
 ]
 PresetOption = Annotated[
     Preset | None, typer.Option("--preset", help="The paper's procedure; other options override parts of it.")
@@ -170,6 +242,16 @@ def run(
     output: Output = None,
     fresh: Fresh = False,
     play: PlayOption = None,
+    terse: Terse = None,
+    difficulty: DifficultyOption = None,
+    transient: Transient = None,
+    mix: MixOption = None,
+    two_steps: TwoSteps = None,
+    branches: Branches = None,
+    episodes_per_script: EpisodesPerScript = None,
+    near_duplicates: NearDuplicates = None,
+    contamination: Contamination = None,
+    contaminated: ContaminatedOption = None,
     preset: PresetOption = None,
     rules: Rules = None,
     script_rules: ScriptRules = None,
@@ -207,6 +289,15 @@ def run(
         "personas": personas,
         "backend": options.backend_spec(backend or []),
         "play": None if play is None else play.value,
+        "grounding": options.grounding(
+            None if play is None else play.value,
+            {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix, "two_steps": two_steps},
+        ),
+        "branches": branches,
+        "episodes_per_script": episodes_per_script,
+        "curation": options.curation(
+            near_duplicates, contamination or [], None if contaminated is None else contaminated.value
+        ),
         "rules": None if rules is None else options.chain("--rules", rules),
         "script_rules": None if script_rules is None else options.chain("--script-rules", script_rules),
         "mistakes": None if mistakes is None else options.mistakes_policy(mistakes),
@@ -222,6 +313,7 @@ def run(
         "log_level": log_level.value,
         "tracing": Tracing(export=True) if otel else None,
     }
+    options.check_preset(None if preset is None else preset.value, asked, given)
     asked.update((name, value) for name, value in given.items() if value is not None)
     of_fallback, of_roles = split_fallback(set_ or [])
     asked["backend"] = tuned(asked.get("backend", "rehearsal"), of_roles)

@@ -104,7 +104,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
     import_module("refinesynth.episode")
 
-    backends = resolve_roles(asked.get("backend", "rehearsal")).values()
+    backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
     if any(not backend.rehearses and not replayed_folder(backend) and why_not_lean(backend) for backend in backends):
         from refinesynth.backends.litellm_sdk import litellm
 

@@ -9,10 +9,19 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from refinesynth.cli.overlaps import Shared
     from refinesynth.run.status import RunStatus
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+Contaminating = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--contamination",
+        metavar="FILE",
+        help="Also compare what was accepted with an evaluation set (JSONL, JSON, text, also .gz, or a folder of such); repeat it for more.",
+    ),
+]
 
 _MANY_IN_FLIGHT = 8
 """Episodes in flight that are listed before the rest is only counted."""
@@ -24,18 +33,24 @@ _STOPPED = {
 """What ends a run by itself before it has its `n`."""
 
 
-def status(run: Run, *, json: AsJson = False) -> None:
-    """Say where a run stands: its process, what is accepted, in flight, refused and paid. Changes nothing."""
+def status(run: Run, *, json: AsJson = False, contamination: Contaminating = None) -> None:
+    """Say where a run stands: its process, what is accepted and how various it is, in flight, refused and paid. Changes nothing."""
+    from refinesynth.cli import overlaps
     from refinesynth.cli.terminal import output
     from refinesynth.run import RunFolder
     from refinesynth.run.status import RunStatus
 
-    found = RunStatus.of(RunFolder.open(run))
+    folder = RunFolder.open(run)
+    found = RunStatus.of(folder)
+    shared = overlaps.look(folder.trajectories(), contamination) if contamination else None
     console = output()
     if json:
-        console.print(as_json(found), soft_wrap=True)
+        console.print(as_json(found, shared), soft_wrap=True)
         return
-    for part in (_overview(found), _in_flight(found), _paid(found), _went(found)):
+    parts = [_overview(found), _various(found), _in_flight(found), _paid(found), _went(found)]
+    if shared is not None:
+        parts.append(overlaps.table(shared))
+    for part in parts:
         if part is not None:
             console.print(part)
 
@@ -52,10 +67,14 @@ def _overview(found: "RunStatus") -> "Table":
     table.add_row("state", styled(_state(found), style))
     beyond = f", {found.waiting:,} more finished and kept for later" if found.waiting else ""
     table.add_row("accepted", f"{found.written:,} of {found.n:,}{beyond}")
-    tried = f" ({totals.accepted / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
+    tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
     table.add_row("episodes", f"{totals.episodes:,} finished{tried}")
     table.add_row("refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}")
+    # What the stages refused is told with them.
+    told = {stage.rule for stage in found.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
+        if rule in told:
+            continue
         table.add_row("", styled(f"{count:,} by {one_line(rule, most=40)}", "dim"))
     if found.elapsed is not None:
         table.add_row("elapsed", duration(found.elapsed))
@@ -78,6 +97,17 @@ def _state(found: "RunStatus") -> str:
             )
         case "died":
             return f"died with {process}; the same command goes on with it and pays for nothing twice"
+
+
+def _various(found: "RunStatus") -> "RenderableType | None":
+    """What became of the scripts, and what the trajectories are like."""
+    from refinesynth.cli.terminal import styled
+    from refinesynth.cli.variety import told
+
+    table = _labelled()
+    for label, text in told(found.variety):
+        table.add_row(label, text if label else styled(text, "dim"))
+    return table if table.row_count else None
 
 
 def _in_flight(found: "RunStatus") -> "RenderableType | None":
@@ -156,10 +186,11 @@ def _labelled() -> "Table":
     return table
 
 
-def as_json(found: "RunStatus") -> str:
+def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
     """A run for programs, as one JSON object."""
     from dataclasses import asdict
 
+    from refinesynth.cli import variety
     from refinesynth.cli.printable import printable
     from refinesynth.jsontext import write_json
 
@@ -172,7 +203,8 @@ def as_json(found: "RunStatus") -> str:
         "n": found.n,
         "written": found.written,
         "waiting": found.waiting,
-        **found.totals.model_dump(mode="json", exclude={"usage", "cost_usd", "wasted", "fruitless"}),
+        **found.totals.model_dump(mode="json", exclude={"usage", "cost_usd", "wasted", "fruitless", "figures"}),
+        "variety": variety.as_json(found.variety),
         "in_flight": [asdict(one) for one in found.outstanding],
         "spent": [asdict(one) for one in found.spent],
         "cost_usd": found.cost_usd,
@@ -181,4 +213,6 @@ def as_json(found: "RunStatus") -> str:
         "elapsed": found.elapsed,
         "last_event": dict(found.last_event),
     }
+    if shared is not None:
+        value["contamination"] = shared.as_json()
     return printable(write_json(value).decode())

@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>.*)", re.DOTALL | re.IGNORECASE)
 
 
-def tuned(spec: "str | Mapping[str, str]", settings: Sequence[str]) -> "str | Mapping[str, str | Backend]":
-    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role.
+def tuned(
+    spec: "str | Mapping[str, str | Sequence[str]]", settings: Sequence[str]
+) -> "str | Mapping[str, str | Sequence[str] | Backend]":
+    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role, to all that take turns in it.
 
     Raises:
         ConfigurationError: No such role or setting, or a value that it does not take.
     """
     if not settings:
         return spec
-    from refinesynth.backends import Role, resolve, resolve_roles
+    from refinesynth.backends import Role, resolve_roles
+    from refinesynth.backends.names import resolve_mixture
 
-    named: Mapping[str, str] = {"default": spec} if isinstance(spec, str) else spec
-    tuned = {role: resolve(name) for role, name in named.items()}
+    named = {"default": spec} if isinstance(spec, str) else spec
+    tuned = {role: resolve_mixture(role, given) for role, given in named.items()}
     parsed = [_parse(text) for text in settings]
     for role, name, value in sorted(parsed, key=lambda setting: setting[0] is not None):
         if role is None:
@@ -68,8 +71,12 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend 
         if settings:
             raise ConfigurationError("--set fallback.SETTING=VALUE is given without --fallback NAME; name one")
         return None
+    if not settings:
+        return name
+    from refinesynth.backends.names import resolve_mixture
+
     found = tuned({"default": name}, settings)
-    return name if isinstance(found, str) else found["default"]
+    return found if isinstance(found, str) else resolve_mixture("default", found["default"])
 
 
 def _parse(text: str) -> tuple[str | None, str, object]:
@@ -93,8 +100,11 @@ def _value(text: str) -> object:
 
 def _with(backend: "Backend", name: str, value: object) -> "Backend":
     from refinesynth.backends import Backend
+    from refinesynth.backends.backend import Mixed
     from refinesynth.trajectory import explain
 
+    if len(backend.each) > 1:
+        return Mixed.of([_with(one, name, value) for one in backend.each])
     known = [field for field in Backend.model_fields if field not in {"model", "name"}]
     if name not in known:
         near = get_close_matches(name, known, n=1)

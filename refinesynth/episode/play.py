@@ -1,6 +1,7 @@
 """One episode from its persona to its outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pydantic_ai.models import Model
 
@@ -11,17 +12,18 @@ from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.cast import Cast, assemble
 from refinesynth.episode.identity import episode_id, episode_seed
-from refinesynth.episode.live import Live
 from refinesynth.episode.narrated import play_narrated
 from refinesynth.episode.record import Record
 from refinesynth.episode.scripting import write_script
 from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.episode.several import Accepted, Plays, Turns, why_none
+from refinesynth.episode.staging import staged
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.roles import Narrator
-from refinesynth.rules.rule import rejects
+from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Draft, Persona, Provenance, Script, Trajectory
+from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
 
 
 async def play_episode(
@@ -33,7 +35,7 @@ async def play_episode(
     memory: Memory | None = None,
     purse: Purse | None = None,
 ) -> EpisodeOutcome:
-    """Turn one persona into a trajectory, or say why there is none.
+    """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
 
     With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
     clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for again, so
@@ -66,76 +68,96 @@ async def _played(
 ) -> EpisodeOutcome:
     cast = assemble(settings, session=session, models=models)
     record = Record(session=session, persona=persona)
-    draft: Draft | None = None
+    accepted: list[Accepted] = []
+    script: Script | None = None
     reason: str | None = None
     with deadline(settings.deadline) as limit:
         try:
             script = await write_script(cast.script_writer, record, settings)
-            if script is not None:
-                draft = await _play(cast, script, record, settings)
-            if draft is None:
-                reason = _reason(record)
+            if script is None:
+                reason = why_none(record)
+            else:
+                play = partial(_play_once, script=script, record=record, settings=settings, first=cast, models=models)
+                plays = Plays(play, record, settings, accepted)
+                await plays.all()
+                reason = plays.reason
         except EpisodeAbandoned as error:
             reason = str(error)
     if limit.passed:
         reason = f"not done within its deadline of {settings.deadline:,.0f} s"
-    trajectory = None
-    if draft is not None:
-        trajectory = _trajectory(draft, record=record, session=session, cast=cast, settings=settings)
     return EpisodeOutcome(
         index=session.index,
         id=session.id,
         persona=persona,
-        trajectory=trajectory,
+        trajectories=_trajectories(accepted, record=record, settings=settings),
         refused=tuple(record.refused),
-        reason=reason,
+        reason=None if accepted else reason,
         usage=session.ledger.usage,
         cost_usd=session.ledger.cost_usd,
     )
 
 
-async def _play(cast: Cast, script: Script, record: Record, settings: EpisodeSettings) -> Draft | None:
+async def _play_once(
+    number: int,
+    start: Turns,
+    *,
+    script: Script,
+    record: Record,
+    settings: EpisodeSettings,
+    first: Cast,
+    models: Mapping[Role, Model],
+) -> tuple[Draft | None, dict[str, str]]:
+    """See `PlayOnce`; `first` is the cast that wrote the script, and plays it first."""
+    session = record.session
+    cast = first if number == 0 else assemble(settings, session=session, models=models, number=number)
     if isinstance(cast.scene, Narrator):
-        return await play_narrated(cast.scene, cast.verifier, script, record, settings)
-    dungeon_master, player = cast.scene
-    live = Live(
-        dungeon_master=dungeon_master,
-        player=player,
-        verifier=cast.verifier,
-        script=script,
-        index=record.session.index,
-        record=record,
-        settings=settings,
+        draft = await play_narrated(cast.scene, cast.verifier, script, record, settings, start=start)
+    else:
+        talk = staged(cast.scene, verifier=cast.verifier, script=script, record=record, settings=settings)
+        draft = await talk.play(start, number)
+    return draft, cast.models
+
+
+def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: EpisodeSettings) -> tuple[Trajectory, ...]:
+    """What was accepted, with what the episode took shared out evenly."""
+    shares = record.session.ledger.total.divided(len(accepted))
+    return tuple(
+        _trajectory(one, spent=spent, record=record, settings=settings)
+        for one, spent in zip(accepted, shares, strict=True)
     )
-    return await live.play()
 
 
-def _reason(record: Record) -> str:
-    """Why the attempts were not enough: the last violation, which was told and not mended."""
-    last = record.refused[-1]
-    tried = record.scripts if last.stage == "script" else record.drafts
-    found = next((f"{violation.rule}: {violation.message}" for violation in last.violations if rejects(violation)), "")
-    return f"no {last.stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
-
-
-def _trajectory(draft: Draft, *, record: Record, session: Session, cast: Cast, settings: EpisodeSettings) -> Trajectory:
+def _trajectory(accepted: Accepted, *, spent: Spent, record: Record, settings: EpisodeSettings) -> Trajectory:
+    script, number = accepted.draft.script, accepted.branch.number if accepted.branch else 0
     provenance = Provenance(
-        models={**cast.models, **session.answered_by},
+        models=accepted.models,
         play=settings.play,
-        seed=session.seed,
+        seed=record.session.seed,
         rules=repr(settings.rules),
         package_version=__version__,
-        attempts=record.drafts,
+        attempts=accepted.attempts,
         script_attempts=record.scripts,
-        usage=session.ledger.usage,
-        cost_usd=session.ledger.cost_usd,
+        usage=spent.usage,
+        cost_usd=spent.cost_usd,
+        script_id=script.digest,
+        difficulty=_difficulty(script),
+        branch=accepted.branch,
     )
     return Trajectory.model_validate(
         {
-            "id": record.episode,
+            "id": f"{record.episode}-{number}" if number else record.episode,
             "persona": record.persona,
-            "script": draft.script,
-            "turns": draft.turns,
+            "script": script,
+            "turns": accepted.draft.turns,
             "provenance": provenance,
         }
     )
+
+
+def _difficulty(script: Script) -> Difficulty | None:
+    if not script.grounded:
+        return None
+    # Imported here: it brings the expression language with it.
+    from refinesynth.world import survey
+
+    return survey(script).difficulty

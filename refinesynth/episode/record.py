@@ -33,7 +33,9 @@ class Record:
     scripts: int = 0
     """Scripts tried so far."""
     drafts: int = 0
-    """Drafts tried so far."""
+    """Drafts tried so far, of the current play."""
+    _drafts_before: int = 0
+    """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
     _kept: list[_Stretch] = field(default_factory=list[_Stretch])
     _before: Spent = field(default_factory=Spent)
@@ -53,6 +55,13 @@ class Record:
         """Everything that was refused, in the order in which it was made; to be asked for when nothing more is tried."""
         self._take_back(to=0)
         return self._refused
+
+    def begin_play(self) -> None:
+        """The script is played anew, from the beginning or from turns that an accepted draft has paid for."""
+        self._take_back(to=0)
+        self._kept.clear()
+        self._drafts_before += self.drafts
+        self.drafts = 0
 
     def begin_script(self) -> None:
         """Another script is tried."""
@@ -94,7 +103,7 @@ class Record:
                 episode=self.episode,
                 persona=self.persona,
                 stage="draft",
-                attempt=self.drafts,
+                attempt=self._drafts_before + self.drafts,
                 draft=draft,
                 text=text,
                 violations=tuple(violations),

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from refinesynth._version import __version__
 from refinesynth.export.facts import CardFacts
-from refinesynth.export.replacing import replacing
 from refinesynth.export.writing import ExportReport
 from refinesynth.jsontext import scrub
+from refinesynth.replacing import replacing
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _BACKTICKS = re.compile("`+")

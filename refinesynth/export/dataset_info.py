@@ -7,7 +7,7 @@ import orjson
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
-from refinesynth.export.replacing import COMPRESSED, replacing
+from refinesynth.replacing import COMPRESSED, replacing
 
 FILE_NAME = "dataset_info.json"
 

@@ -10,8 +10,8 @@ from refinesynth.errors import InputError
 from refinesynth.export.dataset_info import DatasetInfo
 from refinesynth.export.formats import Format, Record, find_format, find_masking
 from refinesynth.export.masking import Masking
-from refinesynth.export.replacing import refuse_existing, replacing
 from refinesynth.jsontext import write_json
+from refinesynth.replacing import refuse_existing, replacing
 from refinesynth.trajectory import Trajectory
 
 

@@ -13,9 +13,9 @@ class Recorded:
 
     def __init__(self, paid: Sequence[Paid] = ()) -> None:
         self._paid = {(one.role, one.step, one.digest): one for one in paid}
-        self._unused: dict[bytes, list[Paid]] = {}
-        for one in reversed(self._paid.values()):
-            self._unused.setdefault(one.digest, []).append(one)
+        self._unused: dict[bytes, dict[tuple[str, int], Paid]] = {}
+        for one in self._paid.values():
+            self._unused.setdefault(one.digest, {})[one.role, one.step] = one
 
     def __iter__(self) -> Iterator[Paid]:
         return iter(self._paid.values())
@@ -27,10 +27,14 @@ class Recorded:
         """What this request at this place was answered with; None if it was not made."""
         return self._paid.get((role, step, digest))
 
-    def find(self, digest: bytes) -> Paid | None:
-        """What this request was answered with at any place, each answer handed out once, in their order.
+    def take(self, role: str, step: int, digest: bytes) -> Paid | None:
+        """What this request at this place was answered with, or else the first answer to it at any other place that is left.
 
-        For playing under other rules, where the same request may come earlier or later.
+        Each is handed out once, also where an episode asks the same more than once. For playing under other rules, where the same
+        request may come earlier or later.
         """
         left = self._unused.get(digest)
-        return left.pop() if left else None
+        if not left:
+            return None
+        place = (role, step)
+        return left.pop(place if place in left else next(iter(left)))

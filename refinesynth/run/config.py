@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from refinesynth.errors import RunFolderError
 from refinesynth.jsontext import write_json
 from refinesynth.run.lines import cannot
-from refinesynth.trajectory import explain
+from refinesynth.trajectory import Play, explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
@@ -34,7 +34,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """Most episodes in flight."""
     budget: str | None = None
     """What may be spent in all; None sets no limit."""
-    play: Literal["live", "narrated"]
+    play: Play
     seed: int
     rules: str
     """`repr` of the chain that accepts a draft."""
@@ -48,10 +48,18 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """Longest draft, in turns."""
     judge: bool
     """Whether an LLM judges what the rules accepted."""
+    grounding: dict[str, JsonValue] | None = None
+    """How the world is executed; None in other plays. The band of difficulty is among the script rules."""
+    branches: int = Field(default=1, ge=1)
+    """Trajectories of each play."""
+    episodes_per_script: int = Field(default=1, ge=1)
+    """Plays of each script."""
+    curation: dict[str, JsonValue] | None = None
+    """What is looked for in what the rules accepted."""
     prompts: str
     """Digest of the prompt templates."""
     models: dict[str, JsonValue]
-    """Role name to the backend's settings that change what it answers."""
+    """Role name to the backend's settings that change what it answers; a list of these where the role's models take turns."""
     connections: dict[str, JsonValue]
     """Role name to the others: where the server is, time-outs, rate limits, the name of the variable with the key."""
     personas: str

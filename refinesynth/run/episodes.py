@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from refinesynth.errors import StorageError
 from refinesynth.jsontext import write_json
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
+from refinesynth.run.figures import EpisodeFigures, Figures
 from refinesynth.spent import Spent
-from refinesynth.trajectory import Persona, Usage, explain
+from refinesynth.trajectory import Persona, Trajectory, Usage, explain
 
 _Kept = TypeVar("_Kept", bound=BaseModel)
 
@@ -36,6 +37,9 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     persona: str
     """`fingerprint` of the persona."""
     accepted: bool
+    """Whether it gave a trajectory."""
+    trajectories: int = Field(default_factory=lambda fields: int(fields["accepted"]), ge=0)
+    """How many it gave. Lines from before there could be several do not say it."""
     reason: str | None
     """Why there is no trajectory; None if there is one."""
     scripts_refused: int = Field(ge=0)
@@ -49,6 +53,14 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     """US dollars; None where a model's price is unknown."""
     wasted: dict[str, Spent] = Field(default_factory=dict[str, Spent])
     """Rule name to what was spent on what it refused, see `Refused.usage`."""
+    figures: EpisodeFigures = EpisodeFigures()
+    """What its trajectories are like."""
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        if self.accepted != bool(self.trajectories):
+            raise ValueError(f"accepted is {self.accepted}, and there are {self.trajectories} trajectories")
+        return self
 
     @property
     def spent(self) -> Spent:
@@ -65,6 +77,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             id=outcome.id,
             persona=fingerprint(outcome.persona),
             accepted=outcome.accepted,
+            trajectories=len(outcome.trajectories),
             reason=outcome.reason,
             scripts_refused=scripts,
             drafts_refused=len(refused) - scripts,
@@ -73,6 +86,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             usage=outcome.usage,
             cost_usd=outcome.cost_usd,
             wasted=wasted(refused),
+            figures=EpisodeFigures.of(outcome),
         )
 
     def to_json(self) -> bytes:
@@ -104,6 +118,9 @@ class Totals(BaseModel, extra="forbid"):
 
     episodes: int = 0
     accepted: int = 0
+    """Trajectories."""
+    fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
+    """Episodes that gave one or more of them. Sums from before there could be several do not say it."""
     scripts_refused: int = 0
     drafts_refused: int = 0
     by_rule: Counter[str] = Field(default_factory=Counter[str])
@@ -115,19 +132,23 @@ class Totals(BaseModel, extra="forbid"):
     """Rule name to what was spent on what it refused."""
     fruitless: Spent = Spent()
     """By episodes without a trajectory, beside what rules wasted."""
+    figures: Figures = Field(default_factory=Figures)
+    """What the trajectories are like."""
     last_reason: str | None = None
     """Why the last of these episodes gave none, shortened."""
 
     def add(self, line: EpisodeLine) -> None:
         """Count one more episode."""
         self.episodes += 1
-        self.accepted += line.accepted
+        self.accepted += line.trajectories
+        self.fruitful += line.accepted
         self.scripts_refused += line.scripts_refused
         self.drafts_refused += line.drafts_refused
         self.by_rule.update(line.by_rule)
         self.violations.update(line.violations)
         self.usage += line.usage
         self.cost_usd = sum_costs(self.cost_usd, line.cost_usd)
+        self.figures.add(line.figures)
         for rule, spent in line.wasted.items():
             self.wasted[rule] = self.wasted.get(rule, Spent()) + spent
         if not line.accepted:
@@ -140,9 +161,18 @@ class Totals(BaseModel, extra="forbid"):
         return Spent(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
-    def counted(cls, *, accepted: int, refused: Iterable[Refused]) -> Self:
+    def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
         """What can still be told of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
-        totals = cls(episodes=accepted, accepted=accepted, cost_usd=None)
+        totals = cls(cost_usd=None)
+        before: tuple[int, Persona] | None = None
+        for trajectory in accepted:
+            totals.accepted += 1
+            totals.figures.add(EpisodeFigures.told([trajectory]))
+            # Those of one episode follow on each other.
+            episode = trajectory.provenance.seed, trajectory.persona
+            totals.fruitful += episode != before
+            before = episode
+        totals.episodes = totals.fruitful
         for item in refused:
             totals.scripts_refused += item.stage == "script"
             totals.drafts_refused += item.stage == "draft"

@@ -7,7 +7,9 @@ Events, at level info unless said otherwise; docs/events.md lists their fields:
     lines_missing: `episodes` episodes, from `first_episode` on, are made again, because their lines are not in the files.
     run_started: what was asked; `finished` and `accepted` say what was there already.
     persona_skipped: a row that is no persona; `line` and `reason`. Only the first few are listed.
-    episode_finished: `index`, `id`, `accepted`, `reason`, what was refused, tokens, cost.
+    episode_finished: `index`, `id`, `accepted`, `trajectories`, `reason`, what was refused, tokens, cost.
+    contaminated: `trajectory` that is kept and shares words with an evaluation set; how many `overlaps`, and the `first` few.
+    episode_curated: `index`, `id`, and how many `trajectories` are left of an episode of which some were refused in its turn.
     run_ended: `why`, the counts, and the `seconds` that this process took; always a process's last event, unless it was killed.
 """
 

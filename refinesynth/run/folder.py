@@ -143,7 +143,7 @@ class RunFolder:
         with self._journal() as journal:
             if journal is not None:
                 return Totals() if journal.totals is None else Totals.from_json(journal.totals)
-        return Totals.counted(accepted=sum(1 for _ in self.trajectories()), refused=self.refused())
+        return Totals.counted(accepted=self.trajectories(), refused=self.refused())
 
     def spent(self) -> list[SpentRow]:
         """What was used and paid, per role and model, episodes that never ended included; nothing without a journal.

@@ -146,8 +146,7 @@ class RunWriter(RunFolder):
         if finished.index != self.committed.episodes:
             raise ValueError(f"episode {finished.index} was appended where episode {self.committed.episodes} is next")
         self._rejected.write(*finished.rejected)
-        if finished.trajectory is not None:
-            self._trajectories.write(finished.trajectory)
+        self._trajectories.write(*finished.trajectories)
         self.committed.add(finished.line)
         self.waiting.discard(finished.index)
         return finished.written(trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)

@@ -1,5 +1,6 @@
 """`estimate`: a handful of personas played for real, and from that what a whole run will take."""
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -40,8 +41,9 @@ async def estimate(
     Nothing is kept: what is played here is played and paid again by a run. Of a file, a list or a dataset, the sample is
     spread over the first 1,000 personas; of an iterator it is the first ones, which are consumed.
 
-    Not promised: that the backend is as quick with `concurrency` episodes in flight as it was with `sample`, and that
-    personas further on are like those at the beginning.
+    Not promised: that the backend is as quick with `concurrency` episodes in flight as it was with `sample`, that personas
+    further on are like those at the beginning, and that no more scripts resemble earlier ones than did in the sample, where
+    near-duplicates are refused.
 
     Args:
         personas: As for `synthesize`, as are `backend` and all further settings.
@@ -62,6 +64,9 @@ async def estimate(
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
     chosen, source = await _spread(personas, sample)
+    # Looked at by `synthesize`; what it would refuse is not multiplied before it does.
+    counts = [settings.get(name, 1) for name in ("branches", "episodes_per_script")]
+    most = math.prod(count for count in counts if isinstance(count, int) and count > 0)
     seen: list[Progress] = []
 
     def see(moment: Progress) -> None:
@@ -73,7 +78,8 @@ async def estimate(
         try:
             result = await synthesize(
                 chosen,
-                len(chosen),
+                # No sooner is every persona played for sure: one may give so many.
+                len(chosen) * most,
                 backend,
                 output=Path(folder) / "run",
                 concurrency=min(concurrency, len(chosen)),
@@ -88,8 +94,9 @@ async def estimate(
     if not lines:
         raise BudgetSpent(f"the budget of {budget} did not pay for one whole episode: give a higher one, or none.")
     return Estimate.of(
-        [(line.accepted, line.spent) for line in lines],
+        [(line.trajectories, line.spent) for line in lines],
         n=n,
+        most=most,
         concurrency=concurrency,
         source=source,
         elapsed=seen[-1].elapsed,

@@ -12,6 +12,16 @@ from refinesynth.spent import Spent
 CONFIDENCE = 0.9
 """How often the yield, and what an episode takes, lie within their ranges."""
 _RESAMPLED = 1_000
+_RANGES = (
+    "acceptance",
+    "per_persona",
+    "personas",
+    "requests",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "seconds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +62,19 @@ class Estimate:
     episodes: int
     """Played for this."""
     accepted: int
-    """Of these."""
+    """Trajectories that they gave."""
+    fruitful: int
+    """Of these episodes, those that gave one or more."""
+    most: int
+    """Trajectories that one persona may give."""
     paid: Spent
     """By this estimate."""
     elapsed: float
     """Seconds that it took."""
     acceptance: Range
     """Share of the personas that give a trajectory (Wilson's interval)."""
+    per_persona: Range
+    """Trajectories for each persona, those that give none included; the same as `acceptance` where one gives one at most."""
     personas: Range
     """Needed for `n`. So are all ranges that follow; those of means by bootstrap over the episodes."""
     requests: Range
@@ -72,22 +88,26 @@ class Estimate:
     @classmethod
     def of(
         cls,
-        episodes: Sequence[tuple[bool, Spent]],
+        episodes: Sequence[tuple[int, Spent]],
         *,
         n: int,
+        most: int = 1,
         concurrency: int,
         source: str,
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
-        """From what became of each episode and what it took; one lasted `episode_seconds` on average."""
-        accepted = sum(one for one, _ in episodes)
-        acceptance = wilson(accepted, len(episodes))
-        needed = Range(n, n, n).over(acceptance)
+        """From the trajectories of each episode, `most` or fewer, and what it took; one lasted `episode_seconds` on average."""
+        accepted = sum(count for count, _ in episodes)
+        fruitful = sum(count > 0 for count, _ in episodes)
+        # Nothing between 0 and 1 is spread wider around its mean than what is always 0 or 1. So Wilson's interval holds for any
+        # number of trajectories too, where a bootstrap over a few episodes that all went well would know no doubt at all.
+        per_persona = wilson(accepted / most, len(episodes)).times(most)
+        needed = Range(n, n, n).over(per_persona)
 
         def in_all(amount: Callable[[Spent], float]) -> Range:
             each = bootstrap([amount(spent) for _, spent in episodes])
-            return each.times(n).over(acceptance)
+            return each.times(n).over(per_persona)
 
         paid = sum((spent for _, spent in episodes), Spent())
         return cls(
@@ -96,9 +116,12 @@ class Estimate:
             source=source,
             episodes=len(episodes),
             accepted=accepted,
+            fruitful=fruitful,
+            most=most,
             paid=paid,
             elapsed=elapsed,
-            acceptance=acceptance,
+            acceptance=wilson(fruitful, len(episodes)),
+            per_persona=per_persona,
             personas=needed,
             requests=in_all(lambda spent: spent.usage.requests),
             input_tokens=in_all(lambda spent: spent.usage.input_tokens),
@@ -110,8 +133,7 @@ class Estimate:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        ranges = ("acceptance", "personas", "requests", "input_tokens", "output_tokens", "cost_usd", "seconds")
-        found: dict[str, Range | None] = {name: getattr(self, name) for name in ranges}
+        found: dict[str, Range | None] = {name: getattr(self, name) for name in _RANGES}
         return {
             "n": self.n,
             "concurrency": self.concurrency,
@@ -119,6 +141,7 @@ class Estimate:
             "sample": {
                 "episodes": self.episodes,
                 "accepted": self.accepted,
+                "fruitful": self.fruitful,
                 **self.paid.usage.model_dump(),
                 "cost_usd": self.paid.cost_usd,
                 "seconds": self.elapsed,
@@ -128,8 +151,11 @@ class Estimate:
         }
 
 
-def wilson(hits: int, tries: int) -> Range:
-    """Where a share may lie of which `hits` of `tries` were seen; from 0 to 1 if there was no try."""
+def wilson(hits: float, tries: int) -> Range:
+    """Where a share may lie of which `hits` of `tries` were seen; from 0 to 1 if there was no try.
+
+    Also the mean of what is anywhere between 0 and 1 in each try, and `hits` together; it is too wide then.
+    """
     if not tries:
         return Range(0.0, 0.5, 1.0)
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from refinesynth.backends.money.budget import Budget
@@ -28,7 +29,7 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     from refinesynth.backends.money.prices import is_known, price_of
 
     prices: list[Price] = []
-    for backend in backends:
+    for backend in chain.from_iterable(mixture.each for mixture in backends):
         price = price_of(backend, listings=not injected)
         if not is_known(price):
             raise ConfigurationError(

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
@@ -122,7 +123,7 @@ class _Here:
 
 
 def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", processes: int) -> None:
-    for backend in backends:
+    for backend in chain.from_iterable(mixture.each for mixture in backends):
         if backend.max_in_flight is not None and backend.max_in_flight < processes:
             raise ConfigurationError(
                 f"{backend.label} may be asked {backend.max_in_flight} requests at once, and {processes} processes would each ask "

@@ -1,7 +1,8 @@
 """The engine: workers that play episodes, a feeder that starts personas, and commits in the order of the personas.
 
 The pool knows nothing of roles or models: an episode is a function. What is written does not depend on how many workers there
-are or who finishes first: outcomes are committed in the order of the personas, up to the one with which `n` are accepted.
+are or who finishes first: outcomes are committed in the order of the personas, each whole, up to the one with which `n`
+trajectories are accepted; what is curated is curated in that order too.
 """
 
 from collections import deque
@@ -12,6 +13,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageError
+from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
 from refinesynth.synthesis.means import Boundless, Means
@@ -21,6 +23,10 @@ from refinesynth.trajectory import Persona, Trajectory
 
 Play = Callable[[int, Persona], Awaitable[Finished]]
 """One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
+
+Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
+"""Has the last word on each outcome with a trajectory, in the order in which they are committed: it may move trajectories to
+what is refused."""
 
 _Stream = TypeVar("_Stream")
 _AHEAD_PER_WORKER = 8
@@ -54,12 +60,15 @@ class Pool:
         has_room: Callable[[], bool] | None = None,
         means: Means | None = None,
         surroundings: Callable[[], Surroundings] | None = None,
+        curate: Curate | None = None,
+        per_episode: int = 1,
     ) -> None:
         """A pool that writes to `folder`.
 
         `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
         started (call `wake` when that changes). What `means` do not allow for is not started either; an episode that cannot be
-        paid any more (`BudgetSpent`) is put back, and the others go on.
+        paid any more (`BudgetSpent`) is put back, and the others go on. What waits is not curated yet, so it may go on under a
+        `curate` that knows what is in the files; an episode that goes well gives `per_episode` trajectories.
         """
         self._play = play
         self._personas = personas
@@ -71,9 +80,10 @@ class Pool:
         self._has_room = has_room
         self._means = means or Boundless()
         self._surroundings = surroundings
+        self._curate = curate
         self._committed_before = folder.committed.episodes
         self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
-        self._tally = Tally(n=n, committed=folder.committed, waiting=self._waiting.values())
+        self._tally = Tally(n=n, committed=folder.committed, waiting=self._waiting.values(), per_episode=per_episode)
         self._written = folder.committed.accepted
         """Accepted trajectories that are committed; `folder.committed` is ahead of it by what is on its way."""
         self._undelivered = deque[Finished]()
@@ -224,19 +234,20 @@ class Pool:
                     await self._finish(finished)
 
     async def _finish(self, finished: Finished) -> None:
-        line = finished.line
-        if line.index == self._folder.committed.episodes and not self.reached:
+        if finished.index == self._folder.committed.episodes and not self.reached:
+            finished = self._curated(finished)
             await self._commit([finished])
         else:
             await self._folder.keep_waiting(finished)
+        line = finished.line
         self._tally.finish(line)
         self._report()
-        written = self._written
+        committed = self._folder.committed.episodes
         await self._commit_waiting()
         self._folder.log.info(
             "episode_finished", **line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
         )
-        if written != self._written:
+        if committed != self._folder.committed.episodes:
             self._report()
         self.wake()
         if self.reached:
@@ -251,21 +262,47 @@ class Pool:
         next_, accepted = self._folder.committed.episodes, self._folder.committed.accepted
         due: list[Finished] = []
         while accepted < self._n and len(due) < _AT_ONCE and next_ in self._folder.waiting:
-            due.append(self._folder.read_waiting(next_))
-            accepted += due[-1].line.accepted
+            due.append(self._out_of_waiting(next_))
+            accepted += due[-1].line.trajectories
             next_ += 1
         return due
+
+    def _out_of_waiting(self, index: int) -> Finished:
+        """An episode that waited and is committed next."""
+        before = self._folder.read_waiting(index)
+        after = self._curated(before)
+        if after is not before:
+            ahead = index in self._waiting
+            self._tally.correct(before.line, after.line, ahead=ahead)
+            if ahead:
+                self._waiting[index] = after.line
+        return after
+
+    def _curated(self, finished: Finished) -> Finished:
+        """To be called once for each episode, when it is certain to be the next that is committed."""
+        if self._curate is None:
+            return finished
+        after = finished.curated(self._curate)
+        if after is not finished:
+            self._folder.log.info(
+                "episode_curated",
+                index=after.index,
+                id=after.id,
+                trajectories=after.line.trajectories,
+                reason=after.line.reason,
+            )
+        return after
 
     async def _commit(self, episodes: list[Finished]) -> None:
         if self._on_accepted is not None:
             self._undelivered.extend(episodes)
         await self._folder.append(*episodes)
-        self._written += sum(finished.line.accepted for finished in episodes)
+        self._written += sum(finished.line.trajectories for finished in episodes)
         # Commits come true in their order, but whoever waited for one may go on in any.
         while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
-            trajectory = self._undelivered.popleft().trajectory
-            if trajectory is not None and self._on_accepted is not None:
-                self._on_accepted(Trajectory.from_json(trajectory))
+            for trajectory in self._undelivered.popleft().trajectories:
+                if self._on_accepted is not None:
+                    self._on_accepted(Trajectory.from_json(trajectory))
 
     def _report(self) -> None:
         if self._on_progress is not None:

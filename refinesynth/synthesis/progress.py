@@ -29,9 +29,10 @@ class Progress:
     n: int
     """Accepted trajectories asked for."""
     accepted: int
-    """Episodes finished with a trajectory. It may pass `n` by the few that were in flight when it was reached."""
+    """Trajectories of finished episodes. It may pass `n` by the few that were in flight when it was reached."""
     written: int
-    """Trajectories in trajectories.jsonl; the others wait for an earlier episode. Never more than `n` in a fresh run."""
+    """Trajectories in trajectories.jsonl; the others wait for an earlier episode. In a fresh run no more than `n`, but for what
+    the episode with which it is reached gives beyond: that one is kept whole."""
     started: int
     """Personas that were started."""
     finished: int
@@ -39,7 +40,7 @@ class Progress:
     in_flight: int
     """Episodes that are being played now: `started - finished`."""
     failed: int
-    """Episodes that ended without a trajectory: `finished - accepted`."""
+    """Episodes that ended without a trajectory."""
     scripts_refused: int
     """Scripts that the rules refused or that could not be read, in finished episodes."""
     drafts_refused: int
@@ -57,7 +58,7 @@ class Progress:
     finished_before: int = 0
     """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
     accepted_before: int = 0
-    """Of those, the accepted ones."""
+    """Trajectories of those."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from refinesynth._version import __version__
+from refinesynth.curation import Curation
 from refinesynth.run import RunConfig, stable_repr
 
 if TYPE_CHECKING:
@@ -30,17 +31,22 @@ def record(
     personas: str,
     budget: str | None = None,
     fallback: "Backend | None" = None,
+    curation: Curation | None = None,
 ) -> RunConfig:
     """The configuration of a run. Values that could be secrets are hidden.
 
     The fallback is among the connections: it may be named when it is needed, and each trajectory says what answered.
+
+    Raises:
+        InputError: An evaluation set cannot be read.
     """
     models: dict[str, JsonValue] = {}
     connections: dict[str, JsonValue] = {}
     for role, backend in backends.items():
-        given = backend.model_dump(mode="json")
-        models[str(role)] = {name: _hidden(given.pop(name)) for name in _OF_THE_MODEL}
-        connections[str(role)] = {name: _hidden(value) for name, value in given.items()}
+        # A list where the role's models take turns.
+        (model, *others), (connection, *further) = zip(*map(_of_one, backend.each), strict=True)
+        models[str(role)] = [model, *others] if others else model
+        connections[str(role)] = [connection, *further] if further else connection
     if fallback is not None:
         connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
     return RunConfig(
@@ -55,12 +61,42 @@ def record(
         attempts=settings.attempts.model_dump(mode="json"),
         max_turns=settings.max_turns,
         judge=settings.judge,
-        prompts=settings.prompts.digest,
+        grounding=_grounding(settings),
+        branches=settings.branches,
+        episodes_per_script=settings.episodes_per_script,
+        curation=None if curation is None or curation.idle else _curation(curation),
+        prompts=settings.prompts_digest,
         models=models,
         connections=connections,
         personas=personas,
         versions=_versions(),
     )
+
+
+def _grounding(settings: "EpisodeSettings") -> dict[str, JsonValue] | None:
+    if settings.play != "grounded":
+        return None
+    return {
+        "terse": settings.terse,
+        "transient": settings.transient,
+        "mix": stable_repr(settings.mix),
+        "difficulty": None if settings.difficulty is None else list(settings.difficulty),
+        "two_steps": settings.two_steps,
+    }
+
+
+def _of_one(backend: "Backend") -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+    """What changes its answers, and the rest."""
+    given: dict[str, JsonValue] = {name: _hidden(value) for name, value in backend.model_dump(mode="json").items()}
+    return {name: given.pop(name) for name in _OF_THE_MODEL}, given
+
+
+def _curation(curation: Curation) -> dict[str, JsonValue]:
+    """The settings, with what the evaluation sets hold in the place of where they are."""
+    from refinesynth.diversity.contamination import digest_of
+
+    told: dict[str, JsonValue] = curation.model_dump(mode="json", exclude={"contamination"})
+    return {**told, "evaluation": digest_of(curation.contamination) if curation.contamination else None}
 
 
 def _hidden(value: JsonValue) -> JsonValue:

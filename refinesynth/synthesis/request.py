@@ -1,16 +1,21 @@
 """What is asked of a run, checked before anything is written or paid for; and the run made ready from it."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast, get_args
+
+import anyio
+import anyio.to_thread
 
 from refinesynth.attempts import Attempts
 from refinesynth.backends.money.budget import Budget
+from refinesynth.curation import Curation
 from refinesynth.errors import InputError, RunFolderError
+from refinesynth.grounding import Grounding
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import BadRow, Personas, PersonaSource, open_personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
@@ -23,11 +28,14 @@ from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.recording import record
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.tracing import Tracing
-from refinesynth.trajectory import Trajectory
+from refinesynth.trajectory import Play, Trajectory
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from refinesynth.backends import Backend, BackendSpec, Completion
     from refinesynth.backends.money.purse import BudgetPurse
+    from refinesynth.diversity import Overlap
     from refinesynth.episode import EpisodeSettings
     from refinesynth.rules import Rule
 
@@ -37,6 +45,12 @@ MAX_CONCURRENCY = 100_000
 
 MAX_PROCESSES = 1_024
 """Most worker processes: more than any machine has cores."""
+
+MAX_BRANCHES = 1_000
+"""Most branches, and most plays of one script."""
+
+_TOLD = 5
+"""Overlaps with evaluation sets that are written of one trajectory."""
 
 MAX_N = 10**12
 """Most trajectories that can be asked for; far beyond what any disk holds, and exact as a float in every forecast."""
@@ -65,6 +79,19 @@ class Begun:
         return None if count is None else f"{source} ran out after {count:,} persona{'s' * (count != 1)}"
 
 
+@dataclass
+class Overlaps:
+    """Where it is told what evaluation sets have in common with a trajectory that is kept."""
+
+    log: "FilteringBoundLogger | None" = None
+
+    def tell(self, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+        """Write it to events.jsonl."""
+        if self.log is not None:
+            found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
+            self.log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The arguments of `synthesize`, see there."""
@@ -72,11 +99,15 @@ class Request:
     personas: PersonaSource | None
     n: int
     backend: "BackendSpec"
-    play: Literal["live", "narrated"]
+    play: Play
     rules: "Rule | str | None"
     script_rules: "Rule | str | None"
     mistakes: Mistakes | None
     attempts: Attempts | None
+    grounding: Grounding | None
+    branches: int
+    episodes_per_script: int
+    curation: Curation | None
     output: str | PathLike[str] | None
     concurrency: int
     seed: int
@@ -101,11 +132,20 @@ class Request:
             raise InputError(f"deadline is {self.deadline!r}; expected seconds, more than 0, or None for no end")
         if self.max_turns is not None:
             _check_count("max_turns", self.max_turns, "the longest draft, in turns")
-        if self.play not in ("live", "narrated"):
-            raise InputError(f"play is {self.play!r}; expected 'live' or 'narrated'")
+        if self.play not in get_args(Play):
+            raise InputError(f"play is {self.play!r}; expected one of {', '.join(map(repr, get_args(Play)))}")
+        _check_count("branches", self.branches, "trajectories from one verified prefix", most=MAX_BRANCHES)
+        _check_count("episodes_per_script", self.episodes_per_script, "plays of one script", most=MAX_BRANCHES)
+        if self.grounding is not None and self.play != "grounded":
+            raise InputError(f"grounding is given, and play is {self.play!r}; it is for play='grounded' alone")
         if isinstance(cast("object", self.seed), bool) or not isinstance(cast("object", self.seed), int):
             raise InputError(f"seed is {self.seed!r}; expected a whole number")
-        for name, kind in (("mistakes", Mistakes), ("attempts", Attempts)):
+        for name, kind in (
+            ("mistakes", Mistakes),
+            ("attempts", Attempts),
+            ("grounding", Grounding),
+            ("curation", Curation),
+        ):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise InputError(f"{name} is {value!r}; expected {kind.__name__}(...) or None")
@@ -129,6 +169,7 @@ class Request:
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.backends import open_models, resolve, resolve_roles
         from refinesynth.backends.watch import Calls
+        from refinesynth.synthesis.curating import Curator
 
         settings = self._settings()
         # A key is asked for only where a role is played.
@@ -151,9 +192,14 @@ class Request:
         asked = backends.values() if fallback is None else (*backends.values(), fallback)
         prices = prices_of(asked, budget, injected=self.call is not None)
         async with open_personas(self.personas) as personas:
+            curator: Curator | None = None
+            overlaps = Overlaps()
             if not self._has_enough():
                 await personas.look()
                 open_once()
+                if self.curation is not None and not self.curation.idle:
+                    # Off the event loop: evaluation sets may be large.
+                    curator = await anyio.to_thread.run_sync(partial(Curator.of, self.curation, report=overlaps.tell))
             folder = RunWriter.claim(
                 next_run_folder() if self.output is None else Path(self.output),
                 record(
@@ -164,6 +210,7 @@ class Request:
                     personas=personas.description,
                     budget=None if budget is None else str(budget),
                     fallback=fallback,
+                    curation=self.curation,
                 ),
                 fresh=self.fresh,
                 log_level=level_of(self.log_level),
@@ -172,6 +219,10 @@ class Request:
                 purse = purse_of(
                     budget, prices, spent=folder.spent(), totals=folder.committed, waiting=folder.waiting_lines()
                 )
+                if curator is not None:
+                    overlaps.log = folder.log
+                    read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
+                    await anyio.to_thread.run_sync(read)
                 async with players.open(folder, purse) as ready:
                     pool = Pool(
                         play=ready.play,
@@ -184,6 +235,8 @@ class Request:
                         has_room=has_room,
                         means=purse,
                         surroundings=Lookout(purse, calls, open_once, ready.elsewhere).look,
+                        curate=None if curator is None else curator.curate,
+                        per_episode=settings.branches * settings.episodes_per_script,
                     )
                     if not pool.reached:
                         _log_start(folder, personas)
@@ -206,12 +259,20 @@ class Request:
         from refinesynth.episode import MAX_TURNS, EpisodeSettings
         from refinesynth.prompts import Prompts
 
-        mistakes = self.mistakes or Mistakes()
+        grounded, grounding = self.play == "grounded", self.grounding or Grounding()
+        script_rules = partial(rules.grounded_script, difficulty=grounding.difficulty) if grounded else rules.script
         return EpisodeSettings(
             play=self.play,
-            rules=_chain("rules", self.rules, rules.strict),
-            script_rules=_chain("script_rules", self.script_rules, rules.script),
-            mistakes=mistakes,
+            rules=_chain("rules", self.rules, rules.grounded if grounded else rules.strict),
+            script_rules=_chain("script_rules", self.script_rules, script_rules),
+            mistakes=self.mistakes or Mistakes(),
+            terse=grounding.terse,
+            transient=grounding.transient,
+            mix=grounding.mix,
+            difficulty=grounding.difficulty,
+            two_steps=grounding.two_steps,
+            branches=self.branches,
+            episodes_per_script=self.episodes_per_script,
             attempts=self.attempts or Attempts(),
             seed=self.seed,
             prompts=Prompts(None if self.prompts is None else Path(self.prompts)),

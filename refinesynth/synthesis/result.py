@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
+from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Trajectory, Usage
@@ -128,6 +129,11 @@ class SynthesisResult:
     def by_rule(self) -> Counter[str]:
         """Rule name to the refused scripts and drafts that it rejected, each counted once for a rule."""
         return self._totals.by_rule.copy()
+
+    @property
+    def figures(self) -> Figures:
+        """What the trajectories are like, and which check stopped how many scripts."""
+        return self._totals.figures.model_copy(deep=True)
 
     @property
     def usage(self) -> Usage:

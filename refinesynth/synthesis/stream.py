@@ -5,19 +5,21 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.attempts import DEADLINE, Attempts
+from refinesynth.curation import Curation
+from refinesynth.grounding import Grounding
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import PersonaSource
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Begun, Request
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.tracing import Tracing
-from refinesynth.trajectory import Trajectory
+from refinesynth.trajectory import Play, Trajectory
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
@@ -85,11 +87,15 @@ async def stream(
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
-    play: Literal["live", "narrated"] = "live",
+    play: Play = "live",
     rules: "Rule | str | None" = None,
     script_rules: "Rule | str | None" = None,
     mistakes: Mistakes | None = None,
     attempts: Attempts | None = None,
+    grounding: Grounding | None = None,
+    branches: int = 1,
+    episodes_per_script: int = 1,
+    curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
     concurrency: int = 16,
     seed: int = 0,
@@ -125,6 +131,10 @@ async def stream(
         script_rules=script_rules,
         mistakes=mistakes,
         attempts=attempts,
+        grounding=grounding,
+        branches=branches,
+        episodes_per_script=episodes_per_script,
+        curation=curation,
         output=output,
         concurrency=concurrency,
         seed=seed,

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from refinesynth.attempts import DEADLINE, Attempts
+from refinesynth.curation import Curation
+from refinesynth.grounding import Grounding
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import PersonaSource
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.tracing import Tracing
+from refinesynth.trajectory import Play
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
@@ -23,11 +26,15 @@ async def synthesize(
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
-    play: Literal["live", "narrated"] = "live",
+    play: Play = "live",
     rules: "Rule | str | None" = None,
     script_rules: "Rule | str | None" = None,
     mistakes: Mistakes | None = None,
     attempts: Attempts | None = None,
+    grounding: Grounding | None = None,
+    branches: int = 1,
+    episodes_per_script: int = 1,
+    curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
     concurrency: int = 16,
     seed: int = 0,
@@ -57,13 +64,22 @@ async def synthesize(
     Args:
         personas: A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face
             dataset, of texts or `Persona`s or rows with `persona` or `text`; None for those that ship with the package.
-        n: Accepted trajectories to make.
-        backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`.
-        play: `live`: DungeonMaster and Player converse; `narrated`: one call writes both voices, as the paper does.
-        rules: What a draft must satisfy, as a rule or as text for `rules.parse`; None for `rules.strict()`.
-        script_rules: What a script must satisfy; None for `rules.script()`.
+        n: Accepted trajectories to make. A run ends when at least so many are accepted; an episode that brings more than was missing
+            is kept whole, so there may be up to `branches * episodes_per_script - 1` more.
+        backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
+            there, a list for a role whose models take turns.
+        play: `live`: DungeonMaster and Player converse; `narrated`: one call writes both voices, as the paper does; `grounded`:
+            as live, and the world is executed by the rulebook that the script comes with.
+        rules: What a draft must satisfy, as a rule or as text for `rules.parse`; None for `rules.strict()`, in grounded play
+            `rules.grounded()`.
+        script_rules: What a script must satisfy; None for `rules.script()`, in grounded play `rules.grounded_script()`.
         mistakes: Where mistakes come from; None for at least two, asked for where natural ones do not suffice.
         attempts: How often an episode may try again.
+        grounding: How grounded play is played; for it alone.
+        branches: Trajectories to make of each play that is accepted: itself, and others that go on differently from a verified
+            part of it.
+        episodes_per_script: Plays of each script that is accepted.
+        curation: Near-duplicates and contamination that are looked for in what the rules accepted; None for neither.
         output: The run folder. A run that is there is continued, with the same personas in the same order; more may follow at
             their end. None for the next free `runs/NNN` under the current folder.
         concurrency: Most episodes in flight.
@@ -100,6 +116,10 @@ async def synthesize(
         script_rules=script_rules,
         mistakes=mistakes,
         attempts=attempts,
+        grounding=grounding,
+        branches=branches,
+        episodes_per_script=episodes_per_script,
+        curation=curation,
         output=output,
         concurrency=concurrency,
         seed=seed,

@@ -11,16 +11,20 @@ from refinesynth.synthesis.progress import Progress, Surroundings
 class Tally:
     """Counts what was started and what is finished, and from that how many episodes may be in flight."""
 
-    def __init__(self, *, n: int, committed: Totals, waiting: Iterable[EpisodeLine] = ()) -> None:
-        """Begin from what an earlier process has finished; of that, `waiting` is not committed."""
+    def __init__(self, *, n: int, committed: Totals, waiting: Iterable[EpisodeLine] = (), per_episode: int = 1) -> None:
+        """Begin from what an earlier process has finished; of that, `waiting` is not committed.
+
+        An episode that goes well gives `per_episode` trajectories.
+        """
         self._n = n
+        self._per_episode = per_episode
         self._finished = committed.model_copy(deep=True)
         self._began = time.monotonic()
         self._ahead = 0
-        """Accepted episodes of an earlier process that the feeder has not come to yet."""
+        """Trajectories of an earlier process's episodes that the feeder has not come to yet."""
         for line in waiting:
             self._finished.add(line)
-            self._ahead += line.accepted
+            self._ahead += line.trajectories
         self.started = self._before = self._finished.episodes
         self._accepted_before = self._finished.accepted
 
@@ -39,20 +43,32 @@ class Tally:
 
     def pass_by(self, line: EpisodeLine) -> None:
         """The feeder has come to one of the episodes that were waiting."""
-        self._ahead -= line.accepted
+        self._ahead -= line.trajectories
+
+    def correct(self, before: EpisodeLine, after: EpisodeLine, *, ahead: bool) -> None:
+        """An episode that was counted as `before` has become `after`; `ahead` if the feeder has not come to it yet."""
+        done = self._finished
+        done.accepted += after.trajectories - before.trajectories
+        done.fruitful += after.accepted - before.accepted
+        done.scripts_refused += after.scripts_refused - before.scripts_refused
+        done.drafts_refused += after.drafts_refused - before.drafts_refused
+        done.by_rule.update(after.by_rule)
+        done.by_rule.subtract(before.by_rule)
+        if ahead:
+            self._ahead += after.trajectories - before.trajectories
 
     def wanted(self) -> int:
         """How many episodes should be in flight: enough for what is missing, at the yield so far, and a few to spare.
 
-        The yield starts at 1 and is what was seen, one imagined success included, so that it is never 0. One more for
-        every eight that are needed keeps the end of a run from being a queue of single tries. Accepted episodes that come
-        after the one that is to be started do not count: they cannot be committed before it.
+        The yield starts at `per_episode` and is what was seen, one imagined success included, so that it is never 0. One more
+        for every eight that are needed keeps the end of a run from being a queue of single tries. Trajectories of episodes that
+        come after the one that is to be started do not count: they cannot be committed before it.
         """
         missing = self._n - (self._finished.accepted - self._ahead)
         if missing <= 0:
             return 0
-        tries_for_one = (self._finished.episodes + 1) / (self._finished.accepted + 1)
-        return math.ceil(missing * tries_for_one) + missing // 8
+        tries_for_one = (self._finished.episodes + 1) / (self._finished.accepted + self._per_episode)
+        return math.ceil(missing * tries_for_one) + missing // (8 * self._per_episode)
 
     def progress(
         self, *, written: int, bad_personas: int, surroundings: Callable[[], Surroundings] | None = None
@@ -66,10 +82,10 @@ class Tally:
             started=self.started,
             finished=done.episodes,
             in_flight=self.in_flight,
-            failed=done.episodes - done.accepted,
+            failed=done.episodes - done.fruitful,
             scripts_refused=done.scripts_refused,
             drafts_refused=done.drafts_refused,
-            by_rule=dict(done.by_rule),
+            by_rule={rule: count for rule, count in done.by_rule.items() if count},
             bad_personas=bad_personas,
             usage=done.usage,
             cost_usd=done.cost_usd,

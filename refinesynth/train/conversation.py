@@ -62,6 +62,8 @@ class Conversation:
     """File and line that it comes from, for messages: `runs/first/trajectories.jsonl:17`."""
     environment: str = ""
     """Digest of the environment that it is played in, where that is known; conversations that share it are held out together."""
+    script: str = ""
+    """Digest of the script that it is played in, where that is recorded; likewise."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
         """Whether each turn gives loss, in the order of `turns`."""

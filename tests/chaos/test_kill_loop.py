@@ -55,7 +55,7 @@ class Bill:
         )
 
 
-def asked(address: str, folder: Path, play: str, n: int) -> dict[str, Any]:
+def asked(address: str, folder: Path, play: str, n: int, **several: int) -> dict[str, Any]:
     """The run, as arguments of `synthesize`."""
     backend = {
         "model": "openai/rehearsal",
@@ -64,7 +64,8 @@ def asked(address: str, folder: Path, play: str, n: int) -> dict[str, Any]:
         "longest_wait": 0.02,
         "retries": 20,
     }
-    return {"n": n, "play": play, "backend": backend, "output": str(folder), "concurrency": CONCURRENCY, "seed": 11}
+    there = {"output": str(folder), "concurrency": CONCURRENCY, "seed": 11}
+    return {"n": n, "play": play, "backend": backend, **there, **several}
 
 
 def kill_often(launcher: Launcher, run: dict[str, Any], server: Counted, *, answers: int, random: Random) -> int:
@@ -88,18 +89,23 @@ def kill_often(launcher: Launcher, run: dict[str, Any], server: Counted, *, answ
     return killed
 
 
-@pytest.mark.parametrize(("play", "n"), [("live", 8), ("narrated", 40)])
+@pytest.mark.parametrize(
+    ("play", "n", "several"),
+    [("live", 8, {}), ("narrated", 40, {}), ("live", 16, {"episodes_per_script": 2, "branches": 2})],
+)
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(
-    play: Literal["live", "narrated"], n: int, tmp_path: Path
+    play: Literal["live", "narrated"], n: int, several: dict[str, int], tmp_path: Path
 ) -> None:
     logs = {name: tmp_path / f"{name}.jsonl" for name in ("whole", "killed")}
     servers = {name: Counted() for name in logs}
     with launching(tmp_path) as launcher:
         with running(create_app(servers["whole"], latency=LATENCY, jitter=0.5, log=logs["whole"])) as address:
-            assert launcher.make(asked(address, tmp_path / "whole", play, n)).wait() == 0, launcher.said.read_text()
+            assert launcher.make(asked(address, tmp_path / "whole", play, n, **several)).wait() == 0, (
+                launcher.said.read_text()
+            )
         app = create_app(servers["killed"], latency=LATENCY, jitter=0.5, faults=UNWELL, log=logs["killed"])
         with running(app) as address:
-            run = asked(address, tmp_path / "killed", play, n)
+            run = asked(address, tmp_path / "killed", play, n, **several)
             kills = kill_often(launcher, run, servers["killed"], answers=servers["whole"].answers, random=Random(n))
             assert launcher.make(run).wait() == 0, launcher.said.read_text()
     assert kills >= 25
@@ -109,7 +115,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     check_folder(tmp_path / "killed")
     result = rs.SynthesisResult.open(tmp_path / "killed")
-    assert len({trajectory.id for trajectory in result}) == n
+    # The last episode is kept whole.
+    found = len({trajectory.id for trajectory in result})
+    assert n <= found < n + several.get("episodes_per_script", 1) * several.get("branches", 1)
 
     whole, killed = Bill.read(logs["whole"]), Bill.read(logs["killed"])
     assert max(whole.whole.values()) == 1, "an uninterrupted run pays for nothing twice"

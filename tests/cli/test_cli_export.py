@@ -1,5 +1,6 @@
 """`refinesynth export`, in process. What the records hold is tested with refinesynth.export."""
 
+import gzip
 from pathlib import Path
 
 import orjson
@@ -145,3 +146,23 @@ def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path) -> None:
     assert broken.exit_code == 2
     assert "line 2 of" in broken.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path: Path) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out.jsonl.gz"
+    asked = ["run", "-n", "24", "--episodes-per-script", "2", "-o", str(folder)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    result = export(folder, "--format", "trl", "-o", out, "--held-out", "0.3")
+    assert result.exit_code == 0, result.output
+    beside = tmp_path / "out.held-out.jsonl.gz"
+    sides = [
+        [orjson.loads(line)["id"] for line in gzip.decompress(path.read_bytes()).splitlines()] for path in (out, beside)
+    ]
+    assert sum(map(len, sides)) == 24
+    episodes = [{name[:15] for name in side} for side in sides]
+    assert all(episodes)
+    assert episodes[0].isdisjoint(episodes[1])
+    again = export(folder, "--format", "trl", "-o", tmp_path / "out.jsonl.gz", "--held-out", "0.3")
+    assert again.exit_code == 2
+    assert export(folder, "--format", "trl", "-o", tmp_path / "x.jsonl", "--held-out", "1.5").exit_code == 2
+    assert not (tmp_path / "x.jsonl").exists()

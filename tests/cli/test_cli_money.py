@@ -91,6 +91,13 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path: Path) -> None:
     assert told["personas"]["low"] >= 32_000
 
 
+def test_a_dry_run_tells_personas_that_give_several_trajectories_from_these() -> None:
+    result = run("-n", 100, "--dry-run", "--sample", 2, "--branches", 2)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"2 personas of the shipped personas played, 2 accepted with \d trajectories", result.stdout)
+    assert re.search(r"trajectories for each +[\d.]+ +[\d.]+ +2.00", result.stdout)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

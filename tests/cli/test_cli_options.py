@@ -18,6 +18,7 @@ from refinesynth.mistakes import Mistakes, at_least, natural, prompted
         (["hosted_vllm/a=b"], "hosted_vllm/a=b"),
         (["gpt-4o", "player=ollama/qwen3"], {"default": "gpt-4o", "player": "ollama/qwen3"}),
         (["Dungeon-Master=x", "player=y=z"], {"dungeon_master": "x", "player": "y=z"}),
+        (["a", "player=b", "player=c"], {"default": "a", "player": ["b", "c"]}),
     ],
 )
 def test_backends(given: list[str], spec: object) -> None:

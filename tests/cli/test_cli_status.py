@@ -1,7 +1,9 @@
 """`refinesynth status`: where a run stands, whoever works on it, and however that one ended."""
 
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,8 +17,13 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app
+from refinesynth.diversity import Contamination, Novelty
+from refinesynth.outcome import EpisodeOutcome
+from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
 from refinesynth.serve import create_app, running
 from refinesynth.synthesis import Progress, synthesize
+from refinesynth.synthesis.curating import Curator
+from refinesynth.trajectory import DungeonMasterTurn, Trajectory
 
 PATIENCE = 120
 
@@ -160,3 +167,119 @@ def test_what_is_no_run_is_2_and_a_damaged_journal_3(tmp_path: Path, complete: P
     result = status(complete)
     assert result.exit_code == 3
     assert "is damaged" in result.stderr
+
+
+def trajectories_of(folder: Path) -> list[Trajectory]:
+    return [Trajectory.from_json(line) for line in (folder / "trajectories.jsonl").read_bytes().splitlines()]
+
+
+def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
+    made = trajectories_of(complete)
+    answers = [turn for one in made for turn in one.turns if isinstance(turn, DungeonMasterTurn)]
+    mistakes = [turn.mistake_kind.value for turn in answers if turn.mistake_kind is not None]
+    found = as_json(complete)["variety"]
+    lengths = sorted(len(one.turns) for one in made)
+    assert found["trajectories"] == 4
+    assert found["environments"] == len({one.script.digest for one in made})
+    assert found["action_names"] == len({action.name for one in made for action in one.script.actions})
+    assert found["turns"] == {"min": lengths[0], "median": (lengths[1] + lengths[2]) / 2, "max": lengths[3]}
+    assert found["mistakes"] == {kind: mistakes.count(kind) for kind in set(mistakes)}
+    assert (found["near_duplicates"], found["contaminated"], found["transient"]) == (0, 0, 0)
+    text = " ".join(status(complete).stdout.split())
+    assert f"{found['environments']} environments and {found['action_names']} action names in 4 trajectories" in text
+    assert f"turns {lengths[0]} to {lengths[3]}, median" in text
+    # Without its journal, the lines alone say the same.
+    for file in complete.glob("journal.sqlite*"):
+        file.unlink()
+    alone = as_json(complete)["variety"]
+    assert {**alone, "scripts": 0, "stages": []} == {**found, "scripts": 0, "stages": []}
+
+
+def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Path) -> None:
+    async def run() -> None:
+        await synthesize(None, 4, "rehearsal:ambiguous_pattern=0.6", play="narrated", output=tmp_path / "run", seed=3)
+
+    anyio.run(run)
+    found = as_json(tmp_path / "run")
+    stages = found["variety"]["stages"]
+    assert sum(stage["refused"] for stage in stages) == found["scripts_refused"] > 0
+    left = found["variety"]["scripts"]
+    for stage in stages:
+        left -= stage["refused"]
+        assert stage["left"] == left
+    lines = [" ".join(line.split()) for line in status(tmp_path / "run").stdout.splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("scripts "))
+    for stage, line in zip(stages, lines[at + 1 :], strict=False):
+        assert line.startswith(f"{stage['refused']} ")
+        assert line.endswith(f"{stage['left']} left")
+
+
+SECRET = "seven wooden boats wait behind the ancient lighthouse until the keeper has painted every one of them"
+
+
+async def curated(source: Path, path: Path, evaluation: Path) -> None:
+    """A run with one trajectory, a copy of it, and one that an evaluation set holds."""
+    first, second = trajectories_of(source)[:2]
+    script = second.script.model_copy(update={"introduction": SECRET})
+    curator = Curator(novelty=Novelty(), contamination=Contamination([evaluation]), refuse_contaminated=True)
+    folder = RunWriter.claim(path, RunConfig.load(source / "config.json"))
+    for index, one in enumerate((first, first, second.model_copy(update={"script": script}))):
+        name = f"{index:06d}"
+        outcome = EpisodeOutcome(
+            index=index, id=name, persona=one.persona, trajectories=(one.model_copy(update={"id": name}),)
+        )
+        await folder.append(Finished.of(curator.curate(outcome)))
+    folder.close()
+
+
+def test_what_was_curated_is_counted_and_is_not_accepted_again(complete: Path, tmp_path: Path) -> None:
+    evaluation = tmp_path / "test.txt"
+    evaluation.write_text(SECRET, encoding="utf-8")
+    anyio.run(curated, complete, tmp_path / "curated", evaluation)
+    found = as_json(tmp_path / "curated")
+    assert found["by_rule"] == {"NearDuplicate": 1, "Contaminated": 1}
+    assert (found["variety"]["near_duplicates"], found["variety"]["contaminated"]) == (1, 1)
+    assert (found["variety"]["environments"], found["written"]) == (1, 1)
+    text = " ".join(status(tmp_path / "curated").stdout.split())
+    assert "1 near-duplicate and 1 contaminated refused" in text
+    verified = CliRunner().invoke(app, ["verify", str(tmp_path / "curated")])
+    assert "refused then, accepted now" not in verified.output
+
+
+def test_a_finished_run_is_compared_with_evaluation_sets(complete: Path, tmp_path: Path) -> None:
+    made = trajectories_of(complete)
+    held = made[2].script.introduction
+    evaluation = tmp_path / "\u202etest.jsonl"
+    evaluation.write_bytes(orjson.dumps({"goal": held, "other": "\x1b[2J"}) + b"\n")
+    result = status(complete, "--contamination", evaluation, "--json")
+    assert result.exit_code == 0, result.output
+    found = orjson.loads(result.stdout)["contamination"]
+    mine = [one for one in found["overlaps"] if one["id"] == made[2].id and one["where"] == "introduction"]
+    assert found["trajectories"] == 4
+    assert 1 <= found["contaminated"] <= 4
+    assert found["where"]["introduction"] >= 1
+    assert mine[0]["words"] == len(re.findall(r"\w+", held))
+    result = status(complete, "--contamination", evaluation)
+    assert f"{found['contaminated']} of 4 trajectories share words" in " ".join(result.stdout.split())
+    assert "\x1b" not in result.stdout
+    assert "\u202e" not in result.stdout
+    (tmp_path / "none.txt").write_text("nothing that anybody says in such a place at any time", encoding="utf-8")
+    nothing = status(complete, "--contamination", tmp_path / "none.txt", "--contamination", tmp_path / "none.txt")
+    assert "0 of 4 trajectories share words with evaluation sets" in " ".join(nothing.stdout.split())
+    missing = status(complete, "--contamination", tmp_path / "missing.jsonl")
+    assert missing.exit_code == 2
+    assert "missing.jsonl" in missing.stderr
+
+
+def test_lines_of_an_earlier_version_say_nothing_of_variety(complete: Path) -> None:
+    with sqlite3.connect(complete / "journal.sqlite") as journal:
+        for table, key, column in (("entries", "idx", "line"), ("notes", "name", "value")):
+            for row, value in journal.execute(f"SELECT {key}, {column} FROM {table}").fetchall():
+                if isinstance(value, bytes) and b'"figures"' in value:
+                    without = {name: one for name, one in orjson.loads(value).items() if name != "figures"}
+                    journal.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (orjson.dumps(without), row))
+    journal.close()
+    assert RunFolder.open(complete).totals().figures.trajectories == 0
+    found = as_json(complete)
+    assert (found["written"], found["variety"]["trajectories"], found["variety"]["environments"]) == (4, 0, 0)
+    assert "distinct" not in status(complete).stdout

@@ -83,3 +83,13 @@ def test_settings_of_the_fallback_are_its_own() -> None:
 def test_settings_of_no_fallback_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="without --fallback"):
         tuned_fallback(None, ["temperature=1"])
+
+
+def test_a_setting_of_a_role_is_for_all_models_that_take_turns_in_it() -> None:
+    found = tuned({"default": "gpt-4o", "player": ["gpt-4o", "deepseek"]}, ["player.temperature=1", "retries=3"])
+    assert isinstance(found, dict)
+    player = found["player"]
+    assert isinstance(player, Backend)
+    expected = [resolve(name).model_copy(update={"temperature": 1.0, "retries": 3}) for name in ("gpt-4o", "deepseek")]
+    assert list(player.each) == expected
+    assert found["default"] == resolve("gpt-4o").model_copy(update={"retries": 3})

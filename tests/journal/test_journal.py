@@ -335,10 +335,19 @@ class TestTheWhole:
 def test_recorded_answers_under_other_rules_are_handed_out_once_each_in_order() -> None:
     first, second, other = paid(0, 1, asked=7), paid(0, 4, asked=7), paid(0, 2)
     recorded = Recorded([first, other, second])
-    assert recorded.find(digest(7)) == first
-    assert recorded.find(digest(7)) == second
-    assert recorded.find(digest(7)) is None
-    assert recorded.find(digest(2)) == other
-    assert recorded.find(digest(99)) is None
+    assert recorded.take("player", 0, digest(7)) == first
+    assert recorded.take("player", 0, digest(7)) == second
+    assert recorded.take("player", 0, digest(7)) is None
+    assert recorded.take("player", 1, digest(7)) is None, "it was handed out already"
+    assert recorded.take("dungeon_master", 9, digest(2)) == other
+    assert recorded.take("player", 0, digest(99)) is None
     assert recorded.get("player", 1, digest(7)) == first
-    assert Recorded().find(digest(7)) is None
+    assert Recorded().take("player", 1, digest(7)) is None
+
+
+def test_a_recorded_answer_in_its_place_comes_before_an_earlier_one_and_is_not_given_again() -> None:
+    first, second = paid(0, 1, asked=7), paid(0, 4, asked=7)
+    recorded = Recorded([first, second])
+    assert recorded.take("player", 4, digest(7)) == second
+    assert recorded.take("player", 5, digest(7)) == first
+    assert recorded.take("player", 6, digest(7)) is None

@@ -126,7 +126,7 @@ def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> E
         index=index,
         id=f"{index:06d}",
         persona=persona,
-        trajectory=trajectory(index, persona) if accepted else None,
+        trajectories=(trajectory(index, persona),) if accepted else (),
         refused=refused,
         reason=None if accepted else "too many drafts were refused",
         usage=Usage(requests=4, input_tokens=1000, cached_tokens=10, output_tokens=100),

@@ -1,10 +1,13 @@
 """Runs on several processes: the same files as on one, continued by any number of them, within one budget."""
 
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from refinesynth import synthesize
+from refinesynth.curation import Curation
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder, shard_journals
 
@@ -49,3 +52,26 @@ async def test_all_processes_keep_to_one_budget(tmp_path: Path) -> None:
 async def test_a_senseless_number_of_processes_is_refused(tmp_path: Path, processes: int) -> None:
     with pytest.raises(InputError, match="processes is"):
         await synthesize(n=1, output=tmp_path / "run", processes=processes)
+
+
+async def test_several_trajectories_by_mixed_models_are_curated_alike_in_any_number_of_processes(
+    tmp_path: Path,
+) -> None:
+    # About every fifth script of the rehearsal begins in these words.
+    known = next(iter(await synthesize(n=1, output=tmp_path / "known"))).script.introduction
+    (tmp_path / "known.jsonl").write_bytes(orjson.dumps({"text": known}) + b"\n")
+    asked: dict[str, Any] = {
+        "n": 8,
+        "backend": {"default": "rehearsal", "player": ["rehearsal", "rehearsal:natural_mistake=0.5"]},
+        "episodes_per_script": 2,
+        "branches": 2,
+        "curation": Curation(contamination=(str(tmp_path / "known.jsonl"),), contaminated="refuse"),
+    }
+    one = await synthesize(output=tmp_path / "one", concurrency=1, **asked)
+    fewer: dict[str, Any] = {**asked, "n": 3}
+    await synthesize(output=tmp_path / "two", concurrency=3, **fewer)
+    two = await synthesize(output=tmp_path / "two", concurrency=6, processes=2, **asked)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert (two.by_rule, len(two)) == (one.by_rule, len(one))
+    assert len(one) >= 8
+    assert "Contaminated" in one.by_rule, "nothing was curated, and this shows nothing"

@@ -10,6 +10,7 @@ from refinesynth.backends.fallback import FallbackModel
 from refinesynth.backends.governing.breaker import Breaker
 from refinesynth.backends.governing.governor import Governor
 from refinesynth.backends.governing.limit import Limit
+from refinesynth.backends.mixed import MixedModel
 from refinesynth.backends.providers import key_variables, server_of, split
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
@@ -49,13 +50,15 @@ def governors_of(backends: Iterable[Backend], *, fallback: Backend | None = None
 
 
 def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
-    """Models without a fallback around them, fallbacks included, each once."""
+    """Models without a fallback or a mixture around them, fallbacks included, each once."""
     found: dict[int, Model] = {}
     waiting = [*models]
     while waiting:
         model = waiting.pop(0)
         if isinstance(model, FallbackModel):
             waiting[:0] = (model.wrapped, model.fallback)
+        elif isinstance(model, MixedModel):
+            waiting[:0] = model.models
         else:
             found.setdefault(id(model), model)
     return tuple(found.values())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
+from refinesynth.backends.backend import Mixed
 from refinesynth.journal import Journal, JournalReader
 from refinesynth.run import EpisodeMemory, Finished
 from refinesynth.synthesis.lookout import troubles_of
@@ -79,6 +80,8 @@ def share(backend: "Backend", shards: int) -> "Backend":
     """A backend with one shard's part of its limits; together they are what was asked for."""
     if shards == 1:
         return backend
+    if len(backend.each) > 1:
+        return Mixed.of([share(one, shards) for one in backend.each])
     most = backend.max_in_flight
     return backend.model_copy(
         update={

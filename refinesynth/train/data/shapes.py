@@ -69,7 +69,7 @@ def read_record(record: object, where: str) -> Conversation:
 def of_trajectory(trajectory: Trajectory, where: str) -> Conversation:
     """A trajectory as the conversation that all exports render.
 
-    Its group is its persona, its environment what its script says of it.
+    Its group is its persona, its environment what its script says of it. All that were played in one script share that.
     """
     return conversation(
         trajectory.id,
@@ -77,6 +77,7 @@ def of_trajectory(trajectory: Trajectory, where: str) -> Conversation:
         _said(to_messages(trajectory)),
         where,
         environment=_environment(trajectory.script),
+        script=trajectory.provenance.script_id or "",
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from refinesynth.errors import InputError
@@ -31,6 +32,7 @@ def conversation(
     *,
     last_only: bool = False,
     environment: str = "",
+    script: str = "",
 ) -> Conversation:
     """A conversation of sound messages.
 
@@ -49,7 +51,7 @@ def conversation(
             turns.append(Turn("assistant", message.content, before))
         else:
             turns.append(Turn("system" if message.role == "system" else "user", message.content, None))
-    return Conversation(id, group, tuple(turns), where, environment)
+    return Conversation(id, group, tuple(turns), where, environment, script)
 
 
 def without_mistakes(whole: Conversation) -> Conversation | None:
@@ -74,7 +76,7 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
         kept.append(turn._replace(speech=Speech.CORRECT) if turn.role == "assistant" else turn)
     if not any(turn.role == "assistant" for turn in kept):
         return None
-    return Conversation(whole.id, whole.group, tuple(kept), whole.where, whole.environment)
+    return replace(whole, turns=tuple(kept))
 
 
 def opening(turns: Iterable[Turn]) -> str:

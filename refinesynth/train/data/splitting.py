@@ -1,4 +1,4 @@
-"""Holding conversations out by persona and environment, never by turn."""
+"""Holding conversations out by persona, script and environment, never by turn."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from refinesynth.train.data.speaking import opening
 
 
 class Split(NamedTuple):
-    """Two sides that share no persona, no environment and no task."""
+    """Two sides that share no persona, no script, no environment and no task."""
 
     train: list[Conversation]
     held_out: list[Conversation]
@@ -19,8 +19,8 @@ class Split(NamedTuple):
 def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0) -> Split:
     """Hold out some groups: a share of them if `held_out` is below 1, else so many; at least one if it is above 0.
 
-    Conversations belong together if they share a persona (`group`), an environment, or the text of their task, and so do those
-    that are linked through others. Which groups are held out depends on what they hold and on `seed` alone, not on their order
+    Conversations belong together if they share a persona (`group`), a script, an environment, or the text of their task, and so
+    do those that are linked through others. Which groups are held out depends on what they hold and on `seed` alone, not on their order
     or on the machine; both sides keep the order.
 
     Raises:
@@ -47,6 +47,8 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
 def _keys(one: Conversation) -> Iterator[str]:
     yield f"group:{one.group}"
     yield f"task:{opening(one.turns)}"
+    if one.script:
+        yield f"script:{one.script}"
     if one.environment:
         yield f"environment:{one.environment}"
 

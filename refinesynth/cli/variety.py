@@ -1,0 +1,78 @@
+"""How various a run is, in words and figures."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from refinesynth.cli.figures import counted
+from refinesynth.cli.printable import one_line
+from refinesynth.run.figures import UNREADABLE
+from refinesynth.run.variety import Spread, Stage, Variety
+
+_MANY_STEPS = 12
+"""Lengths of solutions that are told apart; what is longer is told together."""
+
+
+def told(variety: Variety) -> Iterator[tuple[str, str]]:
+    """A label and what there is to say, line by line; nothing of a run without trajectories."""
+    if variety.scripts:
+        passed = variety.scripts - sum(stage.refused for stage in variety.stages)
+        yield "scripts", f"{variety.scripts:,} written, {passed:,} of them passed ({passed / variety.scripts:.0%})"
+        for stage in variety.stages:
+            yield "", _stage(stage)
+    if not variety.trajectories:
+        return
+    distinct = f"{counted(variety.environments, 'environment')} and {counted(variety.action_names, 'action name')}"
+    yield "distinct", f"{distinct} in {counted(variety.trajectories, 'trajectory', 'trajectories')}"
+    if variety.turns is not None:
+        yield "turns", _spread(variety.turns)
+    if (steps := Spread.of(variety.steps)) is not None:
+        yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(variety.steps)}"
+    kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
+    yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
+    if variety.transient:
+        yield "transient", f"{counted(variety.transient, 'right action')} failed for a moment"
+    if variety.near_duplicates or variety.contaminated:
+        copies = counted(variety.near_duplicates, "near-duplicate")
+        yield "curated", f"{copies} and {variety.contaminated:,} contaminated refused"
+
+
+def as_json(variety: Variety) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "trajectories": variety.trajectories,
+        "environments": variety.environments,
+        "action_names": variety.action_names,
+        "turns": None if variety.turns is None else _spread_json(variety.turns),
+        "steps": {str(steps): count for steps, count in sorted(variety.steps.items())},
+        "mistakes": dict(variety.mistakes),
+        "transient": variety.transient,
+        "near_duplicates": variety.near_duplicates,
+        "contaminated": variety.contaminated,
+        "scripts": variety.scripts,
+        "stages": [asdict(stage) for stage in variety.stages],
+    }
+
+
+def _stage(stage: Stage) -> str:
+    who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
+    return f"{stage.refused:,} {who}, {stage.left:,} left"
+
+
+def _spread(spread: Spread) -> str:
+    return f"{spread.least:,} to {spread.most:,}, median {spread.middle:,g}"
+
+
+def _spread_json(spread: Spread) -> dict[str, float]:
+    return {"min": spread.least, "median": spread.middle, "max": spread.most}
+
+
+def _shares(steps: Counter[int]) -> str:
+    """`2: 12%, 3: 40%, ...`."""
+    total = steps.total()
+    shares = [(str(length), count) for length, count in sorted(steps.items())]
+    if len(shares) > _MANY_STEPS:
+        rest = sum(count for _, count in shares[_MANY_STEPS - 1 :])
+        shares = [*shares[: _MANY_STEPS - 1], (f"{shares[_MANY_STEPS - 1][0]} and more", rest)]
+    return ", ".join(f"{length}: {count / total:.0%}" for length, count in shares)

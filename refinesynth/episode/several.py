@@ -1,0 +1,150 @@
+"""Several trajectories of one script: plays from the beginning, and branches that go on from a verified part of a play.
+
+They are played one after the other, each by models whose turn it is and with draws of its own. A journal knows a completion by how
+many its role had before in the episode, so the same words asked in a later play are another request.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import takewhile
+from typing import TypeAlias
+
+from refinesynth.episode.record import Record
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.rules.rule import Violation, rejects
+from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn
+
+Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
+
+PlayOnce: TypeAlias = Callable[[int, Turns], Awaitable[tuple[Draft | None, dict[str, str]]]]
+"""Plays the script as the so-many-th, from 0, after these turns. Gives the draft that was accepted, or None, and role name to
+the model that was asked."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A draft that was accepted, and how it came about."""
+
+    draft: Draft
+    attempts: int
+    """Drafts of its play, this one included."""
+    asked: dict[str, str]
+    """Role name to the model that was asked."""
+    answered: dict[str, str]
+    """Role name to the models that answered, those before the play included on which it builds."""
+    branch: Branch | None
+    """None where one trajectory was asked for."""
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Role name to model name, for the record."""
+        return {**self.asked, **self.answered}
+
+
+@dataclass
+class Plays:
+    """All plays of one script. Whatever becomes of one of them, the others are played, and what was accepted is kept."""
+
+    play: PlayOnce
+    record: Record
+    settings: EpisodeSettings
+    accepted: list[Accepted] = field(default_factory=list[Accepted])
+    """In the order in which they were played; grows while they are."""
+    reason: str | None = None
+    """Why the last that gave nothing gave nothing."""
+
+    async def all(self) -> None:
+        """Play everything that the settings ask for.
+
+        Raises:
+            RunStopped: No episode can go on.
+        """
+        branches, session = self.settings.branches, self.record.session
+        written = dict(session.answered_by)
+        for first in range(0, self.settings.episodes_per_script * branches, branches):
+            session.answered_by = dict(written)
+            trunk = await self._one(first)
+            if trunk is None:
+                continue
+            start = fork(trunk.draft.turns, seed=session.seed, number=first)
+            for number in range(first + 1, first + branches):
+                # Whoever played the trunk has a part in what goes on from there.
+                session.answered_by = dict(trunk.answered if start else written)
+                await self._one(number, trunk, start)
+
+    async def _one(self, number: int, trunk: Accepted | None = None, start: Turns = ()) -> Accepted | None:
+        self.record.begin_play()
+        try:
+            draft, asked = await self.play(number, start)
+        except EpisodeAbandoned as error:
+            self.reason = str(error)
+            return None
+        if draft is None:
+            self.reason = why_none(self.record)
+            return None
+        if any(draft.turns == known.draft.turns for known in self.accepted):
+            self.record.refuse_draft(draft, (_THE_SAME,))
+            self.reason = _THE_SAME.message
+            return None
+        shared = 0 if trunk is None else _shared(draft.turns, trunk.draft.turns)
+        accepted = Accepted(
+            draft=draft,
+            attempts=self.record.drafts,
+            asked=asked,
+            answered=dict(self.record.session.answered_by),
+            branch=self._branch(number, shared),
+        )
+        self.accepted.append(accepted)
+        return accepted
+
+    def _branch(self, number: int, shared: int) -> Branch | None:
+        of = self.settings.episodes_per_script * self.settings.branches
+        return None if of == 1 else Branch(number=number, of=of, shared_turns=shared)
+
+
+def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int) -> Turns:
+    """The part of an accepted draft that its branches share: up to an accepted exchange between a third and two thirds of it.
+
+    Which one follows from the episode's seed and the play's number. Where there is none, the nearest to the middle that leaves
+    something to play; nothing at all where there is none either.
+    """
+    ends = [at + 1 for at, turn in enumerate(turns[:-1]) if _went_well(turn)]
+    among = [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]
+    if not among:
+        among = sorted(ends, key=lambda end: abs(2 * end - len(turns)))[:1]
+    if not among:
+        return ()
+    draw = int.from_bytes(blake2b(f"{seed}/fork/{number}".encode(), digest_size=8).digest())
+    end = among[draw % len(among)]
+    return tuple(turn for turn in turns[:end] if isinstance(turn, PlayerTurn | DungeonMasterTurn))
+
+
+def why_none(record: Record) -> str:
+    """Why the attempts were not enough: the last violation, which was told and not mended."""
+    last = record.refused[-1]
+    tried = record.scripts if last.stage == "script" else record.drafts
+    found = next((f"{violation.rule}: {violation.message}" for violation in last.violations if rejects(violation)), "")
+    return f"no {last.stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
+
+
+_THE_SAME = Violation(
+    rule="Distinct",
+    turn=0,
+    code="played_before",
+    message=(
+        "Turn by turn the same as another trajectory of its episode. Give the models a temperature above 0, or several models "
+        "to the role that plays"
+    ),
+    keeps_prefix=False,
+)
+
+
+def _went_well(turn: DraftTurn) -> bool:
+    return isinstance(turn, DungeonMasterTurn) and not turn.flagged and not turn.transient
+
+
+def _shared(turns: tuple[DraftTurn, ...], others: tuple[DraftTurn, ...]) -> int:
+    """How many turns at the beginning are the same in both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(turns, others, strict=False)))

@@ -1,0 +1,100 @@
+"""What a run's trajectories are like, in figures that are small enough to be kept for each episode and summed up."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.trajectory import DungeonMasterTurn, Trajectory
+
+UNREADABLE = "unreadable"
+"""Stands among the rules for scripts that could not be read at all."""
+
+_RULE = re.compile(r"\b([A-Z]\w*)\(")
+
+
+class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
+    """Of one episode's trajectories, and of the scripts that were refused before. Some hundred bytes."""
+
+    scripts: tuple[str, ...] = ()
+    """Digests of the scripts, each once."""
+    actions: tuple[str, ...] = ()
+    """Digests of the actions' templates, each once, eight hexadecimal digits."""
+    turns: tuple[int, ...] = ()
+    """Of each trajectory, those of both voices together."""
+    steps: tuple[int, ...] = ()
+    """Of each grounded trajectory, the length of its script's shortest solution, in actions."""
+    mistakes: dict[str, int] = Field(default_factory=dict[str, int])
+    """Kind to the player's mistakes of it."""
+    transient: int = 0
+    """Right actions that failed for a moment."""
+    stopped: dict[str, int] = Field(default_factory=dict[str, int])
+    """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
+    passed: int = 0
+    """Scripts that were played to an end at least once, well or not; 0 or 1."""
+
+    @classmethod
+    def of(cls, outcome: EpisodeOutcome) -> Self:
+        """Of an outcome."""
+        drafts = any(item.stage == "draft" for item in outcome.refused)
+        return cls.told(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+
+    @classmethod
+    def told(cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0) -> Self:
+        """Of trajectories that have been played, and what was refused."""
+        said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
+        names = {action.name for found in trajectories for action in found.script.actions}
+        difficulties = (found.provenance.difficulty for found in trajectories)
+        return cls(
+            scripts=tuple(dict.fromkeys(found.provenance.script_id or found.script.digest for found in trajectories)),
+            actions=tuple(sorted(map(_digest, names))),
+            turns=tuple(len(found.turns) for found in trajectories),
+            steps=tuple(difficulty.steps for difficulty in difficulties if difficulty is not None),
+            mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
+            transient=sum(turn.transient for turn in said),
+            stopped=dict(Counter(_stop(item) for item in refused if item.stage == "script")),
+            passed=passed,
+        )
+
+
+class Figures(BaseModel, extra="forbid"):
+    """Sums of them. Their size does not depend on how many there are."""
+
+    trajectories: int = 0
+    turns: Counter[int] = Field(default_factory=Counter[int])
+    """Number of turns to trajectories that have so many."""
+    steps: Counter[int] = Field(default_factory=Counter[int])
+    """Length of the shortest solution to trajectories whose script has it."""
+    mistakes: Counter[str] = Field(default_factory=Counter[str])
+    transient: int = 0
+    stopped: Counter[str] = Field(default_factory=Counter[str])
+    passed: int = 0
+
+    def add(self, one: EpisodeFigures) -> None:
+        """Count one more episode."""
+        self.trajectories += len(one.turns)
+        self.turns.update(one.turns)
+        self.steps.update(one.steps)
+        self.mistakes.update(one.mistakes)
+        self.transient += one.transient
+        self.stopped.update(one.stopped)
+        self.passed += one.passed
+
+
+def in_order(chain: str) -> list[str]:
+    """The names of the rules in a chain's text, each once, in the order in which they look."""
+    return list(dict.fromkeys(_RULE.findall(chain)))
+
+
+def _stop(item: Refused) -> str:
+    """The first rule that refused a script; what comes after it did not get to see the script, or said so after it."""
+    return next(iter(item.rejecting), UNREADABLE)
+
+
+def _digest(name: str) -> str:
+    spelled = " ".join(name.casefold().split())
+    return blake2b(spelled.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

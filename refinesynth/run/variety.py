@@ -1,0 +1,150 @@
+"""How various a run is: distinct environments and actions, lengths, difficulty, mistakes; and what each rule left of the scripts."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
+from refinesynth.journal import JournalReader
+from refinesynth.run.episodes import EpisodeLine, Totals
+from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
+from refinesynth.run.folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where whole numbers lie."""
+
+    least: int
+    middle: float
+    """Median."""
+    most: int
+
+    @classmethod
+    def of(cls, counts: Counter[int]) -> "Spread | None":
+        """Of numbers, given with how often each is there; None if there are none."""
+        numbers = sorted(number for number, count in counts.items() if count > 0)
+        if not numbers:
+            return None
+        total = sum(counts[number] for number in numbers)
+        middle = (_at(counts, numbers, (total - 1) // 2) + _at(counts, numbers, total // 2)) / 2
+        return cls(numbers[0], middle, numbers[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One of the checks of a script, in their order."""
+
+    rule: str
+    """`UNREADABLE` for the first, which is no rule."""
+    refused: int
+    """Scripts that came so far and were refused here."""
+    left: int
+    """Scripts that came further."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variety:
+    """What the trajectories in a run's files are like."""
+
+    trajectories: int
+    """Those that this is about; fewer than there are if an earlier version wrote some."""
+    environments: int
+    """Distinct scripts."""
+    action_names: int
+    """Distinct templates of actions, whatever their case and white space."""
+    turns: Spread | None
+    """Turns of a trajectory, of both voices together."""
+    steps: Counter[int]
+    """Grounded: length of the shortest solution, in actions, to the trajectories whose script has it."""
+    mistakes: Counter[str]
+    """Kind to the player's mistakes of it."""
+    transient: int
+    """Right actions that failed for a moment."""
+    near_duplicates: int
+    """Trajectories refused because their script resembles another."""
+    contaminated: int
+    """Trajectories refused because an evaluation set shares words with them."""
+    stages: tuple[Stage, ...]
+    """What each check left of the scripts; those that refused none are left out."""
+    scripts: int
+    """Scripts that were written, as far as they were refused or played."""
+
+    @classmethod
+    def of(cls, folder: RunFolder, totals: Totals) -> "Variety":
+        """Of a run, given the sums over its files. Reads the episodes' lines in the journal, and no trajectory if there is one.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        figures = totals.figures
+        scripts: set[str] = set()
+        actions: set[str] = set()
+        for one in _each(folder) if figures.trajectories else ():
+            scripts.update(one[0])
+            actions.update(one[1])
+        return cls(
+            trajectories=figures.trajectories,
+            environments=len(scripts),
+            action_names=len(actions),
+            turns=Spread.of(figures.turns),
+            steps=figures.steps,
+            mistakes=figures.mistakes,
+            transient=figures.transient,
+            near_duplicates=totals.by_rule[NEAR_DUPLICATE],
+            contaminated=totals.by_rule[CONTAMINATED],
+            stages=stages(figures, folder.config.script_rules),
+            scripts=figures.passed + figures.stopped.total(),
+        )
+
+
+def stages(figures: Figures, script_rules: str) -> tuple[Stage, ...]:
+    """What each check left of the scripts, in the order of the chain; rules that it does not name come last."""
+    order = [UNREADABLE, *in_order(script_rules)]
+    order += sorted(figures.stopped.keys() - set(order))
+    left = figures.passed + figures.stopped.total()
+    found: list[Stage] = []
+    for rule in order:
+        if refused := figures.stopped[rule]:
+            left -= refused
+            found.append(Stage(rule, refused, left))
+    return tuple(found)
+
+
+def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
+    """Digests of scripts and of actions, of one episode after the other."""
+    if not folder.journal_file.exists():
+        for trajectory in folder.trajectories():
+            figures = EpisodeFigures.told([trajectory])
+            yield figures.scripts, figures.actions
+        return
+    with JournalReader.read(folder.journal_file) as journal:
+        for entry in journal.entries():
+            if entry.is_held:
+                return
+            yield _digests(entry.line)
+
+
+def _digests(line: bytes) -> tuple[Iterable[str], Iterable[str]]:
+    """Those of a line in the journal. Everything else in it is passed by: validating it would take three times as long."""
+    try:
+        figures: Any = orjson.loads(line)["figures"]
+        scripts, actions = figures["scripts"], figures["actions"]
+        # A digest is hashed and counted, whatever it is; a list in its place raises.
+        return frozenset[str](scripts), frozenset[str](actions)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        # Of an earlier version, or damaged; reading it whole says which.
+        whole = EpisodeLine.from_json(line).figures
+        return whole.scripts, whole.actions
+
+
+def _at(counts: Counter[int], numbers: Iterable[int], place: int) -> int:
+    """The number at a place of the sorted row, from 0."""
+    for number in numbers:
+        place -= counts[number]
+        if place < 0:
+            return number
+    raise IndexError("there are fewer numbers")

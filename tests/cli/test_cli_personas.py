@@ -1,0 +1,184 @@
+"""`refinesynth personas`: in process, and as a process where signals come in."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.errors import RunStopped
+from refinesynth.personas import Embedded, shipped
+
+GENERAL = "general domain (top 1 percent)"
+PATIENCE = 120
+
+
+def personas(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["personas", *map(str, arguments)])
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Persona Hub's elite form: 40 personas of four domains, each twice, and a line that is none."""
+    texts = [persona.text for persona in shipped()][:40]
+    rows = [{"persona": text, GENERAL: "ABCD"[number % 4]} for number, text in enumerate([*texts, *texts])]
+    path = tmp_path / "elite.jsonl"
+    path.write_bytes(b"\n".join([b'{"persona": "broken', *map(orjson.dumps, rows)]))
+    return path
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_stats_are_shown_and_bad_rows_told(people: Path) -> None:
+    result = personas("stats", people)
+    assert result.exit_code == 0, result.output
+    assert "exact duplicates    40 (50.00%)" in result.stdout
+    assert "4: a 20 (25.0%)" in result.stdout
+    assert "1 row skipped" in result.stderr
+    assert "line 1: is not JSON" in result.stderr
+    found = orjson.loads(personas("stats", people, "--json", "--no-near").stdout)
+    assert (found["personas"], found["bad"], found["near_duplicates"]) == (80, 1, None)
+
+
+def test_stats_of_our_own_need_no_file() -> None:
+    assert orjson.loads(personas("stats", "--json").stdout)["personas"] == len(shipped())
+
+
+def test_dedup_writes_each_once_with_its_fields(people: Path, tmp_path: Path) -> None:
+    out, removed = tmp_path / "out.jsonl", tmp_path / "removed.jsonl"
+    result = personas("dedup", people, "-o", out, "--removed", removed)
+    assert result.exit_code == 0, result.output
+    assert f"{out}: 40 of 80 personas" in result.stdout
+    assert "left out: 40 exact duplicates, 0 near-duplicates by words" in result.stdout
+    assert lines(out) == lines_of_first_half(people)
+    assert [row["of"] for row in lines(removed)] == list(range(1, 41))
+    again = personas("dedup", people, "-o", out)
+    assert (again.exit_code, len(lines(out))) == (2, 40)
+    assert "exists already" in again.stderr
+    report = orjson.loads(personas("dedup", people, "-o", out, "--overwrite", "--json").stdout)
+    assert (report["kept"], report["exact"], report["output"]) == (40, 40, str(out))
+
+
+def lines_of_first_half(people: Path) -> list[dict[str, str]]:
+    return [orjson.loads(line) for line in people.read_bytes().splitlines()[1:41]]
+
+
+def test_sample_is_balanced_and_the_same_again(people: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
+    for out in (first, second):
+        result = personas("sample", people, "-n", "10", "-o", out, "--balance-by", "domain", "--dedup", "--seed", "3")
+        assert result.exit_code == 0, result.output
+    assert first.read_bytes() == second.read_bytes()
+    assert "10 personas of 80, 40 near-duplicates left out" in result.stdout
+    assert "4 domains: " in result.stdout
+    drawn = orjson.loads(
+        personas("sample", first, "-n", "10", "-o", tmp_path / "c.jsonl", "--balance-by", GENERAL, "--json").stdout
+    )
+    assert sorted(drawn["domains"].values()) == [2, 2, 3, 3]
+
+
+def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_path: Path) -> None:
+    result = personas("sample", people, "-n", "99", "-o", tmp_path / "out.jsonl")
+    assert result.exit_code == 1
+    assert "99 were asked for, and there are only 80" in result.stderr
+    assert len(lines(tmp_path / "out.jsonl")) == 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing command"),
+        (["stats", "missing.jsonl"], "there is no file 'missing.jsonl'"),
+        (["stats", "--threshold", "0"], "a threshold is above 0 and at most 1, got 0.0"),
+        (["dedup"], "Missing option '-o' / '--output'"),
+        (["dedup", "-o", "out.jsonl", "--ngrams", "99"], "a gram has 1 to 16 words"),
+        (["dedup", "-o", "out.jsonl", "--permutations", "2"], "a signature has 8 to 4096"),
+        (["dedup", "-o", "out.jsonl", "--cache", "x"], "--cache is for --embeddings alone"),
+        (["dedup", "-o", "out.jsonl", "--embeddings", "two words"], "is no embedding model"),
+        (["dedup", "-o", "out.jsonl", "--embeddings", "openai/x", "--cosine", "7"], "a threshold is above 0"),
+        (["sample", "-o", "out.jsonl"], "Missing option '-n'"),
+        (["sample", "-n", "0", "-o", "out.jsonl"], "Invalid value for '-n'"),
+        (["sample", "-n", "5", "-o", "out.jsonl", "--balance-by", "domain"], "no row has a field"),
+        (["sample", "-n", "5", "-o", "."], "is a folder"),
+    ],
+)
+def test_wrong_input_is_one_message_and_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = personas(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_read_is_not_replaced(people: Path) -> None:
+    before = people.read_bytes()
+    for arguments in (["dedup"], ["sample", "-n", "1"]):
+        result = personas(*arguments, people, "-o", people, "--overwrite")
+        assert result.exit_code == 2
+        assert "is what is read" in result.stderr
+    assert people.read_bytes() == before
+
+
+def test_embeddings_are_counted_and_a_refusal_ends_with_1(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Same:
+        name = "same"
+        fails = False
+
+        async def __call__(self, texts: Sequence[str], /) -> Embedded:
+            if self.fails:
+                raise RunStopped("no credit left")
+            return Embedded([[1.0, 2.0] for _ in texts], tokens=9, cost_usd=None)
+
+    same = Same()
+    monkeypatch.setattr("refinesynth.backends.open_embedder", lambda _name: same, raising=False)  # pyright: ignore
+    out = tmp_path / "out.jsonl"
+    result = personas("dedup", people, "-o", out, "--embeddings", "any/model", "--batch", "20")
+    assert result.exit_code == 0, result.output
+    assert "0 near-duplicates by words, 39 by embeddings" in result.stdout
+    assert "embeddings: 40 asked for, 0 cached; 18 tokens, price unknown" in result.stdout
+    assert len(lines(out)) == 1
+    assert out.with_name("out.jsonl.embeddings").is_file()
+    same.fails = True
+    failed = personas("dedup", people, "-o", tmp_path / "two.jsonl", "--embeddings", "any/model")
+    assert (failed.exit_code, (tmp_path / "two.jsonl").exists()) == (1, False)
+    assert "no credit left" in failed.stderr
+
+
+@pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"], ["stats"]])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: signal.Signals, code: int) -> None:
+    # The reader waits for rows that never come. That it has opened the pipe says that it is at work.
+    pipe = tmp_path / "people.jsonl"
+    os.mkfifo(pipe)
+    output = [] if command == ["stats"] else ["-o", str(tmp_path / "out.jsonl")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "refinesynth", "personas", *command, str(pipe), *output],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        with pipe.open("wb", buffering=0) as writer:
+            for at in range(700):
+                writer.write(orjson.dumps({"persona": f"Somebody called {at}"}) + b"\n")
+            process.send_signal(number)
+            if command == ["dedup"]:
+                # A thread that waits for a disk is waited for.
+                writer.write(orjson.dumps({"persona": "The last"}) + b"\n")
+            else:
+                assert process.wait(PATIENCE) == code
+        assert process.wait(PATIENCE) == code
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert [path.name for path in tmp_path.iterdir()] == ["people.jsonl"]
