@@ -81,13 +81,13 @@ def _run(entrant: Entrant, folder: Path) -> Timed | str:
 def _figures(
     chosen: tuple[Entrant, ...], times: dict[str, list[Timed | str]], materials: Materials, scale: Scale, *, device: str
 ) -> Iterator[Figure]:
-    def rate(name: str) -> float | None:
-        seconds = [timed.seconds for timed in times[name] if isinstance(timed, Timed)]
-        return materials.tokens / min(seconds) if seconds else None
+    def rate(entrant: Entrant) -> float | None:
+        seconds = [timed.seconds for timed in times[entrant.name] if isinstance(timed, Timed)]
+        return entrant.tokens / min(seconds) if seconds else None
 
-    reference = next((rate(entrant.name) for entrant in chosen if entrant.is_reference), None)
+    reference = next((rate(entrant) for entrant in chosen if entrant.is_reference), None)
     for entrant in chosen:
-        found = rate(entrant.name)
+        found = rate(entrant)
         steps = next((timed.steps for timed in times[entrant.name] if isinstance(timed, Timed)), None)
         failed = next((timed for timed in times[entrant.name] if isinstance(timed, str)), "")
         notes = [entrant.note, f"{steps} steps" if steps else failed]

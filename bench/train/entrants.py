@@ -20,6 +20,8 @@ class Entrant:
     command: Sequence[str | Path]
     """What is typed, but for the load's file at its end."""
     load: Load
+    tokens: int
+    """Of the conversations that it trains on, each counted once."""
     note: str = ""
     missing: str | None = None
     """Why it cannot be run here."""
@@ -57,34 +59,52 @@ def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entran
             name="ours, packed",
             command=ours,
             load=load(materials.ours, packing=True),
+            tokens=materials.tokens,
             is_ours=True,
             is_goal=True,
         ),
-        Entrant(name="ours, padded", command=ours, load=load(materials.ours, packing=False), is_ours=True),
-        _other("TRL, packed", "trl", packed(materials.trl, marked=True), is_reference=True),
-        _other("TRL, padded", "trl", load(materials.trl, packing=False, rows=scale.rows, marked=True)),
+        Entrant(
+            name="ours, padded",
+            command=ours,
+            load=load(materials.ours, packing=False),
+            tokens=materials.tokens,
+            is_ours=True,
+        ),
+        _other("TRL, packed", "trl", packed(materials.trl, marked=True), materials.tokens, is_reference=True),
+        _other(
+            "TRL, padded", "trl", load(materials.trl, packing=False, rows=scale.rows, marked=True), materials.tokens
+        ),
         _other(
             "LLaMA-Factory, a record per turn",
             "llamafactory",
             load(materials.split, packing=False, rows=scale.rows, mask_history=True),
-            note="the mask that it can express",
+            materials.split_tokens,
+            note="the mask that it can express, on an eighth of the conversations",
         ),
         _other(
             "LLaMA-Factory, padded",
             "llamafactory",
             load(materials.unmasked, packing=False, rows=scale.rows),
+            materials.tokens,
             note="mistakes are trained",
         ),
-        _other("LLaMA-Factory, packed", "llamafactory", packed(materials.unmasked), note="mistakes are trained"),
+        _other(
+            "LLaMA-Factory, packed",
+            "llamafactory",
+            packed(materials.unmasked),
+            materials.tokens,
+            note="mistakes are trained",
+        ),
     )
 
 
-def _other(name: str, venv: str, load: Load, *, note: str = "", is_reference: bool = False) -> Entrant:
+def _other(name: str, venv: str, load: Load, tokens: int, *, note: str = "", is_reference: bool = False) -> Entrant:
     python = (VENVS / venv).absolute() / "bin" / "python"
     return Entrant(
         name=name,
         command=(python, _HERE / f"{venv}_job.py"),
         load=load,
+        tokens=tokens,
         note=note,
         missing=None if python.exists() else "not installed: python -m bench.train.setup",
         is_reference=is_reference,

@@ -88,7 +88,9 @@ class Materials:
     ours: Path
     trl: Path
     split: Path
-    """For LLaMA-Factory: a record per correct turn."""
+    """For LLaMA-Factory: a record per correct turn, of an eighth of the conversations: it takes several times as long."""
+    split_tokens: int
+    """Of those conversations, each counted once."""
     unmasked: Path
     """For LLaMA-Factory: a record per conversation, which says nothing of mistakes."""
     conversations: int
@@ -111,12 +113,14 @@ def make(folder: Path, scale: Scale, *, conversations: int) -> Materials:
     rendered = [one for conversation in read_conversations([ours]) for one in Renderer(tokenizer).render(conversation)]
     # Exports end with the last assistant turn.
     lengths = [one.spans[-1].stop for one in rendered]
+    eighth = max(1, len(run) // 8)
     return Materials(
         model=model,
         template=folder / "marked.jinja",
         ours=ours,
         trl=write_export(run, folder / "flagged.jsonl", "trl", masking="flag").path,
-        split=write_export(run, folder / "split.jsonl", "sharegpt", masking="split").path,
+        split=write_export(run[:eighth], folder / "split.jsonl", "sharegpt", masking="split").path,
+        split_tokens=sum(lengths[:eighth]),
         unmasked=_unmasked(folder / "unmasked.jsonl", run),
         conversations=len(rendered),
         tokens=sum(lengths),
