@@ -7,7 +7,7 @@ from typing import Any
 
 from refinesynth.cli.figures import counted
 from refinesynth.cli.printable import one_line
-from refinesynth.run.figures import UNREADABLE
+from refinesynth.run.figures import FEATURES, UNREADABLE
 from refinesynth.run.variety import Spread, Stage, Variety
 
 _MANY_STEPS = 12
@@ -29,6 +29,7 @@ def told(variety: Variety) -> Iterator[tuple[str, str]]:
         yield "turns", _spread(variety.turns)
     if (steps := Spread.of(variety.steps)) is not None:
         yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(variety.steps)}"
+        yield "features", _features(variety)
     kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
     yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
     if variety.transient:
@@ -46,6 +47,7 @@ def as_json(variety: Variety) -> dict[str, Any]:
         "action_names": variety.action_names,
         "turns": None if variety.turns is None else _spread_json(variety.turns),
         "steps": {str(steps): count for steps, count in sorted(variety.steps.items())},
+        "features": {feature: variety.features[feature] for feature in FEATURES} if variety.steps else {},
         "mistakes": dict(variety.mistakes),
         "transient": variety.transient,
         "near_duplicates": variety.near_duplicates,
@@ -66,6 +68,12 @@ def _spread(spread: Spread) -> str:
 
 def _spread_json(spread: Spread) -> dict[str, float]:
     return {"min": spread.least, "median": spread.middle, "max": spread.most}
+
+
+def _features(variety: Variety) -> str:
+    """`distractors 95%, irreversible 24%, ...`: shares of the grounded trajectories, as measured."""
+    total = variety.steps.total()
+    return "measured: " + ", ".join(f"{feature} {variety.features[feature] / total:.0%}" for feature in FEATURES)
 
 
 def _shares(steps: Counter[int]) -> str:

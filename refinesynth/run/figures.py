@@ -9,10 +9,16 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.trajectory import DungeonMasterTurn, Trajectory
+from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 
 UNREADABLE = "unreadable"
 """Stands among the rules for scripts that could not be read at all."""
+
+FEATURES = ("distractors", "irreversible", "hidden", "preconditions")
+"""What a mix asks for, in its order; see `measured`."""
+
+_SHARE_OF_DISTRACTORS = 0.5
+_SEVERAL = 4
 
 _RULE = re.compile(r"\b([A-Z]\w*)\(")
 
@@ -28,6 +34,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Of each trajectory, those of both voices together."""
     steps: tuple[int, ...] = ()
     """Of each grounded trajectory, the length of its script's shortest solution, in actions."""
+    features: dict[str, int] = Field(default_factory=dict[str, int])
+    """Feature to the grounded trajectories whose script was measured to have it, see `measured`."""
     mistakes: dict[str, int] = Field(default_factory=dict[str, int])
     """Kind to the player's mistakes of it."""
     transient: int = 0
@@ -48,12 +56,13 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
         """Of trajectories that have been played, and what was refused."""
         said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
         names = {action.name for found in trajectories for action in found.script.actions}
-        difficulties = (found.provenance.difficulty for found in trajectories)
+        known = [difficulty for found in trajectories if (difficulty := found.provenance.difficulty) is not None]
         return cls(
             scripts=tuple(dict.fromkeys(found.provenance.script_id or found.script.digest for found in trajectories)),
             actions=tuple(sorted(map(_digest, names))),
             turns=tuple(len(found.turns) for found in trajectories),
-            steps=tuple(difficulty.steps for difficulty in difficulties if difficulty is not None),
+            steps=tuple(difficulty.steps for difficulty in known),
+            features=dict(Counter(feature for difficulty in known for feature in measured(difficulty))),
             mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
             transient=sum(turn.transient for turn in said),
             stopped=dict(Counter(_stop(item) for item in refused if item.stage == "script")),
@@ -69,6 +78,8 @@ class Figures(BaseModel, extra="forbid"):
     """Number of turns to trajectories that have so many."""
     steps: Counter[int] = Field(default_factory=Counter[int])
     """Length of the shortest solution to trajectories whose script has it."""
+    features: Counter[str] = Field(default_factory=Counter[str])
+    """Feature to trajectories whose script has it."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     transient: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
@@ -79,10 +90,24 @@ class Figures(BaseModel, extra="forbid"):
         self.trajectories += len(one.turns)
         self.turns.update(one.turns)
         self.steps.update(one.steps)
+        self.features.update(one.features)
         self.mistakes.update(one.mistakes)
         self.transient += one.transient
         self.stopped.update(one.stopped)
         self.passed += one.passed
+
+
+def measured(difficulty: Difficulty) -> tuple[str, ...]:
+    """Which features of a mix a script has, as far as executing it shows: half of the names are distractors; a single action is known to
+    lose the goal; something that is needed cannot be seen at first; the solution has to bring about four conditions at least.
+    """
+    has = (
+        difficulty.distractors >= _SHARE_OF_DISTRACTORS,
+        difficulty.losable is True,
+        difficulty.hidden > 0,
+        difficulty.preconditions >= _SEVERAL,
+    )
+    return tuple(feature for feature, there in zip(FEATURES, has, strict=True) if there)
 
 
 def in_order(chain: str) -> list[str]:

@@ -60,6 +60,8 @@ class Variety:
     """Turns of a trajectory, of both voices together."""
     steps: Counter[int]
     """Grounded: length of the shortest solution, in actions, to the trajectories whose script has it."""
+    features: Counter[str]
+    """Grounded: feature of a mix to the trajectories whose script was measured to have it, see `figures.measured`."""
     mistakes: Counter[str]
     """Kind to the player's mistakes of it."""
     transient: int
@@ -92,6 +94,7 @@ class Variety:
             action_names=len(actions),
             turns=Spread.of(figures.turns),
             steps=figures.steps,
+            features=figures.features,
             mistakes=figures.mistakes,
             transient=figures.transient,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],

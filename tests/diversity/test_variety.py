@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
 from refinesynth.run.episodes import EpisodeLine, Totals
-from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
+from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
 from refinesynth.run.variety import Spread, Stage, stages
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
 
@@ -36,7 +36,11 @@ def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
             ),
         )
     difficulty = (
-        None if steps is None else Difficulty(steps=steps, branching=1, preconditions=1, distractors=0, hidden=0)
+        None
+        if steps is None
+        else Difficulty(
+            steps=steps, branching=1, preconditions=steps, distractors=steps / 10, hidden=steps % 3, losable=steps > 5
+        )
     )
     return Trajectory(
         id="x",
@@ -97,6 +101,13 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     assert figures.transient == sum(turn.transient for turn in answers)
     difficulties = [found.provenance.difficulty for found in everything]
     assert figures.steps == Counter(known.steps for known in difficulties if known)
+    known = [difficulty for difficulty in difficulties if difficulty]
+    assert {feature: figures.features[feature] for feature in FEATURES} == {
+        "distractors": sum(one.distractors >= 0.5 for one in known),
+        "irreversible": sum(one.losable is True for one in known),
+        "hidden": sum(one.hidden > 0 for one in known),
+        "preconditions": sum(one.preconditions >= 4 for one in known),
+    }
     assert figures.passed == sum(bool(one.trajectories) for one in outcomes)
     spread = Spread.of(figures.turns)
     assert spread == (Spread(min(lengths), median(lengths), max(lengths)) if lengths else None)
