@@ -118,12 +118,13 @@ def _goal_out_of_reach(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _never_usable(script: Script, draw: st.DrawFn) -> Script:
-    """One more way to look, which nobody ever has."""
-    never = draw(st.sampled_from(("false", "size(state.you.holding) == 2", "state.you.at == 'the moon'")))
+    """One more way to look, which nobody ever has: it asks for what no action brings about, and that is certain in a world of any size."""
+    never = draw(st.sampled_from(("false", "state.lamp == 'lit'", "state.lamp != 'out' && state.you.at != 'the moon'")))
     stare = script.actions[-1].model_copy(
         update={"name": "stare", "pattern": "stare", "requires": (Requirement(condition=never),)}
     )
-    return script.model_copy(update={"actions": (*script.actions, stare)})
+    environment = {**script.environment, "lamp": "out"}
+    return script.model_copy(update={"environment": environment, "actions": (*script.actions, stare)})
 
 
 def _too_easy(script: Script, draw: st.DrawFn) -> Script:
