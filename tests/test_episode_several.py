@@ -1,33 +1,29 @@
 """Several trajectories of one script: laws of plays and branches, with the rehearsal and with models that answer from a list."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupted_episodes import FAULTY, PERSONA, Memory, continued
 from pydantic_ai.models import Model
 from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, said, tell
 
 from refinesynth import rules
 from refinesynth.attempts import Attempts
 from refinesynth.backends import BackendSpec, Role, open_models, resolve_roles
-from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.episode.several import fork
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.journal.paid import Paid
 from refinesynth.mistakes import natural
 from refinesynth.prompts import Prompts
 from refinesynth.rules import verify
 from refinesynth.spent import Spent
-from refinesynth.trajectory import Branch, DungeonMasterTurn, Persona, PlayerTurn
+from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
 
 SHIPPED = Prompts()
-PERSONA = Persona(text="A night porter in a small hotel who repairs clocks.")
-FAULTY = "rehearsal:invalid_json=0.2,missing_keys=0.1,wrong_parameters=0.1,natural_mistake=0.2"
 PLAYS = ("live", "narrated")
 
 Turn = PlayerTurn | DungeonMasterTurn
@@ -229,28 +225,6 @@ async def test_a_bound_on_calls_holds_for_each_play() -> None:
     assert [one.turns for one in bounded.trajectories] == [THOUGHTFUL]
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-@dataclass
-class Memory:
-    """Remembers; after so many completions of this process, it is killed."""
-
-    kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
-    lives: int = 10**6
-
-    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
-        return self.kept.get((role, step, digest))
-
-    async def keep(self, paid: Paid) -> None:
-        assert (paid.role, paid.step, paid.digest) not in self.kept
-        self.kept[paid.role, paid.step, paid.digest] = paid
-        self.lives -= 1
-        if not self.lives:
-            raise Killed
-
-
 @pytest.mark.parametrize(("play", "lives"), [("live", 1), ("live", 7), ("narrated", 1), ("grounded", 7)])
 async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_is_that_of_one_piece(
     play: str, lives: int
@@ -260,33 +234,8 @@ async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_i
         play=play, episodes_per_script=2, branches=2, seed=5, **(chains if play == "grounded" else {})
     )
     mixture: Mapping[str, Any] = {"default": FAULTY, "player": [FAULTY, "rehearsal"], "narrator": [FAULTY, "rehearsal"]}
-    asked: list[object] = []
-
-    async def episode(memory: Memory) -> EpisodeOutcome:
-        rehearsal = Rehearsal()
-
-        async def call(**request: object) -> object:
-            asked.append((request["seed"], request["model"], request["messages"]))
-            await anyio.lowlevel.checkpoint()
-            return await rehearsal(**request)
-
-        models: dict[Role, Model] = dict(open_models(resolve_roles(mixture), call=call))
-        return await play_episode(PERSONA, index=1, settings=settings, models=models, memory=memory)
-
-    whole = await episode(Memory())
-    in_one_piece, asked = asked, []
+    whole = await continued(settings, index=1, lives=lives, backend=mixture)
     assert len(whole.trajectories) > 1
-    memory, deaths = Memory(lives=lives), 0
-    while True:
-        try:
-            outcome = await episode(memory)
-            break
-        except Killed:
-            deaths += 1
-            memory.lives = lives
-    assert deaths == len(in_one_piece) // lives
-    assert outcome.to_json() == whole.to_json()
-    assert asked == in_one_piece
 
 
 async def test_two_plays_that_ask_the_same_have_an_answer_each() -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from refinesynth.diversity import Overlap
     from refinesynth.episode import EpisodeSettings
     from refinesynth.rules import Rule
+    from refinesynth.synthesis.curating import Curator
 
 MAX_CONCURRENCY = 100_000
 """Most workers: each is a task with a few kilobytes of its own, before it does anything."""
@@ -169,7 +170,6 @@ class Request:
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.backends import open_models, resolve, resolve_roles
         from refinesynth.backends.watch import Calls
-        from refinesynth.synthesis.curating import Curator
 
         settings = self._settings()
         # A key is asked for only where a role is played.
@@ -197,9 +197,7 @@ class Request:
             if not self._has_enough():
                 await personas.look()
                 open_once()
-                if self.curation is not None and not self.curation.idle:
-                    # Off the event loop: evaluation sets may be large.
-                    curator = await anyio.to_thread.run_sync(partial(Curator.of, self.curation, report=overlaps.tell))
+                curator = await self._curator(overlaps)
             folder = RunWriter.claim(
                 next_run_folder() if self.output is None else Path(self.output),
                 record(
@@ -243,6 +241,14 @@ class Request:
                     yield Begun(pool, folder, personas, purse)
             finally:
                 folder.close()
+
+    async def _curator(self, overlaps: Overlaps) -> "Curator | None":
+        """Who looks at what the rules accept; reads the evaluation sets, which may be large, off the event loop."""
+        if self.curation is None or self.curation.idle:
+            return None
+        from refinesynth.synthesis.curating import Curator
+
+        return await anyio.to_thread.run_sync(partial(Curator.of, self.curation, report=overlaps.tell))
 
     def _has_enough(self) -> bool:
         """Whether there is nothing left to do; what else is wrong with the folder is said when it is opened."""
