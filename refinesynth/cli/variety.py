@@ -34,6 +34,8 @@ def told(variety: Variety) -> Iterator[tuple[str, str]]:
     yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
     if variety.transient:
         yield "transient", f"{counted(variety.transient, 'right action')} failed for a moment"
+    if variety.plain:
+        yield "words", f"the rulebook's own in {counted(variety.plain, 'answer')}: none of the DungeonMaster's would do"
     if variety.near_duplicates or variety.contaminated:
         copies = counted(variety.near_duplicates, "near-duplicate")
         yield "curated", f"{copies} and {variety.contaminated:,} contaminated refused"
@@ -50,6 +52,7 @@ def as_json(variety: Variety) -> dict[str, Any]:
         "features": {feature: variety.features[feature] for feature in FEATURES} if variety.steps else {},
         "mistakes": dict(variety.mistakes),
         "transient": variety.transient,
+        "plain": variety.plain,
         "near_duplicates": variety.near_duplicates,
         "contaminated": variety.contaminated,
         "scripts": variety.scripts,

@@ -108,7 +108,7 @@ class Grounded(Conversation):
             if not found:
                 return answer
             reasons = found
-        return plain
+        return plain.model_copy(update={"plain": True})
 
     def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
         """What is wrong with an observation as the words for a ruling."""

@@ -40,6 +40,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Kind to the player's mistakes of it."""
     transient: int = 0
     """Right actions that failed for a moment."""
+    plain: int = 0
+    """Answers whose words are the rulebook's, since none of the DungeonMaster's would do."""
     stopped: dict[str, int] = Field(default_factory=dict[str, int])
     """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
     passed: int = 0
@@ -65,6 +67,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
             features=dict(Counter(feature for difficulty in known for feature in measured(difficulty))),
             mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
             transient=sum(turn.transient for turn in said),
+            plain=sum(turn.plain for turn in said),
             stopped=dict(Counter(_stop(item) for item in refused if item.stage == "script")),
             passed=passed,
         )
@@ -82,6 +85,7 @@ class Figures(BaseModel, extra="forbid"):
     """Feature to trajectories whose script has it."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     transient: int = 0
+    plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
 
@@ -93,6 +97,7 @@ class Figures(BaseModel, extra="forbid"):
         self.features.update(one.features)
         self.mistakes.update(one.mistakes)
         self.transient += one.transient
+        self.plain += one.plain
         self.stopped.update(one.stopped)
         self.passed += one.passed
 

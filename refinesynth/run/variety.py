@@ -66,6 +66,8 @@ class Variety:
     """Kind to the player's mistakes of it."""
     transient: int
     """Right actions that failed for a moment."""
+    plain: int
+    """Answers in the rulebook's words, since none of the DungeonMaster's would do."""
     near_duplicates: int
     """Trajectories refused because their script resembles another."""
     contaminated: int
@@ -97,6 +99,7 @@ class Variety:
             features=figures.features,
             mistakes=figures.mistakes,
             transient=figures.transient,
+            plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],
             contaminated=totals.by_rule[CONTAMINATED],
             stages=stages(figures, folder.config.script_rules),

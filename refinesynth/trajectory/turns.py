@@ -15,7 +15,7 @@ MAX_RAW_CHARACTERS = 20_000
 """How much of an unreadable turn or answer is kept for failure analysis, in characters."""
 
 
-EXECUTED = frozenset({"progress", "transient"})
+EXECUTED = frozenset({"progress", "transient", "plain"})
 """Fields of a DungeonMaster's turn that only an executed world has a say in; a model's are not read."""
 
 
@@ -55,6 +55,8 @@ class DungeonMasterTurn(Value):
     """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where nobody computed it."""
     transient: bool = Field(default=False, exclude_if=absent)
     """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is right."""
+    plain: bool = Field(default=False, exclude_if=absent)
+    """Grounded play: a DungeonMaster was asked for words, none of them would do, and these are the rulebook's own."""
 
     @property
     def flagged(self) -> bool:

@@ -4,6 +4,11 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
+pytestmark = pytest.mark.unmeasured
+
+
 PREAMBLE = """
 import sys
 def loaded(*names):

@@ -21,6 +21,8 @@ from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.serve.hostile import CHARACTERS
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 
+pytestmark = pytest.mark.unmeasured
+
 COMMAND = [sys.executable, "-m", "refinesynth"]
 PATIENCE = 120
 

@@ -214,6 +214,19 @@ def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Pat
         assert line.endswith(f"{stage['left']} left")
 
 
+def test_words_that_would_not_do_are_counted(tmp_path: Path) -> None:
+    async def run() -> None:
+        await synthesize(None, 1, "rehearsal:contradiction=1", play="grounded", output=tmp_path / "run")
+
+    anyio.run(run)
+    (made,) = trajectories_of(tmp_path / "run")
+    answers = [turn for turn in made.turns if isinstance(turn, DungeonMasterTurn)]
+    plain = sum(turn.plain for turn in answers)
+    assert as_json(tmp_path / "run")["variety"]["plain"] == plain > 0
+    text = " ".join(status(tmp_path / "run").stdout.split())
+    assert f"words the rulebook's own in {plain} answers: none of the DungeonMaster's would do" in text
+
+
 SECRET = "seven wooden boats wait behind the ancient lighthouse until the keeper has painted every one of them"
 
 

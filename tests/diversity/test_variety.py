@@ -30,6 +30,7 @@ def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
                 thought="",
                 observation="Fine.",
                 transient=kind == "transient",
+                plain=kind == "plain",
                 parameter_error=kind == FLAGS[0],
                 place_error=kind == FLAGS[1],
                 logic_error=kind == FLAGS[2],
@@ -71,7 +72,7 @@ def refused_script(*rules: str) -> Refused:
 TRAJECTORIES = st.builds(
     trajectory,
     st.integers(0, 4),
-    st.lists(st.sampled_from([*FLAGS, "transient", ""]), max_size=5),
+    st.lists(st.sampled_from([*FLAGS, "transient", "plain", ""]), max_size=5),
     st.none() | st.integers(0, 9),
 )
 REFUSED = st.lists(st.lists(st.sampled_from(RULES), max_size=3).map(lambda rules: refused_script(*rules)), max_size=3)
@@ -99,6 +100,7 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     answers = [turn for found in everything for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
     assert figures.mistakes == Counter(turn.mistake_kind.value for turn in answers if turn.mistake_kind)
     assert figures.transient == sum(turn.transient for turn in answers)
+    assert figures.plain == sum(turn.plain for turn in answers)
     difficulties = [found.provenance.difficulty for found in everything]
     assert figures.steps == Counter(known.steps for known in difficulties if known)
     known = [difficulty for difficulty in difficulties if difficulty]

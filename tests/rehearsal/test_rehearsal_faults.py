@@ -16,6 +16,8 @@ from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Script, read_turns
 
+pytestmark = pytest.mark.unmeasured
+
 
 def always(*faults: str, rate: float = 1.0) -> Rehearsal:
     return Rehearsal(Faults.none().model_copy(update=dict.fromkeys(faults, rate)))

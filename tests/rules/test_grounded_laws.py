@@ -10,6 +10,8 @@ from refinesynth.rules.registry import BUILT_IN
 from refinesynth.testing import GROUNDED_CORRUPTIONS, RULEBOOK_CORRUPTIONS, Corruption
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 
+pytestmark = pytest.mark.unmeasured
+
 FEWER = settings(max_examples=max(8, settings().max_examples // 8))
 """For laws that play a world for each example."""
 

@@ -25,6 +25,8 @@ from refinesynth.synthesis.shards.crew import Crew
 from refinesynth.synthesis.shards.shard import Assignment, share
 from refinesynth.trajectory import Draft, Persona
 
+pytestmark = pytest.mark.unmeasured
+
 PERSONAS = [Persona(text=f"A clerk with {number} keys.") for number in range(6)]
 SETTINGS = EpisodeSettings(rules=rules.strict(), script_rules=rules.script(), prompts=Prompts(), seed=3)
 

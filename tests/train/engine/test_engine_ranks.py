@@ -16,6 +16,8 @@ import torch
 from engine_ranks import WAYS, train
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.unmeasured
+
 _SCRIPT = Path(__file__).with_name("engine_ranks.py")
 
 

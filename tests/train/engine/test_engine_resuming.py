@@ -16,6 +16,8 @@ import engine_toys as toys
 import pytest
 from engine_killed import CASES
 
+pytestmark = pytest.mark.unmeasured
+
 _SCRIPT = Path(__file__).with_name("engine_killed.py")
 
 
