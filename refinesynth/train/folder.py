@@ -55,10 +55,15 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     Gives the result that is there already, if this very training is finished.
 
     Raises:
-        InputError: The folder holds something else, or a training with other settings.
+        InputError: The folder holds something else, or a training with other settings; or the checkpoint to go on from is not there.
         StorageError: It cannot be read.
     """
     output = Path(config.output)
+    if config.resume not in {"auto", "never"} and not Path(config.resume).is_dir():
+        raise InputError(
+            f"there is no checkpoint {config.resume!r}; give the folder of one (such as {str(output / CHECKPOINTS / 'checkpoint-100')!r}), "
+            "auto for the newest sound one, or never to begin anew"
+        )
     if not _is_taken(output) or config.resume == "never":
         return None
     _refuse_other_settings(output, config)

@@ -76,7 +76,8 @@ def resolved_parallel(
     """The simplest way that leaves room: copies where one fits into 9 tenths of a device, else everything split.
 
     Raises:
-        InputError: Several processes, and `parallel` is `none`; or FSDP on CPUs.
+        InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; or a DeepSpeed file that cannot be used, or asks for another
+            stage than `parallel`.
     """
     if config.parallel == "none" and world.ranks > 1:
         raise InputError(
@@ -85,10 +86,13 @@ def resolved_parallel(
     if config.parallel == "fsdp" and world.kind == "cpu":
         # accelerate would make copies (ddp) of it without a word.
         raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
-    if config.parallel != "auto":
-        return config.parallel
-    if config.deepspeed is not None:
-        return stage_of(own_deepspeed(config.deepspeed))
+    asked = stage_of(own_deepspeed(config.deepspeed)) if config.deepspeed is not None else config.parallel
+    if config.parallel not in {"auto", asked}:
+        raise InputError(
+            f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
+        )
+    if asked != "auto":
+        return asked
     if world.ranks == 1:
         return "none"
     room = world.devices().memory

@@ -213,6 +213,16 @@ def test_what_is_left_to_auto_on_a_cpu(tmp_path: Path):
         assert resolved_parallel(own, two, SHAPE, "fp32", checkpointing=False) == wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "cannot be read"), ('{"zero_optimization": {"stage": 3}}', "asks for zero3")]
+)
+def test_a_file_for_deepspeed_is_looked_at_also_where_parallel_is_given(tmp_path: Path, text: str, said: str):
+    (tmp_path / "own.json").write_text(text)
+    own = asked(tmp_path, parallel="zero2", deepspeed=str(tmp_path / "own.json"))
+    with pytest.raises(InputError, match=said):
+        resolved_parallel(own, World(0, 0, 2, "cpu"), SHAPE, "fp32", checkpointing=False)
+
+
 @pytest.mark.parametrize(("parallel", "ranks"), [("none", 2), ("fsdp", 2), ("fsdp", 1)])
 def test_sharing_that_cannot_be_is_refused(tmp_path: Path, parallel: str, ranks: int):
     with pytest.raises(InputError, match=parallel):
