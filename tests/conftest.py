@@ -2,12 +2,13 @@
 
 import os
 import signal
+import sys
+import threading
 from collections.abc import Generator
 from contextlib import suppress
 from importlib import import_module
 
 import pytest
-from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -35,17 +36,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     CPython 3.11 is two to three times slower while it is measured. What whole programs reach, and laws with their hundreds of
     examples, is thus not counted: the figure says how much the other tests reach.
     """
-    measuring = Coverage.current()
-    if measuring is None or item.get_closest_marker("unmeasured") is None:
+    tracing, in_threads = sys.gettrace(), threading.gettrace()
+    if item.get_closest_marker("unmeasured") is None or tracing is None:
         return (yield)
     started = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-    measuring.stop()
+    sys.settrace(None)
+    threading.settrace(None)  # pyright: ignore[reportArgumentType]
     try:
         return (yield)
     finally:
         if started is not None:
             os.environ["COVERAGE_PROCESS_CONFIG"] = started
-        measuring.start()
+        sys.settrace(tracing)
+        threading.settrace(in_threads)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,6 @@ from refinesynth.train.preview import Preview, Segment
 from refinesynth.train.result import TrainResult
 from refinesynth.train.tokens import Label
 
-pytestmark = pytest.mark.unmeasured
-
 MODEL = ModelShape("m/base", 10_000_000, 10_000_000, 4, 256, 1024, 1000, 4096)
 
 

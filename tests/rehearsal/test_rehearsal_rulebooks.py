@@ -19,8 +19,6 @@ from refinesynth.roles.rulebooks import read_goal, read_grounded, read_world, wo
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import RulebookError, World
 
-pytestmark = pytest.mark.unmeasured
-
 FEW = settings(max_examples=15)
 
 SEEDS = st.integers(0, 2**32)
