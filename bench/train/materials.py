@@ -53,7 +53,7 @@ class Scale:
 
 
 CPU = Scale(
-    conversations=96,
+    conversations=48,
     batch=8,
     rows=4,
     max_length=2_048,
