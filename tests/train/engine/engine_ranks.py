@@ -32,9 +32,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "ddp, one idle": {"parallel": "ddp", "batch_size": 1},
     "fsdp": {"parallel": "fsdp"},
     "fsdp, bf16, head in chunks": {"parallel": "fsdp", "precision": "bf16", "chunk": 7},
+    "fsdp, one idle": {"parallel": "fsdp", "batch_size": 1, "max_steps": 3},
     "zero2": {"parallel": "zero2"},
     "zero3": {"parallel": "zero3"},
     "fsdp, resumed": {"parallel": "fsdp", "resumed": True},
+    "zero2, resumed": {"parallel": "zero2", "resumed": True},
     "zero3, resumed": {"parallel": "zero3", "resumed": True},
     "zero3, one idle, head in chunks": {"parallel": "zero3", "batch_size": 1, "max_steps": 3, "chunk": 7},
 }
