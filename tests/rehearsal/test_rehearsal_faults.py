@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 from rehearsal_stage import PERFECT, SEEDS, STRANGE, ask, codes, narrate, play, tell, text, user, write, write_json
@@ -15,8 +15,6 @@ from refinesynth.chat import parse_player, render_task
 from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Script, read_turns
-
-pytestmark = pytest.mark.unmeasured
 
 
 def always(*faults: str, rate: float = 1.0) -> Rehearsal:
@@ -69,6 +67,7 @@ def test_invalid_json_cannot_be_repaired_into_a_valid_answer(kind: str, seed: in
 
 
 @given(SEEDS)
+@example(40536)
 def test_an_invalid_trajectory_is_prose_or_breaks_off(seed: int) -> None:
     script = write(PERFECT, "a baker")
     broken = text(always("invalid_json"), requests(script)["turns"], seed=seed)

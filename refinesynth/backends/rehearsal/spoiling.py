@@ -34,12 +34,15 @@ def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]
 
 
 def unreadable(luck: Luck, kind: str, text: str) -> str:
-    """Prose instead of JSON, or JSON that breaks off before its required keys; a trajectory breaks off anywhere."""
+    """Prose instead of JSON, or JSON that breaks off before its required keys; a trajectory breaks off before the last of them."""
     rng = luck.rng("unreadable")
     if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
         return rng.choice(_PROSE)
+    if kind == "turns":
+        # Without its brackets alone it could be read all the same.
+        return text[: min(rng.randrange(len(text) // 4, len(text)), text.rindex(","))]
     # An answer's first value is a text, and its required keys come after.
-    return text[: rng.randrange(len(text) // 4, len(text)) if kind == "turns" else rng.randrange(12, 24)]
+    return text[: rng.randrange(12, 24)]
 
 
 def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
