@@ -11,8 +11,6 @@ from refinesynth.curation import Curation
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder, shard_journals
 
-pytestmark = pytest.mark.unmeasured
-
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 
 

@@ -1,7 +1,7 @@
 """Episodes in processes of their own: the same outcomes, one budget, and a process that dies costs nothing but time."""
 
+import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,8 +24,6 @@ from refinesynth.synthesis.shards import open_crew
 from refinesynth.synthesis.shards.crew import Crew
 from refinesynth.synthesis.shards.shard import Assignment, share
 from refinesynth.trajectory import Draft, Persona
-
-pytestmark = pytest.mark.unmeasured
 
 PERSONAS = [Persona(text=f"A clerk with {number} keys.") for number in range(6)]
 SETTINGS = EpisodeSettings(rules=rules.strict(), script_rules=rules.script(), prompts=Prompts(), seed=3)
@@ -157,20 +155,6 @@ async def test_an_empty_purse_ends_it_with_its_own_words(tmp_path: Path) -> None
     assert purse.settled == completions(tmp_path) == 7
 
 
-def children() -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            pid, _, rest = path.read_text().partition(" (")
-        except OSError:
-            continue
-        if (
-            int(rest.rpartition(") ")[2].split()[1]) == os.getpid()
-            and b"spawn_main" in (path.parent / "cmdline").read_bytes()
-        ):
-            yield int(pid)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
 async def test_a_process_that_is_killed_is_replaced_and_goes_on_where_it_was(tmp_path: Path) -> None:
     expected = await in_this_process()
     kills = 0
@@ -178,8 +162,8 @@ async def test_a_process_that_is_killed_is_replaced_and_goes_on_where_it_was(tmp
     def kill_sometimes() -> None:
         nonlocal kills
         if purse.held in (9, 40):
-            for pid in children():
-                os.kill(pid, signal.SIGKILL)
+            for process in multiprocessing.active_children():
+                process.kill()
                 kills += 1
 
     purse = Counted(on_hold=kill_sometimes)

@@ -4,10 +4,12 @@ import gc
 import logging
 import math
 import multiprocessing
+import os
 import pickle
 import signal
 import socket
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from multiprocessing.process import BaseProcess
 from traceback import format_exception_only
 
@@ -24,6 +26,15 @@ from refinesynth.synthesis.shards.paying import RemotePurse
 from refinesynth.synthesis.shards.shard import Assignment, run_shard
 from refinesynth.trajectory import Persona
 
+_NEEDED = [
+    __name__,
+    "refinesynth.episode",
+    "refinesynth.backends.litellm_model",
+    "refinesynth.backends.governing.governors",
+    "cel",
+]
+"""What a worker imports sooner or later."""
+
 _PATIENCE = 5.0
 """Seconds that a process has to end by itself, and again after it was told to."""
 
@@ -35,9 +46,12 @@ async def start(assignment: Assignment) -> tuple[Channel, BaseProcess]:
         ConfigurationError: The assignment cannot be given to another process.
     """
     ours, theirs = socket.socketpair()
-    # Spawned, not forked: the parent has threads and an event loop.
-    process = multiprocessing.get_context("spawn").Process(
-        target=work, args=(theirs, assignment), name="refinesynth-shard", daemon=True
+    # Not forked from this process, which has threads and an event loop. From one that has nothing but modules: all workers share
+    # what those take, and the next one, for one that died, is there at once. Elsewhere system libraries do not bear being forked.
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(_NEEDED)
+    process = context.Process(
+        target=work, args=(theirs, assignment, dict(os.environ)), name="refinesynth-shard", daemon=True
     )
     try:
         await anyio.to_thread.run_sync(process.start)
@@ -62,10 +76,15 @@ def end(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def work(connection: socket.socket, assignment: Assignment) -> None:
-    """What a worker process does: play what it is given, until its parent lets it go or dies."""
+def work(connection: socket.socket, assignment: Assignment, environment: Mapping[str, str]) -> None:
+    """What a worker process does: play what it is given, until its parent lets it go or dies.
+
+    `environment` is the parent's; the process from which this one is forked may be older than a key in it.
+    """
     # Ctrl-C goes to all processes of a terminal; the parent alone decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)
     anyio.run(_work, connection, assignment)
 
 
