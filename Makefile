@@ -6,12 +6,17 @@ BIN := $(VENV)/bin
 FUZZ_EXAMPLES ?= 20000
 # How long the coverage-guided fuzzers run, each, in seconds.
 FUZZ_SECONDS ?= 600
-# How many processes run the tests.
-JOBS ?= auto
+# How many processes run the tests: some of them wait.
+JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 # Installed before everything else for development; name another wheel where your machine needs one.
 TORCH ?= torch==2.13.0
 DEMO ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Takes seconds where pip takes minutes; pip is asked where it cannot, as where only pip knows of a mirror.
+UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python
+
+# A command of ours starts hundreds of processes in the tests; compiling all modules in each would take minutes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check bench parity fuzz format clean
 
@@ -20,10 +25,8 @@ demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend a
 	@$(BIN)/refinesynth show $(DEMO) --random
 
 test: $(VENV)/.dev ## Run all tests, with branch coverage
-	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -n $(JOBS) --dist worksteal
-	@$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+	$(BIN)/python -W "ignore:Unable to activate pytest branch coverage" -m slipcover --json --out .coverage.json -m pytest -n $(JOBS) --dist worksteal
+	@$(BIN)/python -m slipcover --merge .coverage.json --out .coverage.json --fail-under 95
 
 check: $(VENV)/.dev ## Lint, types, order of the rooms
 	$(BIN)/ruff format --check .
@@ -49,18 +52,19 @@ format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches; runs and the environments of other trainers are kept
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage.json
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/uv:
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) uv
 
-$(VENV)/.package: pyproject.toml | $(BIN)/python
-	@echo "setting up $(VENV) (once, about a minute)"
-	@$(PIP) -e .
+$(VENV)/.package: pyproject.toml | $(BIN)/uv
+	@echo "setting up $(VENV) (once, less than a minute)"
+	@$(UV) -e . || $(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "setting up $(VENV) for development (once, a few minutes)"
-	@$(PIP) '$(TORCH)'
-	@$(PIP) -e '.[dev]'
+$(VENV)/.dev: pyproject.toml | $(BIN)/uv
+	@echo "setting up $(VENV) for development (once, about two minutes)"
+	@$(PIP) --no-compile '$(TORCH)'
+	@$(UV) -e '.[dev]' || $(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.package

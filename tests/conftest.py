@@ -2,14 +2,14 @@
 
 import os
 import signal
-import sys
-import threading
-from collections.abc import Generator
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from warm_python import warm_programs
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell; but the processes that tests start are to hear Ctrl-C.
@@ -29,28 +29,6 @@ settings.register_profile("thorough", max_examples=2_000, deadline=None, suppres
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Leave a test that is marked so, and the processes that it starts, out of the measuring of coverage.
-
-    CPython 3.11 is two to three times slower while it is measured. What whole programs reach, and laws with their hundreds of
-    examples, is thus not counted: the figure says how much the other tests reach.
-    """
-    tracing, in_threads = sys.gettrace(), threading.gettrace()
-    if item.get_closest_marker("unmeasured") is None or tracing is None:
-        return (yield)
-    started = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-    sys.settrace(None)
-    threading.settrace(None)  # pyright: ignore[reportArgumentType]
-    try:
-        return (yield)
-    finally:
-        if started is not None:
-            os.environ["COVERAGE_PROCESS_CONFIG"] = started
-        sys.settrace(tracing)
-        threading.settrace(in_threads)  # pyright: ignore[reportArgumentType]
-
-
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
@@ -61,3 +39,11 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.endswith(("_API_KEY", "_API_BASE")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `python`, `refinesynth` and `torchrun` that have imported everything (see `warm_python`)."""
+    mine = tmp_path_factory.getbasetemp()
+    with warm_programs(mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) as folder:
+        yield folder

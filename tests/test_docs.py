@@ -17,8 +17,6 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-pytestmark = pytest.mark.unmeasured
-
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -58,9 +56,9 @@ async def _evaluate(code: object, namespace: dict[str, object]) -> None:
     await eval(code, namespace)  # type: ignore[arg-type]
 
 
-def run_shell(block: Block) -> None:
+def run_shell(block: Block, warm: Path) -> None:
     """Run a block as one shell script that stops at the first failure."""
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    programs = f"{warm}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.code],
         env={**os.environ, "PATH": programs, "NO_COLOR": "1"},
@@ -73,7 +71,7 @@ def run_shell(block: Block) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for block in blocks(document):
         if block.reason is not None:
@@ -81,7 +79,7 @@ def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if block.language == "python":
             run_python(block, document)
         elif block.language == "bash":
-            run_shell(block)
+            run_shell(block, warm)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

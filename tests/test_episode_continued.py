@@ -10,8 +10,6 @@ from refinesynth.episode import EpisodeSettings
 from refinesynth.prompts import Prompts
 from refinesynth.trajectory import Play
 
-pytestmark = pytest.mark.unmeasured
-
 
 def settings_for(play: Play, seed: int, **given: Any) -> EpisodeSettings:
     chain = rules.grounded() if play == "grounded" else rules.strict()

@@ -23,8 +23,6 @@ from refinesynth.rules import verify
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
 
-pytestmark = pytest.mark.unmeasured
-
 SHIPPED = Prompts()
 PLAYS = ("live", "narrated")
 

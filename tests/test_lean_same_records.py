@@ -11,8 +11,6 @@ from refinesynth import Backend, synthesize
 from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.serve import HttpFaults, create_app, running
 
-pytestmark = pytest.mark.unmeasured
-
 PERSONAS = ["a lighthouse keeper who repairs clocks", "a baker", "a night nurse", "a bicycle courier", "a beekeeper"]
 SERVERS = {"well": HttpFaults(), "failing": HttpFaults(statuses={429: 0.05, 500: 0.05, 503: 0.02}, garbage=0.05)}
 

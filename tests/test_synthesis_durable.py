@@ -21,8 +21,6 @@ from refinesynth.personas.shipped import shipped
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult, synthesize
 
-pytestmark = pytest.mark.unmeasured
-
 FAULTS = Faults(invalid_json=0.1, missing_keys=0.1, no_success=0.2, too_few_errors=0.2)
 PEOPLE = shipped()[:12]
 

@@ -19,8 +19,6 @@ from refinesynth.synthesis.dry_run import estimate
 from refinesynth.synthesis.forecast import Estimate, Range, bootstrap, wilson
 from refinesynth.trajectory import Usage
 
-pytestmark = pytest.mark.unmeasured
-
 PEOPLE = [f"Somebody with the number {number}" for number in range(40)]
 PAID = Backend(model="gpt-4o", input_price=2.5, output_price=10, max_tokens=4_000)
 

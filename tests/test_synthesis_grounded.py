@@ -16,8 +16,6 @@ from refinesynth.rules import verify
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult, synthesize
 
-pytestmark = pytest.mark.unmeasured
-
 TERSE = Grounding(terse=True, difficulty=(4, 12), transient=0.2, mix=Mix(hidden=1.0))
 
 

@@ -19,8 +19,6 @@ from refinesynth.synthesis.pool import Pool, window
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Persona
 
-pytestmark = pytest.mark.unmeasured
-
 FATES = st.lists(
     st.builds(
         Fate,

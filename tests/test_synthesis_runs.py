@@ -22,8 +22,6 @@ from refinesynth.presets import paper
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import Progress, stream, synthesize
 
-pytestmark = pytest.mark.unmeasured
-
 FAULTY = "rehearsal:invalid_json=0.1,missing_keys=0.1,no_success=0.1,too_few_errors=0.1,ambiguous_pattern=0.1,false_alarm=0.05"
 Play = Literal["live", "narrated"]
 PLAYS: tuple[Play, ...] = ("live", "narrated")

@@ -20,8 +20,6 @@ from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.trajectory import Trajectory
 
-pytestmark = pytest.mark.unmeasured
-
 FATES = st.lists(
     st.builds(
         Fate,

@@ -31,8 +31,6 @@ from refinesynth.trajectory import (
     read_turns,
 )
 
-pytestmark = pytest.mark.unmeasured
-
 KEYS = st.sampled_from(
     ("role", "Thought", "thought", "Action", "action", "Observation", "parameter_error", "place_error", "logic_error", "turn")
 ) | texts()  # fmt: skip

@@ -11,8 +11,6 @@ import refinesynth as rs
 from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.serve import HttpFaults, create_app, running
 
-pytestmark = pytest.mark.unmeasured
-
 SPOILT = Faults(invalid_json=0.05, missing_keys=0.05, too_few_errors=0.1, wrong_parameters=0.1)
 UNWELL = HttpFaults(statuses={429: 0.06, 500: 0.03, 503: 0.03}, garbage=0.03, hang=0.005)
 

@@ -1,5 +1,6 @@
 """Anything that the values can hold: what an LLM writes on a bad day, and what an attacker would."""
 
+from functools import cache
 from typing import cast
 
 from hypothesis import strategies as st
@@ -29,11 +30,26 @@ AWKWARD_PATTERNS = (
 """Patterns that RE2 refuses, that match everything or nothing, and that make other engines hang."""
 
 
-@st.composite
-def texts(draw: st.DrawFn, *, surrogates: bool = True) -> str:
+_AWKWARD = st.sampled_from(AWKWARD_TEXTS)
+_TEXTS = {
+    True: _AWKWARD | st.text(st.characters(), max_size=40),
+    False: _AWKWARD | st.text(st.characters(codec="utf-8"), max_size=40),
+}
+_SOUND = _TEXTS[False].filter(bool)
+
+
+def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
     """Any text; with `surrogates`, lone ones too, which Python strings can hold and JSON files cannot."""
-    characters = st.characters() if surrogates else st.characters(codec="utf-8")
-    return draw(st.sampled_from(AWKWARD_TEXTS) | st.text(characters, max_size=40))
+    return _TEXTS[surrogates]
+
+
+@cache
+def _environments(*, surrogates: bool) -> st.SearchStrategy[dict[str, JsonValue]]:
+    """Made once: making it takes longer than drawing from it."""
+    some = texts(surrogates=surrogates)
+    scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
+    json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
+    return st.dictionaries(some, cast("st.SearchStrategy[JsonValue]", json), max_size=3)
 
 
 @st.composite
@@ -41,14 +57,11 @@ def scripts(draw: st.DrawFn, *, surrogates: bool = True) -> Script:
     """Any script: valid, faulty, or hostile."""
     if draw(st.booleans()):
         return draw(valid_scripts())
-    some, sound = texts(surrogates=surrogates), texts(surrogates=False).filter(bool)
-    scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
-    json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
-    environment = st.dictionaries(some, cast("st.SearchStrategy[JsonValue]", json), max_size=3)
+    some = texts(surrogates=surrogates)
     return Script(
         introduction=draw(some),
-        environment=draw(environment),
-        goal=draw(sound),
+        environment=draw(_environments(surrogates=surrogates)),
+        goal=draw(_SOUND),
         completion_conditions=tuple(draw(st.lists(some, max_size=3))),
         actions=tuple(draw(st.lists(_actions(surrogates=surrogates), max_size=5))),
     )
@@ -56,12 +69,12 @@ def scripts(draw: st.DrawFn, *, surrogates: bool = True) -> Script:
 
 @st.composite
 def _actions(draw: st.DrawFn, *, surrogates: bool) -> ActionSpec:
-    some, sound = texts(surrogates=surrogates), texts(surrogates=False).filter(bool)
+    some = texts(surrogates=surrogates)
     values = st.lists(some, max_size=3).map(tuple)
     return ActionSpec(
-        name=draw(sound | st.sampled_from(("take {item}", "go {a} {a}", "{item}"))),
+        name=draw(_SOUND | st.sampled_from(("take {item}", "go {a} {a}", "{item}"))),
         description=draw(some),
-        pattern=draw(sound | st.sampled_from(AWKWARD_PATTERNS)),
+        pattern=draw(_SOUND | st.sampled_from(AWKWARD_PATTERNS)),
         parameters=draw(st.dictionaries(some | st.just("item"), values, max_size=3)),
     )
 

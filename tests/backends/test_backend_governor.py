@@ -20,8 +20,6 @@ from refinesynth.backends.governing.pace import Pace
 from refinesynth.backends.sorting import Fault, Kind, Step
 from refinesynth.errors import RunStopped
 
-pytestmark = pytest.mark.unmeasured
-
 _Result = TypeVar("_Result")
 
 

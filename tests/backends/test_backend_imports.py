@@ -4,11 +4,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
-pytestmark = pytest.mark.unmeasured
-
-
 PREAMBLE = """
 import sys
 def loaded(*names):

@@ -4,14 +4,10 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth.backends.governing.limit import UNBOUNDED, Limit
-
-pytestmark = pytest.mark.unmeasured
-
 
 Server = Callable[[int], float]
 """Seconds that an answer of 100 tokens takes with so many in flight."""

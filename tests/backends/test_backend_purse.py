@@ -18,8 +18,6 @@ from refinesynth.errors import BudgetSpent
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
 
-pytestmark = pytest.mark.unmeasured
-
 MOST = 500
 """`max_tokens` of every request here."""
 

@@ -1,96 +1,63 @@
-"""Starts the same run again and again at next to no cost: one process has imported everything, and forks those that are to end badly."""
+"""Starts the same run again and again at next to no cost, and ends it badly: see `warm_python`."""
 
 import os
+import resource
 import select
 import signal
-import subprocess
-import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
+import warm_client
 
-LAUNCHER = """
-import os, resource, sys
+MAKE = """
+import sys
 import anyio
 import orjson
 import refinesynth as rs
-import refinesynth.cli.running
-from refinesynth.__main__ import main
-from refinesynth.backends import lean, litellm_model
-from refinesynth.episode import play
-
-synthesize = rs.synthesize
 
 async def make(asked):
     asked["backend"] = rs.Backend(**asked["backend"])
-    result = await synthesize(**asked)
+    result = await rs.synthesize(**asked)
     assert result.reached, result.shortfall
 
-if "litellm" in sys.argv:
-    from refinesynth.backends.litellm_sdk import litellm
-
-    litellm()
-
-def begin(task):
-    os.setsid()
-    os.environ.update(task["environment"])
-    said = os.open(task["said"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    if task["most_bytes"] is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (task["most_bytes"], task["most_bytes"]))
-    if task["command"] is None:
-        anyio.run(make, task["asked"])
-    else:
-        sys.argv = ["refinesynth", *task["command"]]
-        main()
-
-for line in sys.stdin.buffer:
-    pid = os.fork()
-    if not pid:
-        status = 70
-        try:
-            begin(orjson.loads(line))
-            status = 0
-        except SystemExit as end:
-            status = end.code
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-    print(pid, flush=True)
-    # Its number stays its own until the next one is asked for.
-    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    print(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status, flush=True)
-    sys.stdin.buffer.peek(1)
-    os.waitpid(pid, 0)
+anyio.run(make, orjson.loads(sys.argv[1]))
 """
 
 
-@dataclass
 class Launched:
     """One process, until it ends or is killed."""
 
-    pid: int
-    said: Path
-    """What it prints, and what those before it printed."""
-    _results: IO[bytes]
+    def __init__(self, warm: Path, arguments: Sequence[str], said: Path, environment: dict[str, str], most_bytes: int):
+        files = [os.open("/dev/null", os.O_RDONLY)]
+        files += [os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2)]
+        self._server = warm_client.ask(
+            str(warm / "socket"), arguments, environment=environment, most_bytes=most_bytes, files=files
+        )
+        for file in files:
+            os.close(file)
+        self._told = b""
+        self._hear(lines=1)
+
+    def _hear(self, lines: int) -> bytes:
+        while self._told.count(b"\n") < lines:
+            part = self._server.recv(64)
+            assert part, "the process that forks is gone"
+            self._told += part
+        return self._told.splitlines()[lines - 1]
 
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
-        return bool(select.select([self._results], [], [], 0)[0])
+        return self._told.count(b"\n") > 1 or bool(select.select([self._server], [], [], 0)[0])
 
     def signal(self, number: int) -> None:
-        """Send it a signal. Harmless if it has ended, as long as no other was launched."""
-        os.kill(self.pid, number)
+        """Send it a signal. Harmless if it has ended."""
+        with suppress(OSError):
+            self._server.send(bytes([number]))
 
     def kill(self) -> int:
         """Kill it with `kill -9`, unless it has ended; how it ended."""
@@ -99,25 +66,29 @@ class Launched:
 
     def wait(self) -> int:
         """How it ended: an exit code, or minus a signal."""
-        return int(self._results.readline())
+        code = int(self._hear(lines=2))
+        self._server.close()
+        return code
 
 
-@dataclass
+@dataclass(frozen=True)
 class Launcher:
-    """A process that forks others, one at a time."""
+    """Forks processes that write what they print to one file."""
 
-    _process: subprocess.Popen[bytes]
+    warm: Path
+    """The fixture of this name."""
     said: Path
+    """What they print, all of them."""
 
     def make(self, asked: dict[str, Any]) -> Launched:
         """Call `synthesize` with these arguments, in a process of its own; it fails if the run falls short."""
-        return self._launch({"asked": asked, "command": None, "most_bytes": None, "environment": {}})
+        return self._launch(["-c", MAKE, orjson.dumps(asked).decode()])
 
     def command(
         self, command: Sequence[str], *, most_bytes: int | None = None, environment: dict[str, str] | None = None
     ) -> Launched:
         """The command line; no file may grow beyond `most_bytes`, as on a disk that is full."""
-        return self._launch({"command": command, "most_bytes": most_bytes, "environment": environment or {}})
+        return self._launch(["-m", "refinesynth", *command], most_bytes, environment)
 
     def run(
         self, command: Sequence[str], *, most_bytes: int | None = None, environment: dict[str, str] | None = None
@@ -127,23 +98,8 @@ class Launcher:
         code = self.command(command, most_bytes=most_bytes, environment=environment).wait()
         return code, self.said.read_text()
 
-    def _launch(self, task: dict[str, Any]) -> Launched:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(orjson.dumps({**task, "said": str(self.said)}) + b"\n")
-        return Launched(int(self._process.stdout.readline()), self.said, self._process.stdout)
-
-
-@contextmanager
-def launching(folder: Path, *, litellm: bool = False) -> Generator[Launcher]:
-    """A launcher while the block runs, with litellm in it or not; what its processes print goes to a file in `folder`."""
-    with subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, *(["litellm"] if litellm else [])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-    ) as process:
-        try:
-            yield Launcher(process, folder / "said")
-        finally:
-            process.kill()
+    def _launch(
+        self, arguments: Sequence[str], most_bytes: int | None = None, environment: dict[str, str] | None = None
+    ) -> Launched:
+        limit = resource.RLIM_INFINITY if most_bytes is None else most_bytes
+        return Launched(self.warm, arguments, self.said, {**os.environ, **(environment or {})}, limit)

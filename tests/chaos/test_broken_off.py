@@ -3,14 +3,11 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chaos_stage import check_folder
-from launching import Launched, Launcher, launching
-
-pytestmark = pytest.mark.unmeasured
+from launching import Launched, Launcher
 
 N = 24
 DATA = ("trajectories.jsonl", "rejected.jsonl")
@@ -23,9 +20,8 @@ def command(folder: Path, *, n: int = N) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    with launching(tmp_path_factory.mktemp("launcher")) as launcher:
-        yield launcher
+def launcher(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    return Launcher(warm, tmp_path_factory.mktemp("launcher") / "said")
 
 
 @pytest.fixture(scope="module")

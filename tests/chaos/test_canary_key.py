@@ -2,7 +2,6 @@
 
 import logging
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import TracebackException
@@ -11,13 +10,11 @@ import anyio
 import pytest
 from chaos_stage import PATHS, backend, served
 from echo_server import MANNERS, echoing, spellings
-from launching import Launcher, launching
+from launching import Launcher
 
 import refinesynth as rs
 from refinesynth.errors import RefinesynthError
 from refinesynth.serve import HttpFaults, running
-
-pytestmark = pytest.mark.unmeasured
 
 PATIENCE = 120
 PERSONAS = ["A sailor who mends nets", "A cook on a train"]
@@ -32,9 +29,8 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    with launching(tmp_path_factory.mktemp("launcher"), litellm=True) as launcher:
-        yield launcher
+def launcher(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    return Launcher(warm, tmp_path_factory.mktemp("launcher") / "said")
 
 
 def leaks(text: str | bytes, key: str) -> list[str]:
@@ -128,9 +124,11 @@ main()
 
 
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
-def test_a_crash_does_not_print_a_key(debug: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_does_not_print_a_key(
+    debug: tuple[str, ...], warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CANARY_API_KEY", KEY)
-    command = [sys.executable, "-c", CRASH, *debug, "run", "-n", "1", "-o", str(tmp_path / "run")]
+    command = [str(warm / "python"), "-c", CRASH, *debug, "run", "-n", "1", "-o", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ("Traceback" in done.stderr) == bool(debug), done.stderr
     assert "RuntimeError" in done.stderr

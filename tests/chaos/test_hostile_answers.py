@@ -16,8 +16,6 @@ from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.errors import RunStopped
 from refinesynth.serve import NAMES, HttpFaults, running
 
-pytestmark = pytest.mark.unmeasured
-
 LONGEST_SECONDS = 120
 """A run of seconds that takes longer hangs."""
 

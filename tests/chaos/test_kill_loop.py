@@ -10,14 +10,12 @@ from typing import Any, Literal
 
 import pytest
 from chaos_stage import check_folder
-from launching import Launcher, launching
+from launching import Launcher
 
 import refinesynth as rs
 from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.journal import JournalReader
 from refinesynth.serve import HttpFaults, create_app, running
-
-pytestmark = pytest.mark.unmeasured
 
 KILLS = 26
 CONCURRENCY = 4
@@ -96,20 +94,20 @@ def kill_often(launcher: Launcher, run: dict[str, Any], server: Counted, *, answ
     [("live", 8, {}), ("narrated", 40, {}), ("live", 16, {"episodes_per_script": 2, "branches": 2})],
 )
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(
-    play: Literal["live", "narrated"], n: int, several: dict[str, int], tmp_path: Path
+    play: Literal["live", "narrated"], n: int, several: dict[str, int], warm: Path, tmp_path: Path
 ) -> None:
     logs = {name: tmp_path / f"{name}.jsonl" for name in ("whole", "killed")}
     servers = {name: Counted() for name in logs}
-    with launching(tmp_path) as launcher:
-        with running(create_app(servers["whole"], latency=LATENCY, jitter=0.5, log=logs["whole"])) as address:
-            assert launcher.make(asked(address, tmp_path / "whole", play, n, **several)).wait() == 0, (
-                launcher.said.read_text()
-            )
-        app = create_app(servers["killed"], latency=LATENCY, jitter=0.5, faults=UNWELL, log=logs["killed"])
-        with running(app) as address:
-            run = asked(address, tmp_path / "killed", play, n, **several)
-            kills = kill_often(launcher, run, servers["killed"], answers=servers["whole"].answers, random=Random(n))
-            assert launcher.make(run).wait() == 0, launcher.said.read_text()
+    launcher = Launcher(warm, tmp_path / "said")
+    with running(create_app(servers["whole"], latency=LATENCY, jitter=0.5, log=logs["whole"])) as address:
+        assert launcher.make(asked(address, tmp_path / "whole", play, n, **several)).wait() == 0, (
+            launcher.said.read_text()
+        )
+    app = create_app(servers["killed"], latency=LATENCY, jitter=0.5, faults=UNWELL, log=logs["killed"])
+    with running(app) as address:
+        run = asked(address, tmp_path / "killed", play, n, **several)
+        kills = kill_often(launcher, run, servers["killed"], answers=servers["whole"].answers, random=Random(n))
+        assert launcher.make(run).wait() == 0, launcher.said.read_text()
     assert kills >= 25
     assert "Traceback" not in launcher.said.read_text()
 

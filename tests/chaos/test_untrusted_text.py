@@ -21,8 +21,6 @@ from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.serve.hostile import CHARACTERS
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 
-pytestmark = pytest.mark.unmeasured
-
 COMMAND = [sys.executable, "-m", "refinesynth"]
 PATIENCE = 120
 
@@ -114,18 +112,19 @@ def test_hostile_words_are_one_line_in_every_file(folder: Path) -> None:
             assert escaped in kept, "it was met"
 
 
-def test_hostile_words_make_no_path(folder: Path) -> None:
+def test_hostile_words_make_no_path(folder: Path, warm: Path) -> None:
     plain = folder.parent / "plain"
-    subprocess.run([*COMMAND, "run", "-n", "1", "-o", str(plain)], check=True, capture_output=True, timeout=PATIENCE)
+    command = [str(warm / "refinesynth"), "run", "-n", "1", "-o", str(plain)]
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     assert {path.name for path in folder.iterdir()} <= {path.name for path in plain.iterdir()} | {"rejected.jsonl"}
     assert {path.name for path in folder.parent.iterdir()} <= {"run", "live", "plain"}
     assert not Path("/tmp/escaped").exists()
 
 
-def call(*arguments: object, cwd: Path | None = None) -> bytes:
+def call(warm: Path, *arguments: object, cwd: Path | None = None) -> bytes:
     """All that a command prints."""
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        [str(warm / "refinesynth"), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=PATIENCE,
@@ -160,28 +159,28 @@ def is_inert(text: str) -> bool:
     ],
     ids=" ".join,
 )
-def test_no_command_prints_what_a_terminal_obeys(arguments: tuple[str, ...], folder: Path) -> None:
+def test_no_command_prints_what_a_terminal_obeys(arguments: tuple[str, ...], folder: Path, warm: Path) -> None:
     command, *options = arguments
     for run in (folder, folder.with_name("live")):
-        printed = call(command, run, *options).decode()
+        printed = call(warm, command, run, *options).decode()
         assert printed.strip()
         assert is_inert(printed), ascii(printed)
         assert "Traceback" not in printed
 
 
-def test_an_export_is_one_line_each_and_its_card_is_inert(folder: Path, tmp_path: Path) -> None:
+def test_an_export_is_one_line_each_and_its_card_is_inert(folder: Path, warm: Path, tmp_path: Path) -> None:
     for form in ("sharegpt", "openai", "paper"):
-        printed = call("export", folder, "--format", form, "-o", f"{form}.jsonl", cwd=tmp_path)
+        printed = call(warm, "export", folder, "--format", form, "-o", f"{form}.jsonl", cwd=tmp_path)
         assert is_inert(printed.decode())
         assert len(lines(tmp_path / f"{form}.jsonl")) >= len(PERSONAS) - 8
     options = ("--card", "--license", "cc0-1.0", "--overwrite", "--title", "{{ 7*7 }}\x1b[2J")
-    call("export", folder, "--format", "trl", "-o", "trl.jsonl", *options, cwd=tmp_path)
+    call(warm, "export", folder, "--format", "trl", "-o", "trl.jsonl", *options, cwd=tmp_path)
     card = (tmp_path / "README.md").read_text()
     assert is_inert(card)
     assert "{{ 7" in card.replace("\\", "")
 
 
-def test_errors_about_hostile_input_are_inert(tmp_path: Path) -> None:
+def test_errors_about_hostile_input_are_inert(warm: Path, tmp_path: Path) -> None:
     personas = tmp_path / "na\x1b[2Jme\u202e.jsonl"
     written = [b'{"persona": 7, "' + text.encode(errors="surrogatepass") + b'": "\xff"}\n' for text in CHARACTERS]
     personas.write_bytes(b"".join(written))
@@ -192,7 +191,7 @@ def test_errors_about_hostile_input_are_inert(tmp_path: Path) -> None:
         ("run", "-n", "1", "--backend", "no\x1b]0;title\x07such", "--play", "\x1b[31m"),
         ("--debug", "show", personas),
     ):
-        printed = call(*arguments).decode()
+        printed = call(warm, *arguments).decode()
         assert is_inert(printed), ascii(printed)
         assert ("Traceback" in printed) == ("--debug" in arguments)
 

@@ -18,17 +18,16 @@ from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.serve import create_app, running
 
-pytestmark = pytest.mark.unmeasured
-
 COMMAND = [sys.executable, "-m", "refinesynth"]
 CANARY = "sk-canary-0815"
 PATIENCE = 120
 """Seconds after which a process is taken to hang; a loaded machine needs a good part of it to import litellm."""
 
 
-def call(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def call(*arguments: object, warm: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = COMMAND if warm is None else [str(warm / "refinesynth")]
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        [*command, *map(str, arguments)],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -73,15 +72,15 @@ finally:
     assert imported & HEAVY <= allowed
 
 
-def test_wrong_input_is_one_message() -> None:
-    done = call("run", "-n", "1", "--rules", "strickt()")
+def test_wrong_input_is_one_message(warm: Path) -> None:
+    done = call("run", "-n", "1", "--rules", "strickt()", warm=warm)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_debug_shows_the_traceback() -> None:
-    done = call("--debug", "rules", "strickt()")
+def test_debug_shows_the_traceback(warm: Path) -> None:
+    done = call("--debug", "rules", "strickt()", warm=warm)
     assert done.returncode != 0
     assert "Traceback" in done.stderr
 
@@ -147,7 +146,7 @@ def finished(folder: Path) -> int:
 
 
 def test_ctrl_c_leaves_whole_files_without_secrets_and_the_same_command_completes_them(
-    tmp_path: Path, served: str
+    tmp_path: Path, served: str, warm: Path
 ) -> None:
     folder = tmp_path / "run"
     environment = {"HOSTED_VLLM_API_BASE": served, "HOSTED_VLLM_API_KEY": CANARY, "OPENAI_API_KEY": CANARY}
@@ -176,7 +175,7 @@ def test_ctrl_c_leaves_whole_files_without_secrets_and_the_same_command_complete
     assert len(counted) + len(stopped.waiting_lines()) >= 2
     assert len(list(stopped.trajectories())) == sum(line.accepted for line in counted)
 
-    resumed = call(*asked, **environment)
+    resumed = call(*asked, warm=warm, **environment)
     assert resumed.returncode == 0, resumed.stderr
     lines = (folder / "trajectories.jsonl").read_bytes().splitlines()
     ids = [orjson.loads(line)["id"] for line in lines]
@@ -211,38 +210,37 @@ main()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_3_says_what_to_do_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_3_says_what_to_do_and_loses_nothing(tmp_path: Path, warm: Path) -> None:
     folder = tmp_path / "run"
-    assert call("run", "-n", "2", "-o", folder).returncode == 0
+    assert call("run", "-n", "2", "-o", folder, warm=warm).returncode == 0
     (folder / "events.jsonl").rename(tmp_path / "events.jsonl")
     (folder / "events.jsonl").symlink_to("/dev/full")
-    done = call("run", "-n", "4", "-o", folder)
+    done = call("run", "-n", "4", "-o", folder, warm=warm)
     assert done.returncode == 3, done.stderr
     assert "events.jsonl': No space left on device. Everything finished so far is kept; make room" in done.stderr
     assert "Traceback" not in done.stderr
     (folder / "events.jsonl").unlink()
-    assert call("run", "-n", "4", "-o", folder).returncode == 0
-    assert call("run", "-n", "4", "-o", tmp_path / "whole").returncode == 0
+    assert call("run", "-n", "4", "-o", folder, warm=warm).returncode == 0
+    assert call("run", "-n", "4", "-o", tmp_path / "whole", warm=warm).returncode == 0
     for name in ("trajectories.jsonl", "rejected.jsonl"):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.parametrize("blocks", [60, 120])
-def test_a_disk_that_fills_up_while_it_runs_is_3(tmp_path: Path, blocks: int) -> None:
+def test_a_disk_that_fills_up_while_it_runs_is_3(tmp_path: Path, warm: Path, blocks: int) -> None:
     """No file may become longer than so many KiB: the system refuses as it does when there is no room."""
     folder = tmp_path / "run"
-    asked = [*COMMAND, "run", "-n", "9", "-o", str(folder), "--play", "narrated"]
-    limited = ["bash", "-c", f'ulimit -f {blocks} && exec "$@"', "bash", *asked]
-    # What measures coverage would write a file as well, and fail at the limit in its own way.
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    asked = ["run", "-n", "9", "-o", str(folder), "--play", "narrated"]
+    limited = ["bash", "-c", f'ulimit -f {blocks} && exec "$@"', "bash", *COMMAND, *asked]
+    # Else Python writes down what it has compiled, cut off where the limit is.
+    plain = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE, check=False, env=plain)
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     spent = sum(row.requests for row in RunFolder.open(folder).spent())
     assert spent > 0
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    assert call("run", "-n", "9", "-o", tmp_path / "whole", "--play", "narrated").returncode == 0
+    assert (done := call(*asked, warm=warm)).returncode == 0, done.stderr
+    assert call("run", "-n", "9", "-o", tmp_path / "whole", "--play", "narrated", warm=warm).returncode == 0
     for name in ("trajectories.jsonl", "rejected.jsonl"):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -291,7 +289,7 @@ def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:
         (["--port", "99999"], "--port"),
     ],
 )
-def test_serve_refuses_what_it_cannot_do(arguments: list[str], message: str) -> None:
-    done = call("serve", *arguments)
+def test_serve_refuses_what_it_cannot_do(arguments: list[str], message: str, warm: Path) -> None:
+    done = call("serve", *arguments, warm=warm)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr

@@ -27,8 +27,6 @@ from refinesynth.export import (
 from refinesynth.testing import texts
 from refinesynth.trajectory import MistakeKind, Trajectory, Usage
 
-pytestmark = pytest.mark.unmeasured
-
 HOSTILE = (
     "x' \"---\nlicense: mit\n# Head | <script>alert(1)</script> [a](http://b) ![i](j) `` ` `` {{ 7 * 7 }} \u2028\x00"
 )

@@ -14,8 +14,6 @@ from refinesynth.personas.domains import leading_noun
 from refinesynth.personas.sampling import _Balanced, _level  # pyright: ignore[reportPrivateUsage]
 from refinesynth.trajectory import Persona
 
-pytestmark = pytest.mark.unmeasured
-
 SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 30), min_size=1)
 
 

@@ -17,8 +17,6 @@ from refinesynth.backends.rehearsal.slips import slip
 from refinesynth.trajectory import Draft, MistakeKind
 from refinesynth.world import Ruling
 
-pytestmark = pytest.mark.unmeasured
-
 LABELS = st.builds("{}-{}".format, st.sampled_from(sorted(FAMILIES)), st.integers(0, SCENES - 1))
 
 

@@ -19,8 +19,6 @@ from refinesynth.backends.rehearsal.scene import GROUNDED, draw_scene, label_in,
 from refinesynth.trajectory import Draft
 from refinesynth.world import survey, world_of
 
-pytestmark = pytest.mark.unmeasured
-
 FEW = settings(max_examples=20)
 """Drawing a scene and solving it takes some hundredths of a second."""
 

@@ -13,8 +13,6 @@ from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.ruled import Ruled
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
-pytestmark = pytest.mark.unmeasured
-
 FEW = settings(max_examples=10)
 
 LABEL = f"household-4{GROUNDED}"

@@ -14,8 +14,6 @@ from refinesynth.backends.rehearsal.scene import label_in
 from refinesynth.chat import render_task
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
 
-pytestmark = pytest.mark.unmeasured
-
 PERSONAS = st.text(min_size=1, max_size=60).filter(str.strip)
 MISTAKES = st.dictionaries(st.integers(0, 9), st.sampled_from(MistakeKind), max_size=4).filter(
     lambda asked: all(turn + 1 not in asked for turn in asked)

@@ -2,15 +2,12 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, STRANGE, SUCCESS, codes, tell, write
 
 from refinesynth import rules
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
-
-pytestmark = pytest.mark.unmeasured
 
 
 @given(SEEDS, st.integers(0, 5))

@@ -17,8 +17,6 @@ from refinesynth.prompts.blocks import block
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.world import World, world_of
 
-pytestmark = pytest.mark.unmeasured
-
 FEW = settings(max_examples=12)
 
 

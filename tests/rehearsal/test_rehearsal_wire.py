@@ -18,8 +18,6 @@ from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
 from refinesynth.trajectory import Script
 
-pytestmark = pytest.mark.unmeasured
-
 PERSONA = user(block("a lighthouse keeper", "persona"))
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "script", "schema": {"type": "object"}}}
 

@@ -21,7 +21,6 @@ def accepts(rule: rules.Rule, draft: Draft) -> bool:
     return rules.verify(draft, rule).accepted
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_drafts())
 def test_what_was_played_by_the_rulebook_is_accepted(draft: Draft) -> None:
@@ -32,7 +31,6 @@ def test_what_was_played_by_the_rulebook_is_accepted(draft: Draft) -> None:
     )
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_drafts())
 def test_every_prefix_of_it_verifies_and_is_read_once_while_it_grows(draft: Draft) -> None:
@@ -82,7 +80,6 @@ def _caught(corruption: Corruption, chain: rules.Rule) -> None:
     assert not accepts(BUILT_IN[corruption.rule](), corruption.draft)
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.rulebook_corruptions())
 def test_one_stage_speaks_at_a_time(corruption: Corruption) -> None:
@@ -92,14 +89,12 @@ def test_one_stage_speaks_at_a_time(corruption: Corruption) -> None:
     assert len(set(stages)) <= 1
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_scripts())
 def test_sound_rulebooks_pass_every_stage(script: Script) -> None:
     assert rules.verify(Draft(script=script, finished=False), STAGES).violations == ()
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_scripts())
 def test_a_script_that_is_to_be_imagined_passes_the_other_rules_as_before(script: Script) -> None:
@@ -107,7 +102,6 @@ def test_a_script_that_is_to_be_imagined_passes_the_other_rules_as_before(script
     assert not accepts(STAGES, Draft(script=script.imagined()))
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_drafts(), testing.drafts(), st.data())
 def test_nothing_that_is_mixed_in_is_believed(valid: Draft, other: Draft, data: st.DataObject) -> None:
@@ -121,7 +115,6 @@ def test_nothing_that_is_mixed_in_is_believed(valid: Draft, other: Draft, data: 
             assert accepts(rule, mixed), rule
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_drafts(), st.data())
 def test_a_verdict_does_not_depend_on_what_was_played_before_it(draft: Draft, data: st.DataObject) -> None:
@@ -132,7 +125,6 @@ def test_a_verdict_does_not_depend_on_what_was_played_before_it(draft: Draft, da
     assert rules.verify(draft, CHAIN) == first
 
 
-@pytest.mark.unmeasured
 @FEWER
 @given(testing.valid_grounded_drafts())
 def test_transient_failures_are_no_mistakes(draft: Draft) -> None:

@@ -13,8 +13,6 @@ from refinesynth.rules.growth import still_passes
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.trajectory import Draft, MalformedTurn
 
-pytestmark = pytest.mark.unmeasured
-
 MADE: tuple[Rule, ...] = (
     *(factory() for factory in BUILT_IN.values()),
     rules.warn(rules.NoLeaks()),

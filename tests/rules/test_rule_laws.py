@@ -16,8 +16,6 @@ from refinesynth.testing import (
 )
 from refinesynth.trajectory import Draft
 
-pytestmark = pytest.mark.unmeasured
-
 MADE: dict[str, Rule] = {name: factory() for name, factory in BUILT_IN.items()}
 SCRIPT_CHAINS = (rules.script(), rules.grounded_script(), rules.DifficultyBand())
 OF_SCRIPTS = {*map(repr, SCRIPT_CHAINS), *(repr(rule) for chain in SCRIPT_CHAINS[:2] for rule in chain.rules)}

@@ -20,8 +20,6 @@ from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFI
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 
-pytestmark = pytest.mark.unmeasured
-
 TRAJECTORIES = 200
 HELD_OUT = 20
 """Environments, of which each trajectory has one of its own."""

@@ -17,8 +17,6 @@ from refinesynth.train.config import LoraConfig, TrainConfig, interval
 from refinesynth.train.layers import DEFAULT, RECIPES, layered
 from refinesynth.train.settings import explained_yaml, to_yaml
 
-pytestmark = pytest.mark.unmeasured
-
 NAMES = {"data": ["runs/first"], "model": "m/base", "output": "models/first"}
 
 

@@ -15,8 +15,6 @@ from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import Draft, MistakeKind, Script
 from refinesynth.world import Ruling, World, ground_actions, mentions, replay
 
-pytestmark = pytest.mark.unmeasured
-
 NAMES = ("blocks", "files", "household")
 STEPS = 2_000
 

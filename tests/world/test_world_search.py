@@ -13,8 +13,6 @@ from refinesynth.world.guide import UNREACHED, Guide
 from refinesynth.world.meter import Meter
 from refinesynth.world.search import pruned
 
-pytestmark = pytest.mark.unmeasured
-
 
 def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonValue:
     for action in actions:

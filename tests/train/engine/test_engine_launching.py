@@ -104,7 +104,7 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
     assert done.returncode == code
 
 
-def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
+def test_a_second_signal_ends_ranks_that_are_still_saving(warm: Path, tmp_path: Path):
     saving = tmp_path / "saving.py"
     saving.write_text(
         textwrap.dedent(
@@ -119,7 +119,7 @@ def test_a_second_signal_ends_ranks_that_are_still_saving(tmp_path: Path):
             """
         )
     )
-    agent = [sys.executable, "-m", "refinesynth.train.engine.agent", "--standalone", "--nproc-per-node", "2"]
+    agent = [str(warm / "python"), "-m", "refinesynth.train.engine.agent", "--standalone", "--nproc-per-node", "2"]
     environment = toys.environment() | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3600"}
     started = subprocess.Popen(
         [*agent, str(saving), str(tmp_path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -206,7 +206,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_signal_to_the_command_makes_both_ranks_save_and_they_go_on_from_there(made: Path):
+def test_a_signal_to_the_command_makes_both_ranks_save_and_they_go_on_from_there(warm: Path, made: Path):
     settings = toys.config(
         made / "out",
         data=(str(made / "data.jsonl"),),
@@ -218,7 +218,7 @@ def test_a_signal_to_the_command_makes_both_ranks_save_and_they_go_on_from_there
     file = made / "train.yaml"
     file.write_text(settings.model_dump_json())
     started = subprocess.Popen(
-        [sys.executable, "-m", "refinesynth.train", "--config", str(file)],
+        [str(warm / "python"), "-m", "refinesynth.train", "--config", str(file)],
         env=toys.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

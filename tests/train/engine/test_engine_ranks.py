@@ -6,7 +6,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,13 @@ import torch
 from engine_ranks import WAYS, train
 from safetensors.torch import load_file
 
-pytestmark = pytest.mark.unmeasured
-
 _SCRIPT = Path(__file__).with_name("engine_ranks.py")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [str(warm / "torchrun"), "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*command, str(_SCRIPT), str(folder), *WAYS],
         env=toys.environment(),

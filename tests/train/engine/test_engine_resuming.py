@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,14 @@ import engine_toys as toys
 import pytest
 from engine_killed import CASES
 
-pytestmark = pytest.mark.unmeasured
-
 _SCRIPT = Path(__file__).with_name("engine_killed.py")
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def outcomes(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("killed")
-    done = subprocess.run(
-        [sys.executable, str(_SCRIPT), str(folder)], env=toys.environment(), capture_output=True, text=True, check=False
-    )
+    command = [str(warm / "python"), str(_SCRIPT), str(folder)]
+    done = subprocess.run(command, env=toys.environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads((folder / "outcomes.json").read_text())
 
