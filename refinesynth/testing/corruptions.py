@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from hypothesis import strategies as st
 
+from refinesynth.testing.drawing import pick, whether, whole
 from refinesynth.testing.valid import valid_drafts
 from refinesynth.trajectory import (
     Draft,
@@ -43,7 +44,7 @@ def corruptions(*names: str) -> st.SearchStrategy[Corruption]:
 
 @st.composite
 def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = draw(st.sampled_from(names))
+    name = pick(draw, names)
     rule, make = _BREAKS[name]
     return Corruption(name, rule, make(draw(valid_drafts()), draw))
 
@@ -82,11 +83,11 @@ def _accepted(draft: Draft, draw: st.DrawFn) -> int:
     """Index of some player turn that was not a mistake."""
     mistakes = flagged_turns(draft.turns)
     players = [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn) and at not in mistakes]
-    return draw(st.sampled_from(players))
+    return pick(draw, players)
 
 
 def _mistake(draft: Draft, draw: st.DrawFn) -> int:
-    return draw(st.sampled_from(flagged_turns(draft.turns)))
+    return pick(draw, flagged_turns(draft.turns))
 
 
 def _valid_action(draft: Draft) -> str:
@@ -95,19 +96,19 @@ def _valid_action(draft: Draft) -> str:
 
 
 def _unreadable(draft: Draft, draw: st.DrawFn) -> Draft:
-    kept = draw(st.integers(0, len(draft.turns)))
+    kept = whole(draw, 0, len(draft.turns))
     return draft.model_copy(update={"turns": draft.turns[:kept], "text_error": "the answer holds no JSON"})
 
 
 def _key_missing(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.integers(0, len(draft.turns) - 1))
+    at = whole(draw, 0, len(draft.turns) - 1)
     written = draft.turns[at].model_dump(mode="json")
-    del written[draw(st.sampled_from(sorted(written)))]
+    del written[pick(draw, sorted(written))]
     return _with(draft, [*draft.turns[:at], read_turn(written), *draft.turns[at + 1 :]])
 
 
 def _unknown_action(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, _accepted(draft, draw), action=draw(st.sampled_from(("juggle everything", "", "x" * 20_000))))
+    return _change(draft, _accepted(draft, draw), action=pick(draw, ("juggle everything", "", "x" * 20_000)))
 
 
 def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -117,38 +118,38 @@ def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _flagged_ending(draft: Draft, draw: st.DrawFn) -> Draft:
-    flag = draw(st.sampled_from(("parameter_error", "place_error", "logic_error")))
+    flag = pick(draw, ("parameter_error", "place_error", "logic_error"))
     return _change(draft, len(draft.turns) - 1, **{flag: True})
 
 
 def _no_success(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, len(draft.turns) - 1, observation=draw(st.sampled_from(("All done.", "TASK SUCCEED", ""))))
+    return _change(draft, len(draft.turns) - 1, observation=pick(draw, ("All done.", "TASK SUCCEED", "")))
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
     """Anywhere but after a flagged turn, which would be another fault."""
     mistakes = flagged_turns(draft.turns)
-    kept = draw(st.sampled_from([length for length in range(len(draft.turns)) if length - 2 not in mistakes]))
+    kept = pick(draw, [length for length in range(len(draft.turns)) if length - 2 not in mistakes])
     return _with(draft, list(draft.turns[:kept]))
 
 
 def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
     """Takes exchanges out rather than flags off, so that nothing else goes wrong."""
     mistakes = flagged_turns(draft.turns)
-    spared = draw(st.sampled_from((None, *mistakes)))
+    spared = pick(draw, (None, *mistakes))
     gone = {index for at in mistakes if at != spared for index in (at, at + 1)}
     return _with(draft, [turn for at, turn in enumerate(draft.turns) if at not in gone])
 
 
 def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.integers(0, len(draft.turns) - 2))
+    at = whole(draw, 0, len(draft.turns) - 2)
     return _insert(draft, at, [draft.turns[at]])
 
 
 def _blank(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.integers(0, len(draft.turns) - 1))
+    at = whole(draw, 0, len(draft.turns) - 1)
     fields = ("thought", "action") if isinstance(draft.turns[at], PlayerTurn) else ("observation",)
-    return _change(draft, at, **{draw(st.sampled_from(fields)): draw(st.sampled_from(("", " ", "\n\t")))})
+    return _change(draft, at, **{pick(draw, fields): pick(draw, ("", " ", "\n\t"))})
 
 
 def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -160,7 +161,7 @@ def _repeated(draft: Draft, draw: st.DrawFn) -> Draft:
     """At once or later: the DM calls it wrong again."""
     at = _mistake(draft, draw)
     later = [k for k in range(at + 2, len(draft.turns)) if isinstance(draft.turns[k], PlayerTurn)]
-    return _insert(draft, draw(st.sampled_from(later)), list(draft.turns[at : at + 2]))
+    return _insert(draft, pick(draw, later), list(draft.turns[at : at + 2]))
 
 
 def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -171,20 +172,18 @@ def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _success_too_early(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.sampled_from([at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)]))
-    return _change(draft, at, observation=draw(st.sampled_from(("Task Succeed", "Well done. Task Succeed!"))))
+    at = pick(draw, [at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)])
+    return _change(draft, at, observation=pick(draw, ("Task Succeed", "Well done. Task Succeed!")))
 
 
 def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _accepted(draft, draw)
     turn = draft.turns[at]
-    if draw(st.booleans()):
-        said = draw(
-            st.sampled_from(("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
-        )
+    if whether(draw):
+        said = pick(draw, ("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
         return _change(draft, at, thought=f"First this.\n{said}")
     action = turn.action.strip() if isinstance(turn, PlayerTurn) else ""
-    written = draw(st.sampled_from(("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done.")))
+    written = pick(draw, ("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done."))
     return _change(draft, at, action=written.format(action))
 
 
@@ -194,34 +193,33 @@ def _false_alarm(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _leak(draft: Draft, draw: st.DrawFn) -> Draft:
-    said = draw(
-        st.sampled_from(
-            (
-                "As the DM, I let this fail.",
-                "I was told to make a mistake here, so I take the wrong one.",
-                "Let me first make a plausible mistake.",
-                "The parameter_error will be true now.",
-            )
-        )
+    said = pick(
+        draw,
+        (
+            "As the DM, I let this fail.",
+            "I was told to make a mistake here, so I take the wrong one.",
+            "Let me first make a plausible mistake.",
+            "The parameter_error will be true now.",
+        ),
     )
-    at = draw(st.sampled_from([at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)]))
+    at = pick(draw, [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)])
     return _change(draft, at, thought=f"Let us see. {said}")
 
 
 def _stuck(draft: Draft, draw: st.DrawFn) -> Draft:
-    times = draw(st.integers(3, 5))
+    times = whole(draw, 3, 5)
     same = [turn for _ in range(times) for turn in _exchange(_valid_action(draft), "You are in the hall.")]
     return _insert(draft, _start(draft), same)
 
 
 def _too_many_turns(draft: Draft, draw: st.DrawFn) -> Draft:
-    times = draw(st.integers(50, 60))
+    times = whole(draw, 50, 60)
     more = [turn for n in range(times) for turn in _exchange(_valid_action(draft), f"Lap {n}.")]
     return _insert(draft, _start(draft), more)
 
 
 def _turn_too_long(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, draw(st.integers(0, len(draft.turns) - 1)), thought="Hm. " * 2_500)
+    return _change(draft, whole(draw, 0, len(draft.turns) - 1), thought="Hm. " * 2_500)
 
 
 def _too_long(draft: Draft, draw: st.DrawFn) -> Draft:

@@ -14,6 +14,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from refinesynth.testing.corruptions import Corruption
+from refinesynth.testing.drawing import pick, pick_some, whether, whole
 from refinesynth.testing.grounded_drafts import valid_grounded_drafts
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Requirement, Rulebook
 from refinesynth.world import Ruling, world_of
@@ -37,7 +38,7 @@ def grounded_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
 
 @st.composite
 def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = draw(st.sampled_from(names))
+    name = pick(draw, names)
     rule, make = _BREAKS[name]
     return Corruption(name, rule, make(draw(valid_grounded_drafts()), draw))
 
@@ -56,7 +57,7 @@ def _some(draft: Draft, draw: st.DrawFn, wanted: Callable[[DungeonMasterTurn], b
     """Index of some answer of a kind; the example is given up if there is none."""
     found = [at for at in _answers(draft) if isinstance(turn := draft.turns[at], DungeonMasterTurn) and wanted(turn)]
     assume(found)
-    return draw(st.sampled_from(found))
+    return pick(draw, found)
 
 
 def _answers(draft: Draft) -> range:
@@ -86,7 +87,7 @@ def _any(turn: DungeonMasterTurn) -> bool:
 
 
 def _flag_added(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, _some(draft, draw, lambda turn: not turn.flagged), **{draw(st.sampled_from(_FLAGS)): True})
+    return _change(draft, _some(draft, draw, lambda turn: not turn.flagged), **{pick(draw, _FLAGS): True})
 
 
 def _flag_removed(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -95,8 +96,8 @@ def _flag_removed(draft: Draft, draw: st.DrawFn) -> Draft:
 
 def _flag_of_another_kind(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, _flagged)
-    wrong = draw(st.sampled_from([flag for flag in _FLAGS if not getattr(draft.turns[at], flag)]))
-    also = draw(st.booleans())
+    wrong = pick(draw, [flag for flag in _FLAGS if not getattr(draft.turns[at], flag)])
+    also = whether(draw)
     return _change(draft, at, **{flag: flag == wrong or (also and getattr(draft.turns[at], flag)) for flag in _FLAGS})
 
 
@@ -106,7 +107,7 @@ def _progress_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     other = [
         value for value in (None, 0.0, 0.25, 0.5, 1.0) if isinstance(turn, DungeonMasterTurn) and value != turn.progress
     ]
-    return _change(draft, at, progress=draw(st.sampled_from(other)))
+    return _change(draft, at, progress=pick(draw, other))
 
 
 def _transient_added(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -125,7 +126,7 @@ def _transient_of_a_mistake(draft: Draft, draw: st.DrawFn) -> Draft:
 
 def _success_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: turn.flagged or turn.transient)
-    return _change(draft, at, observation=draw(st.sampled_from(_CLAIMS)))
+    return _change(draft, at, observation=pick(draw, _CLAIMS))
 
 
 def _would_be_success_told(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -136,13 +137,13 @@ def _would_be_success_told(draft: Draft, draw: st.DrawFn) -> Draft:
 
 def _failure_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, _is_right)
-    return _change(draft, at, observation=draw(st.sampled_from(_COMPLAINTS)))
+    return _change(draft, at, observation=pick(draw, _COMPLAINTS))
 
 
 def _goal_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: "Task Succeed" not in turn.observation)
     told = draft.turns[at].model_dump()["observation"]
-    return _change(draft, at, observation=f"{told} {draw(st.sampled_from(_GOALS))}")
+    return _change(draft, at, observation=f"{told} {pick(draw, _GOALS)}")
 
 
 def _hidden_named(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -158,27 +159,25 @@ def _hidden_named(draft: Draft, draw: st.DrawFn) -> Draft:
         # What failed for a moment showed nothing; and what could be seen before an action may be spoken of after it.
         before = before if cast("DungeonMasterTurn", draft.turns[at]).transient else ruling.visible
     assume(found)
-    at, name = draw(st.sampled_from(found))
+    at, name = pick(draw, found)
     told = draft.turns[at].model_dump()["observation"]
     return _change(draft, at, observation=f"There is {name}, too. {told}")
 
 
 def _success_removed(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(
-        draft, len(draft.turns) - 1, observation=draw(st.sampled_from(("It is in its place.", "TASK SUCCEED")))
-    )
+    return _change(draft, len(draft.turns) - 1, observation=pick(draw, ("It is in its place.", "TASK SUCCEED")))
 
 
 def _success_added(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: "Task Succeed" not in turn.observation)
-    cut = draw(st.booleans())
+    cut = whether(draw)
     told = draft.turns[at].model_dump()["observation"]
     broken = _change(draft, at, observation=f"{told} Task Succeed")
     return _with(broken, broken.turns[: at + 1]) if cut else broken
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _with(draft, draft.turns[: draw(st.sampled_from(_answers(draft)[:-1])) + 1])
+    return _with(draft, draft.turns[: pick(draw, _answers(draft)[:-1]) + 1])
 
 
 def _goes_on(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -188,42 +187,42 @@ def _goes_on(draft: Draft, draw: st.DrawFn) -> Draft:
         PlayerTurn(thought="One more look.", action="look"),
         last.model_copy(update={"observation": "Here. Task Succeed"}),
     )
-    cut = _change(draft, len(draft.turns) - 1, observation="It is in its place.") if draw(st.booleans()) else draft
+    cut = _change(draft, len(draft.turns) - 1, observation="It is in its place.") if whether(draw) else draft
     return _with(cut, (*cut.turns, *more))
 
 
 def _order_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     starts = [at - 1 for at in _answers(draft)]
-    one, other = sorted(draw(st.lists(st.sampled_from(starts), min_size=2, max_size=2, unique=True)))
+    one, other = sorted(pick_some(draw, starts, least=2, most=2))
     turns = list(draft.turns)
     turns[one : one + 2], turns[other : other + 2] = turns[other : other + 2], turns[one : one + 2]
     return _untrue(_with(draft, turns))
 
 
 def _exchange_dropped(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.sampled_from(_answers(draft))) - 1
+    at = pick(draw, _answers(draft)) - 1
     return _untrue(_with(draft, (*draft.turns[:at], *draft.turns[at + 2 :])))
 
 
 def _exchange_doubled(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.sampled_from(_answers(draft))) - 1
+    at = pick(draw, _answers(draft)) - 1
     return _untrue(_with(draft, (*draft.turns[: at + 2], *draft.turns[at:])))
 
 
 def _action_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     """Another action is answered as the one that was taken."""
-    at = draw(st.sampled_from(_answers(draft))) - 1
+    at = pick(draw, _answers(draft)) - 1
     others = [turn.action for turn in draft.turns if isinstance(turn, PlayerTurn)]
-    return _untrue(_change(draft, at, action=draw(st.sampled_from((*others, "juggle everything", "look")))))
+    return _untrue(_change(draft, at, action=pick(draw, (*others, "juggle everything", "look"))))
 
 
 def _state_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     """The play is told of a world in which the player begins elsewhere, or something is open that was shut."""
     environment: dict[str, Any] = deepcopy(draft.script.environment)
     you, places = environment["you"], environment["places"]
-    place = draw(st.sampled_from(sorted(places)))
+    place = pick(draw, sorted(places))
     spot = places[place]
-    if draw(st.booleans()):
+    if whether(draw):
         you["at"] = place
     else:
         spot["open"] = not spot["open"]
@@ -232,12 +231,12 @@ def _state_changed(draft: Draft, draw: st.DrawFn) -> Draft:
 
 def _effect_lost(draft: Draft, draw: st.DrawFn) -> Draft:
     """An action of the rulebook no longer does what it did."""
-    at = draw(st.sampled_from([at for at, action in enumerate(draft.script.actions) if action.effects]))
+    at = pick(draw, [at for at, action in enumerate(draft.script.actions) if action.effects])
     return _untrue(_law(draft, at, effects=()))
 
 
 def _law_added(draft: Draft, draw: st.DrawFn) -> Draft:
-    at = draw(st.integers(0, len(draft.script.actions) - 1))
+    at = whole(draw, 0, len(draft.script.actions) - 1)
     return _untrue(_law(draft, at, requires=(*draft.script.actions[at].requires, Requirement(condition="false"))))
 
 
@@ -245,14 +244,14 @@ def _laws_lost(draft: Draft, draw: st.DrawFn) -> Draft:
     """An action that was called wrong is refused no longer."""
     rulings = [ruling for ruling in _rulings(draft) if ruling.kind is not None and ruling.action is not None]
     assume(rulings)
-    refused = draw(st.sampled_from(rulings)).action
+    refused = pick(draw, rulings).action
     at = next(at for at, action in enumerate(draft.script.actions) if action.name == refused)
     return _untrue(_law(draft, at, requires=()))
 
 
 def _goal_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     rulebook = cast("Rulebook", draft.script.rulebook)
-    other = draw(st.sampled_from(("false", "true", "size(state.you.holding) == 1")))
+    other = pick(draw, ("false", "true", "size(state.you.holding) == 1"))
     return _untrue(_in(draft, rulebook=rulebook.model_copy(update={"goal": (other, *rulebook.goal[1:])})))
 
 

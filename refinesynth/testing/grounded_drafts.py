@@ -7,6 +7,7 @@ from importlib import import_module
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refinesynth.testing.drawing import pick, whether, whole
 from refinesynth.testing.grounded_worlds import errands, valid_grounded_scripts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, ground_actions, world_of
@@ -35,11 +36,11 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
     """
     script = draw(valid_grounded_scripts())
     play = _Play(draw, script)
-    if draw(st.booleans()):
-        progress = draw(st.sampled_from((None, play.world.progress(play.state))))
+    if whether(draw):
+        progress = pick(draw, (None, play.world.progress(play.state)))
         play.turns.append(_answer("Here you are.", progress=progress))
-    for _ in range(draw(st.integers(2, 4))):
-        for _ in range(draw(st.integers(0, 2))):
+    for _ in range(whole(draw, 2, 4)):
+        for _ in range(whole(draw, 0, 2)):
             play.right(play.harmless())
         play.mistake()
         play.right(play.harmless())
@@ -64,24 +65,24 @@ class _Play:
 
     def right(self, action: str) -> None:
         """Carry out an action, which may fail for a moment before."""
-        if self._rule(action).state is not self.state and not self.draw(st.integers(0, 4)):
-            told = self.draw(st.sampled_from(_PASSING))
+        if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
+            told = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
             self.turns.extend((self._said(action), _answer(told, progress=progress, transient=True)))
         self._act(action)
 
     def mistake(self) -> None:
         """An action that the world refuses and that was not tried wrongly before."""
-        unread = self.draw(st.sampled_from([text for text in _NO_ACTIONS if text not in self.wrong]))
+        unread = pick(self.draw, [text for text in _NO_ACTIONS if text not in self.wrong])
         refused = (text for text in self._shuffled() if text not in self.wrong and self._rule(text).kind is not None)
-        action = next(refused, unread) if self.draw(st.booleans()) else unread
+        action = next(refused, unread) if whether(self.draw) else unread
         self.wrong.add(action)
         self._act(action)
 
     def _shuffled(self) -> Iterator[str]:
         """All actions, in another order each time."""
         count = len(self.actions)
-        start, step = self.draw(st.integers(0, count - 1)), self.draw(st.sampled_from(_STRIDES))
+        start, step = whole(self.draw, 0, count - 1), pick(self.draw, _STRIDES)
         return (self.actions[(start + step * at) % count] for at in range(count))
 
     def _rule(self, action: str) -> Ruling:
@@ -95,8 +96,8 @@ class _Play:
         self.state = ruling.state
 
     def _said(self, action: str) -> PlayerTurn:
-        spelled = f" {action}\n" if self.draw(st.booleans()) else action
-        return PlayerTurn(thought=self.draw(st.sampled_from(_THOUGHTS)), action=spelled)
+        spelled = f" {action}\n" if whether(self.draw) else action
+        return PlayerTurn(thought=pick(self.draw, _THOUGHTS), action=spelled)
 
 
 def _answer(

@@ -6,6 +6,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refinesynth.testing.drawing import pick, pick_some, whether
 from refinesynth.trajectory import (
     ActionSpec,
     Effect,
@@ -33,12 +34,12 @@ def valid_grounded_scripts(draw: st.DrawFn) -> Script:
 
     With one condition in its goal or two; with hidden things, or everything in sight. Its goal can be reached from every state.
     """
-    places = draw(st.lists(st.sampled_from(_PLACES), min_size=2, max_size=4, unique=True))
-    things = draw(st.lists(st.sampled_from(_THINGS), min_size=2, max_size=3, unique=True))
-    where = {thing: draw(st.sampled_from(places)) for thing in things}
-    moved = draw(st.lists(st.sampled_from(things), min_size=1, max_size=2, unique=True))
-    to = {thing: draw(st.sampled_from([place for place in places if place != where[thing]])) for thing in moved}
-    shut = draw(st.sampled_from(places))
+    places = pick_some(draw, _PLACES, least=2, most=4)
+    things = pick_some(draw, _THINGS, least=2, most=3)
+    where = {thing: pick(draw, places) for thing in things}
+    moved = pick_some(draw, things, least=1, most=2)
+    to = {thing: pick(draw, [place for place in places if place != where[thing]]) for thing in moved}
+    shut = pick(draw, places)
     held: list[JsonValue] = []
     environment: dict[str, JsonValue] = {
         "you": {"at": places[0], "holding": held},
@@ -50,9 +51,9 @@ def valid_grounded_scripts(draw: st.DrawFn) -> Script:
             for place in places
         },
     }
-    hidden = draw(st.booleans())
+    hidden = whether(draw)
     script = Script(
-        introduction=draw(st.sampled_from(("", "You keep house.", "Vous êtes au bureau."))),
+        introduction=pick(draw, ("", "You keep house.", "Vous êtes au bureau.")),
         environment=environment,
         goal="Bring everything to its place.",
         completion_conditions=tuple(f"{thing} is at {place}" for thing, place in to.items()),

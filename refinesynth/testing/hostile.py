@@ -6,6 +6,7 @@ from typing import cast
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refinesynth.testing.drawing import pick_some, whether
 from refinesynth.testing.valid import valid_drafts, valid_scripts
 from refinesynth.trajectory import (
     ActionSpec,
@@ -44,76 +45,71 @@ def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
 
 
 @cache
+def scripts(*, surrogates: bool = True) -> st.SearchStrategy[Script]:
+    """Any script: valid, faulty, or hostile."""
+    some = texts(surrogates=surrogates)
+    hostile = st.builds(
+        Script,
+        introduction=some,
+        environment=_environments(surrogates=surrogates),
+        goal=_SOUND,
+        completion_conditions=st.lists(some, max_size=3).map(tuple),
+        actions=st.lists(_actions(surrogates=surrogates), max_size=5).map(tuple),
+    )
+    return hostile | valid_scripts()
+
+
 def _environments(*, surrogates: bool) -> st.SearchStrategy[dict[str, JsonValue]]:
-    """Made once: making it takes longer than drawing from it."""
     some = texts(surrogates=surrogates)
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | some
     json = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(some, inner, max_size=3))
     return st.dictionaries(some, cast("st.SearchStrategy[JsonValue]", json), max_size=3)
 
 
-@st.composite
-def scripts(draw: st.DrawFn, *, surrogates: bool = True) -> Script:
-    """Any script: valid, faulty, or hostile."""
-    if draw(st.booleans()):
-        return draw(valid_scripts())
-    some = texts(surrogates=surrogates)
-    return Script(
-        introduction=draw(some),
-        environment=draw(_environments(surrogates=surrogates)),
-        goal=draw(_SOUND),
-        completion_conditions=tuple(draw(st.lists(some, max_size=3))),
-        actions=tuple(draw(st.lists(_actions(surrogates=surrogates), max_size=5))),
-    )
-
-
-@st.composite
-def _actions(draw: st.DrawFn, *, surrogates: bool) -> ActionSpec:
+def _actions(*, surrogates: bool) -> st.SearchStrategy[ActionSpec]:
     some = texts(surrogates=surrogates)
     values = st.lists(some, max_size=3).map(tuple)
-    return ActionSpec(
-        name=draw(_SOUND | st.sampled_from(("take {item}", "go {a} {a}", "{item}"))),
-        description=draw(some),
-        pattern=draw(_SOUND | st.sampled_from(AWKWARD_PATTERNS)),
-        parameters=draw(st.dictionaries(some | st.just("item"), values, max_size=3)),
+    return st.builds(
+        ActionSpec,
+        name=_SOUND | st.sampled_from(("take {item}", "go {a} {a}", "{item}")),
+        description=some,
+        pattern=_SOUND | st.sampled_from(AWKWARD_PATTERNS),
+        parameters=st.dictionaries(some | st.just("item"), values, max_size=3),
     )
 
 
-@st.composite
-def turns(draw: st.DrawFn, *, surrogates: bool = True) -> PlayerTurn | DungeonMasterTurn | MalformedTurn:
+@cache
+def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonMasterTurn | MalformedTurn]:
     """Any turn: a player's, a DungeonMaster's, or one that could not be read."""
-    some = texts(surrogates=surrogates)
-    kind = draw(st.sampled_from(("player", "master", "malformed")))
-    if kind == "player":
-        return PlayerTurn(thought=draw(some), action=draw(some))
-    if kind == "master":
-        flags = [draw(st.booleans()) for _ in range(3)]
-        return DungeonMasterTurn(
-            thought=draw(some),
-            observation=draw(some),
-            parameter_error=flags[0],
-            place_error=flags[1],
-            logic_error=flags[2],
-        )
+    some, flag = texts(surrogates=surrogates), st.booleans()
+    master = st.builds(
+        DungeonMasterTurn, thought=some, observation=some, parameter_error=flag, place_error=flag, logic_error=flag
+    )
     keys = st.sampled_from(("role", "Thought", "Action"))
     unread = some | st.none() | st.dictionaries(keys, some | st.just("Player"), max_size=2)
-    return read_turn(draw(cast("st.SearchStrategy[JsonValue]", unread)))
+    malformed = cast("st.SearchStrategy[JsonValue]", unread).map(read_turn)
+    return st.builds(PlayerTurn, thought=some, action=some) | master | malformed
+
+
+@cache
+def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
+    """Any draft: hostile scripts, turns in any order or none, unread text, whole or unfinished; and valid ones cut or mixed."""
+    some = turns(surrogates=surrogates)
+    hostile = st.builds(
+        Draft,
+        script=scripts(surrogates=surrogates),
+        turns=st.lists(some, max_size=8).map(tuple),
+        text_error=st.none() | texts(surrogates=surrogates),
+        finished=st.booleans(),
+    )
+    return hostile | _mixed(st.lists(some, max_size=2))
 
 
 @st.composite
-def drafts(draw: st.DrawFn, *, surrogates: bool = True) -> Draft:
-    """Any draft: hostile scripts, turns in any order or none, unread text, whole or unfinished; and valid ones cut or mixed."""
-    some_turns = turns(surrogates=surrogates)
-    if draw(st.booleans()):
-        return Draft(
-            script=draw(scripts(surrogates=surrogates)),
-            turns=tuple(draw(st.lists(some_turns, max_size=8))),
-            text_error=draw(st.none() | texts(surrogates=surrogates)),
-            finished=draw(st.booleans()),
-        )
-    # Turns left out, doubled, or added: closer to what an LLM gets wrong.
+def _mixed(draw: st.DrawFn, more: st.SearchStrategy[list[PlayerTurn | DungeonMasterTurn | MalformedTurn]]) -> Draft:
+    """Turns left out, doubled, or added: closer to what an LLM gets wrong."""
     draft = draw(valid_drafts())
-    kept = draw(st.lists(st.sampled_from(range(len(draft.turns))), max_size=16))
-    changed = [draft.turns[at] for at in (sorted(kept) if draw(st.booleans()) else kept)]
-    changed.extend(draw(st.lists(some_turns, max_size=2)))
-    return draft.model_copy(update={"turns": tuple(changed), "finished": draw(st.booleans())})
+    kept = pick_some(draw, range(len(draft.turns)), most=16, unique=False)
+    changed = [draft.turns[at] for at in (sorted(kept) if whether(draw) else kept)]
+    changed.extend(draw(more))
+    return draft.model_copy(update={"turns": tuple(changed), "finished": whether(draw)})

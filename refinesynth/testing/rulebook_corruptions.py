@@ -7,6 +7,7 @@ from typing import cast
 from hypothesis import strategies as st
 
 from refinesynth.testing.corruptions import Corruption
+from refinesynth.testing.drawing import pick, whether, whole
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts
 from refinesynth.trajectory import ActionSpec, Draft, Effect, EffectOp, Invariant, Requirement, Rulebook, Script
 
@@ -25,7 +26,7 @@ def rulebook_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
 
 @st.composite
 def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = draw(st.sampled_from(names))
+    name = pick(draw, names)
     rule, make = _BREAKS[name]
     return Corruption(name, rule, Draft(script=make(draw(valid_grounded_scripts()), draw)))
 
@@ -55,36 +56,34 @@ def _no_rulebook(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _no_condition(script: Script, draw: st.DrawFn) -> Script:
-    wrong = draw(
-        st.sampled_from(("state.you.at =", "state.you.matches('a')", "place == 'hall'", "map(state)", "'x'.y("))
-    )
-    if draw(st.booleans()):
+    wrong = pick(draw, ("state.you.at =", "state.you.matches('a')", "place == 'hall'", "map(state)", "'x'.y("))
+    if whether(draw):
         return _requires(script, _GO, Requirement(condition=wrong.replace("place", "room")))
     return _book(script, goal=(wrong, *cast("Rulebook", script.rulebook).goal[1:]))
 
 
 def _no_path(script: Script, draw: st.DrawFn) -> Script:
-    wrong = draw(st.sampled_from(("you/at", "", "/places/{room}/open", "/places/{place")))
+    wrong = pick(draw, ("you/at", "", "/places/{room}/open", "/places/{place"))
     return _law(script, _GO, effects=(Effect(op=EffectOp.SET, path=wrong, value="{place}"),))
 
 
 def _goal_does_not_fit(script: Script, draw: st.DrawFn) -> Script:
-    conditions = ("it is done", *script.completion_conditions) if draw(st.booleans()) else ()
+    conditions = ("it is done", *script.completion_conditions) if whether(draw) else ()
     return script.model_copy(update={"completion_conditions": conditions})
 
 
 def _values_unknown(script: Script, draw: st.DrawFn) -> Script:
-    at = draw(st.sampled_from((_GO, _OPEN)))
+    at = pick(draw, (_GO, _OPEN))
     return _law(script, at, parameters={"place": ("the moon", "Atlantis")})
 
 
 def _path_to_nowhere(script: Script, draw: st.DrawFn) -> Script:
-    wrong = draw(st.sampled_from(("/rooms/{place}/open", "/places/{place}/door/open", "/you/at/place")))
+    wrong = pick(draw, ("/rooms/{place}/open", "/places/{place}/door/open", "/you/at/place"))
     return _law(script, _OPEN, effects=(Effect(op=EffectOp.SET, path=wrong, value=True),))
 
 
 def _condition_without_answer(script: Script, draw: st.DrawFn) -> Script:
-    wrong = draw(st.sampled_from(("state.rooms[place].open", "state.you.at > 3", "state.you.tired")))
+    wrong = pick(draw, ("state.rooms[place].open", "state.you.at > 3", "state.you.tired"))
     return _law(script, _GO, requires=(Requirement(condition=wrong),))
 
 
@@ -96,30 +95,30 @@ def _invariant_broken(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _done_already(script: Script, draw: st.DrawFn) -> Script:
-    done = draw(st.sampled_from(("true", "size(state.you.holding) == 0")))
+    done = pick(draw, ("true", "size(state.you.holding) == 0"))
     return _book(script, goal=(done,) * len(script.completion_conditions), solution=())
 
 
 def _solution_stops_short(script: Script, draw: st.DrawFn) -> Script:
     solution = cast("Rulebook", script.rulebook).solution
-    return _book(script, solution=solution[: draw(st.integers(1, len(solution) - 1))])
+    return _book(script, solution=solution[: whole(draw, 1, len(solution) - 1)])
 
 
 def _solution_goes_wrong(script: Script, draw: st.DrawFn) -> Script:
     solution = cast("Rulebook", script.rulebook).solution
-    wrong = draw(st.sampled_from(("juggle everything", "go to the moon", solution[-1])))
+    wrong = pick(draw, ("juggle everything", "go to the moon", solution[-1]))
     return _book(script, solution=(wrong, *solution))
 
 
 def _goal_out_of_reach(script: Script, draw: st.DrawFn) -> Script:
     rulebook = cast("Rulebook", script.rulebook)
-    goal = draw(st.sampled_from(("false", "size(state.you.holding) == 2", "state.you.at == 'the moon'")))
+    goal = pick(draw, ("false", "size(state.you.holding) == 2", "state.you.at == 'the moon'"))
     return _book(script, goal=(goal, *rulebook.goal[1:]), solution=())
 
 
 def _never_usable(script: Script, draw: st.DrawFn) -> Script:
     """One more way to look, which nobody ever has: it asks for what no action brings about, and that is certain in a world of any size."""
-    never = draw(st.sampled_from(("false", "state.lamp == 'lit'", "state.lamp != 'out' && state.you.at != 'the moon'")))
+    never = pick(draw, ("false", "state.lamp == 'lit'", "state.lamp != 'out' && state.you.at != 'the moon'"))
     stare = script.actions[-1].model_copy(
         update={"name": "stare", "pattern": "stare", "requires": (Requirement(condition=never),)}
     )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.testing.corruptions import Corruption
+from refinesynth.testing.drawing import pick, whole
 from refinesynth.testing.valid import valid_scripts
 from refinesynth.trajectory import ActionSpec, Draft, Script
 
@@ -24,7 +25,7 @@ def script_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
 
 @st.composite
 def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = draw(st.sampled_from(names))
+    name = pick(draw, names)
     rule, make = _BREAKS[name]
     return Corruption(name, rule, Draft(script=make(draw(valid_scripts()), draw)))
 
@@ -40,64 +41,64 @@ def _change_first(script: Script, **fields: object) -> Script:
 
 def _refused_pattern(script: Script, draw: st.DrawFn) -> Script:
     refused = (r"(?=take).*", r"(\w+) \1", "(unclosed", "x{5000}", "(a{999}){999}", "x" * 3_000)
-    return _change_first(script, pattern=draw(st.sampled_from(refused)))
+    return _change_first(script, pattern=pick(draw, refused))
 
 
 def _groups_do_not_fit(script: Script, draw: st.DrawFn) -> Script:
     verb = script.actions[0].name.partition(" ")[0]
     wrong = (f"{verb} (.+)", f"({verb}) (.+) from (.+)", f"{verb} (?P<thing>.+) from (?P<where>.+)", f"{verb} .+")
-    return _change_first(script, pattern=draw(st.sampled_from(wrong)))
+    return _change_first(script, pattern=pick(draw, wrong))
 
 
 def _misses_template(script: Script, draw: st.DrawFn) -> Script:
     verb = script.actions[0].name.partition(" ")[0]
     wrong = (f"{verb}(.+)of(.+)", f"{verb} (thing) from (place)", f"{verb}ing (.+) from (.+)", f"(.+) {verb} (.+)")
-    return _change_first(script, pattern=draw(st.sampled_from(wrong)))
+    return _change_first(script, pattern=pick(draw, wrong))
 
 
 def _ambiguous(script: Script, draw: st.DrawFn) -> Script:
-    catches = draw(st.sampled_from((".+", r"\s*(?:.*) *", r"\S+(?: .*)?")))
+    catches = pick(draw, (".+", r"\s*(?:.*) *", r"\S+(?: .*)?"))
     return _with(script, *script.actions, ActionSpec(name="anything else", pattern=catches))
 
 
 def _matches_nothing(script: Script, draw: st.DrawFn) -> Script:
-    pattern = draw(st.sampled_from(("(?:hum)?", "(?:hum)*", "hum|", "^(?:hum|$)")))
+    pattern = pick(draw, ("(?:hum)?", "(?:hum)*", "hum|", "^(?:hum|$)"))
     return _with(script, *script.actions, ActionSpec(name="hum", pattern=pattern))
 
 
 def _parameter_missing(script: Script, draw: st.DrawFn) -> Script:
-    gone = draw(st.sampled_from(("thing", "place")))
+    gone = pick(draw, ("thing", "place"))
     kept = {name: values for name, values in script.actions[0].parameters.items() if name != gone}
     return _change_first(script, parameters=kept)
 
 
 def _parameter_spare(script: Script, draw: st.DrawFn) -> Script:
-    spare = draw(st.sampled_from(("tool", "Thing", "place ")))
+    spare = pick(draw, ("tool", "Thing", "place "))
     return _change_first(script, parameters={**script.actions[0].parameters, spare: ()})
 
 
 def _same_name(script: Script, draw: st.DrawFn) -> Script:
     first = script.actions[0]
-    name = draw(st.sampled_from((first.name, first.name.upper(), f" {first.name}  ")))
+    name = pick(draw, (first.name, first.name.upper(), f" {first.name}  "))
     return _with(script, *script.actions, ActionSpec(name=name, pattern="hum"))
 
 
 def _too_few_actions(script: Script, draw: st.DrawFn) -> Script:
-    return _with(script, *script.actions[: draw(st.integers(0, 2))])
+    return _with(script, *script.actions[: whole(draw, 0, 2)])
 
 
 def _too_many_actions(script: Script, draw: st.DrawFn) -> Script:
-    more = draw(st.integers(40, 60))
+    more = whole(draw, 40, 60)
     return _with(script, *script.actions, *(ActionSpec(name=f"hum {n}", pattern=f"hum {n}") for n in range(more)))
 
 
 def _environment(script: Script, draw: st.DrawFn) -> Script:
     deep: JsonValue = "bottom"
-    for _ in range(draw(st.integers(13, 50))):
+    for _ in range(whole(draw, 13, 50)):
         deep = {"in": deep}
-    large: JsonValue = {"items": "thing " * draw(st.integers(10_000, 12_000))}
+    large: JsonValue = {"items": "thing " * whole(draw, 10_000, 12_000)}
     empty: JsonValue = {}
-    return script.model_copy(update={"environment": draw(st.sampled_from((empty, deep, large)))})
+    return script.model_copy(update={"environment": pick(draw, (empty, deep, large))})
 
 
 _BREAKS: Mapping[str, tuple[str, Break]] = {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from refinesynth.testing.drawing import pick, pick_some, whether, whole
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
 
 _VERBS = ("take", "open", "wipe", "carry", "read", "push", "weigh", "fetch", "label", "show", "file", "sort")
@@ -24,16 +25,16 @@ _REFUSALS = ("That does not work.", "Nothing happens.", "Error: invalid command 
 @st.composite
 def valid_scripts(draw: st.DrawFn) -> Script:
     """A script that `rules.script()` accepts; at least one action lists allowed values."""
-    verbs = draw(st.lists(st.sampled_from(_VERBS), min_size=3, max_size=6, unique=True))
+    verbs = pick_some(draw, _VERBS, least=3, most=6)
     actions = [_two_places(draw, verbs[0])]
     for verb in verbs[1:]:
-        make = draw(st.sampled_from((_bare, _one_thing, _free_text, _two_places)))
+        make = pick(draw, (_bare, _one_thing, _free_text, _two_places))
         actions.append(make(draw, verb))
-    things = draw(st.lists(st.sampled_from(_THINGS), max_size=3, unique=True))
+    things = pick_some(draw, _THINGS, most=3)
     return Script(
-        introduction=draw(st.sampled_from(("", "You are in a small laboratory.", "Vous êtes au bureau."))),
+        introduction=pick(draw, ("", "You are in a small laboratory.", "Vous êtes au bureau.")),
         environment={"places": {place: list(things) for place in _PLACES[:2]}, "player": {"holds": None, "step": 0}},
-        goal=draw(st.sampled_from(("Bring the key to the shelf.", "Sort the papers."))),
+        goal=pick(draw, ("Bring the key to the shelf.", "Sort the papers.")),
         completion_conditions=("the key is on the shelf",),
         actions=tuple(actions),
     )
@@ -48,30 +49,30 @@ def valid_drafts(draw: st.DrawFn) -> Draft:
     script = draw(valid_scripts())
     known = _action_texts(script.actions)
     turns: list[PlayerTurn | DungeonMasterTurn] = []
-    if draw(st.booleans()):
+    if whether(draw):
         turns.append(_answer(draw, "You look round."))
-    for _ in range(draw(st.integers(0, 3))):
-        turns.extend((_act(draw, draw(st.sampled_from(known))), _progress(draw, len(turns))))
+    for _ in range(whole(draw, 0, 3)):
+        turns.extend((_act(draw, pick(draw, known)), _progress(draw, len(turns))))
     wrong: set[str] = set()
-    for _ in range(draw(st.integers(1, 2))):
+    for _ in range(whole(draw, 1, 2)):
         before = frozenset(wrong)
         for _ in range(2):
             turns.extend(_mistake(draw, known, wrong))
         repairs = [text for text in known if text not in wrong - before]
-        turns.extend((_act(draw, draw(st.sampled_from(repairs))), _progress(draw, len(turns))))
-    ending = draw(st.sampled_from(("Task Succeed", "All in its place. Task Succeed!", "Fertig.\nTask Succeed")))
-    turns.extend((_act(draw, draw(st.sampled_from(known))), _answer(draw, ending)))
+        turns.extend((_act(draw, pick(draw, repairs)), _progress(draw, len(turns))))
+    ending = pick(draw, ("Task Succeed", "All in its place. Task Succeed!", "Fertig.\nTask Succeed"))
+    turns.extend((_act(draw, pick(draw, known)), _answer(draw, ending)))
     return Draft(script=script, turns=tuple(turns))
 
 
 def _act(draw: st.DrawFn, action: str) -> PlayerTurn:
-    spelled = f" {action}\n" if draw(st.booleans()) else action
-    return PlayerTurn(thought=draw(st.sampled_from(_THOUGHTS)), action=spelled)
+    spelled = f" {action}\n" if whether(draw) else action
+    return PlayerTurn(thought=pick(draw, _THOUGHTS), action=spelled)
 
 
 def _answer(draw: st.DrawFn, observation: str, *, flag: str | None = None) -> DungeonMasterTurn:
     return DungeonMasterTurn(
-        thought=draw(st.sampled_from((*_THOUGHTS, ""))),
+        thought=pick(draw, (*_THOUGHTS, "")),
         observation=observation,
         parameter_error=flag == "parameter_error",
         place_error=flag == "place_error",
@@ -80,17 +81,17 @@ def _answer(draw: st.DrawFn, observation: str, *, flag: str | None = None) -> Du
 
 
 def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:
-    return _answer(draw, draw(st.sampled_from(_ANSWERS)).format(n=number))
+    return _answer(draw, pick(draw, _ANSWERS).format(n=number))
 
 
 def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[PlayerTurn, DungeonMasterTurn]:
     """A mistake that was not made before, with the DM's refusal; the action is added to `wrong`."""
     untimely = [text for text in known if text not in wrong]
-    kind = draw(st.sampled_from(("parameter_error", *(("place_error", "logic_error") if untimely else ()))))
+    kind = pick(draw, ("parameter_error", *(("place_error", "logic_error") if untimely else ())))
     choices = [text for text in _WRONG_ACTIONS if text not in wrong] if kind == "parameter_error" else untimely
-    action = draw(st.sampled_from(choices))
+    action = pick(draw, choices)
     wrong.add(action)
-    return _act(draw, action), _answer(draw, draw(st.sampled_from(_REFUSALS)), flag=kind)
+    return _act(draw, action), _answer(draw, pick(draw, _REFUSALS), flag=kind)
 
 
 def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
@@ -104,7 +105,7 @@ def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
 
 
 def _values(draw: st.DrawFn, among: Sequence[str]) -> tuple[str, ...]:
-    return tuple(draw(st.lists(st.sampled_from(among), min_size=1, max_size=4, unique=True)))
+    return tuple(pick_some(draw, among, least=1, most=4))
 
 
 def _bare(draw: st.DrawFn, verb: str) -> ActionSpec:
@@ -113,17 +114,17 @@ def _bare(draw: st.DrawFn, verb: str) -> ActionSpec:
 
 
 def _free_text(draw: st.DrawFn, verb: str) -> ActionSpec:
-    pattern = draw(st.sampled_from((rf"^\s*{verb}\s+(.*?)\s*$", rf"{verb} (?P<what>.+)")))
+    pattern = pick(draw, (rf"^\s*{verb}\s+(.*?)\s*$", rf"{verb} (?P<what>.+)"))
     return ActionSpec(name=f"{verb} {{what}}", pattern=pattern, parameters={"what": ()})
 
 
 def _one_thing(draw: st.DrawFn, verb: str) -> ActionSpec:
-    pattern = draw(st.sampled_from((rf"{verb} (.+)", rf"^{verb}\s+(?P<thing>[^{{}}]+?)$", rf"(?i){verb} (.*)")))
+    pattern = pick(draw, (rf"{verb} (.+)", rf"^{verb}\s+(?P<thing>[^{{}}]+?)$", rf"(?i){verb} (.*)"))
     return ActionSpec(name=f"{verb} {{thing}}", pattern=pattern, parameters={"thing": _values(draw, _THINGS)})
 
 
 def _two_places(draw: st.DrawFn, verb: str) -> ActionSpec:
-    pattern = draw(st.sampled_from((rf"{verb} (.+?) from (.+)", rf"^{verb}\s+(?P<thing>.+?)\s+from\s+(?P<place>.+)$")))
+    pattern = pick(draw, (rf"{verb} (.+?) from (.+)", rf"^{verb}\s+(?P<thing>.+?)\s+from\s+(?P<place>.+)$"))
     parameters = {"thing": _values(draw, _THINGS), "place": _values(draw, _PLACES)}
     return ActionSpec(
         name=f"{verb} {{thing}} from {{place}}", description="Move it.", pattern=pattern, parameters=parameters

@@ -29,9 +29,11 @@ def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Pr
     from refinesynth.train.render import Renderer
     from refinesynth.train.render.fitting import fit
 
+    # Opened before a hub is asked for the tokenizer, which may answer late or never.
+    reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
     tokenizer = load_tokenizer(config)
     renderer = Renderer(tokenizer, loss_on=config.loss_on, template=chat_template(config), on_rewrite=config.on_rewrite)
-    for conversation in read_conversations(sources or config.data, without_refinement=config.without_refinement):
+    for conversation in reading:
         for rendered in renderer.render(conversation):
             fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
             if fitted is not None:

@@ -83,3 +83,10 @@ def test_a_model_that_is_not_there_is_said(data: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no tokenizer can be loaded"):
         trainer(data, tmp_path / "empty").preview()
+
+
+def test_data_that_is_not_there_is_said_before_a_hub_is_asked_for_the_model(data: Path) -> None:
+    asked = Trainer(data=[data, data.parent / "nowhere.jsonl"], model="nobody/nothing", output=data.parent / "out")
+    for look in (asked.preview, asked.plan):
+        with pytest.raises(InputError, match="nowhere"):
+            look()

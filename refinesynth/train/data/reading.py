@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
@@ -18,19 +18,32 @@ class Reading(Iterator[Conversation]):
     """Conversations, one after the other; they are read when they are asked for."""
 
     def __init__(self, sources: Sequence[type_of_source], *, without_refinement: bool) -> None:
+        self._sources = sources
         self.torn: list[str] = []
         """`file:line` of last lines that were cut off and left out; whole once all is read."""
         self.emptied = 0
         """Conversations of which nothing was left without mistakes."""
         self._without_refinement = without_refinement
-        self._found = self._read(sources)
+        self._opened: list[Iterator[tuple[object, str]]] = []
+        self._found = self._read()
 
     def __next__(self) -> Conversation:
         return next(self._found)
 
-    def _read(self, sources: Sequence[type_of_source]) -> Iterator[Conversation]:
-        for number, source in enumerate(sources, start=1):
-            for record, where in self._records(source, number):
+    def open(self) -> Self:
+        """Find every source now, and not when it is its turn to be read; a dataset of the hub is fetched.
+
+        Raises:
+            InputError: There is no such source.
+        """
+        if not self._opened:
+            self._opened = [self._records(source, number) for number, source in enumerate(self._sources, start=1)]
+        return self
+
+    def _read(self) -> Iterator[Conversation]:
+        self.open()
+        for opened in self._opened:
+            for record, where in opened:
                 found = record if isinstance(record, Conversation) else read_record(record, where)
                 kept = without_mistakes(found) if self._without_refinement else found
                 if kept is None:
