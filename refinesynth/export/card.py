@@ -5,13 +5,18 @@ meant, and the Markdown body gets no heading, link, image or HTML from them.
 """
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
 from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
 from refinesynth.jsontext import scrub
 from refinesynth.replacing import replacing
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _BACKTICKS = re.compile("`+")
@@ -45,13 +50,17 @@ def _one_line(text: str) -> str:
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     """The card's text."""
+    return _template().render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
+
+
+@cache
+def _template() -> "Template":
     from jinja2 import Environment, StrictUndefined
 
     # Markdown, not HTML: the filters below escape, and each use of untrusted text goes through one of them.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(yaml=yaml_text, text=markdown_text, code=markdown_code)
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(facts=facts, tally=facts.tally, report=report, version=__version__).strip() + "\n"
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = False) -> Path:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -86,7 +86,8 @@ class Prompts:
         self.folder = None if folder is None else Path(folder)
         self.examples = shipped_examples() if examples is None else examples
         self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
-        self._templates = {name: self._compile(name) for name in SECTIONS}
+        environment = _environment(frozenset(self._sources.items()))
+        self._templates = {name: self._compile(name, environment) for name in SECTIONS}
         self._try_out()
 
     def __repr__(self) -> str:
@@ -139,11 +140,11 @@ class Prompts:
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from error
 
-    def _compile(self, name: str) -> "Template":
+    def _compile(self, name: str, environment: "Environment") -> "Template":
         from jinja2 import TemplateSyntaxError
 
         try:
-            template = _environment(self._sources).get_template(name)
+            template = environment.get_template(name)
         except TemplateSyntaxError as error:
             raise ConfigurationError(f"{self._where(name)}, line {error.lineno}: {error.message}") from None
         if missing := SECTIONS[name].keys() - template.blocks.keys():
@@ -164,13 +165,15 @@ class Prompts:
         return f"prompt template {own}" if own is not None and own.is_file() else f"prompt template {name}{SUFFIX}"
 
 
-def _environment(sources: Mapping[str, str]) -> "Environment":
+@lru_cache(maxsize=4)
+def _environment(sources: frozenset[tuple[str, str]]) -> "Environment":
+    """Of the same templates always the same one, which keeps what it has compiled."""
     # Imported here: only a run fills prompts.
     from jinja2 import DictLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(
-        loader=DictLoader(sources),
+        loader=DictLoader(dict(sources)),
         undefined=StrictUndefined,
         autoescape=False,  # this is no HTML; what enters a prompt is escaped by the filter `block`
         finalize=_only_inserted,

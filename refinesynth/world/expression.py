@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.quick import Quick, quick
+from refinesynth.world.remembering import remembers_short
 from refinesynth.world.seen import Visible
 from refinesynth.world.syntax import IN_ORDER, Analysis, analyse
 from refinesynth.world.template import VISIBLE, Slot
@@ -172,9 +173,18 @@ def compile_expression(
     Raises:
         RulebookError: It does not parse, uses an unknown variable or something that is not available.
     """
+    analysis, program, fast = _read(source, frozenset(parameters), sees=visible is not None)
+    if analysis.sees:
+        return Expression(source, analysis, program, visible, most, quick(analysis.conjuncts, visible))
+    return Expression(source, analysis, program, None, most, fast)
+
+
+@remembers_short
+def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Analysis, cel.Program, Quick | None]":
+    """What of an expression depends on its text alone; where it asks what is visible, there is nothing quick about that."""
     import cel
 
-    analysis = analyse(source, parameters, sees=visible is not None)
+    analysis = analyse(source, parameters, sees=sees)
     try:
         program = cel.compile(source)
         if analysis.source != source:
@@ -183,8 +193,7 @@ def compile_expression(
         raise RulebookError(_syntax(source, error)) from None
     except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception; all else goes on
         raise RulebookError(_panic(error)) from None
-    seen = visible if analysis.sees else None
-    return Expression(source, analysis, program, seen, most, quick(analysis.conjuncts, seen))
+    return analysis, program, None if analysis.sees else quick(analysis.conjuncts, None)
 
 
 def in_order(value: JsonValue) -> JsonValue:

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from refinesynth.jsontext import scrub
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.pointer import look, unescape
+from refinesynth.world.remembering import remembers_short
 from refinesynth.world.seen import Visible
 
 MAX_STEPS = 32
@@ -136,8 +137,18 @@ def parse_template(text: str, names: AbstractSet[str], visible: Visible | None =
     Raises:
         RulebookError: An unknown name, a brace without its other half, a bad pointer.
     """
+    return _template(text, frozenset(names)) if VISIBLE not in text else _read(text, _Scope(names, visible))
+
+
+@remembers_short
+def _template(text: str, names: frozenset[str]) -> Template:
+    """Of a text that does not ask what is visible."""
+    return _read(text, _Scope(names))
+
+
+def _read(text: str, scope: "_Scope") -> Template:
     require_text(text)
-    parts, end = _parts(text, 0, _Scope(names, visible), nesting=0, stop="")
+    parts, end = _parts(text, 0, scope, nesting=0, stop="")
     if end != len(text):
         raise RulebookError(
             f"{text[:80]!r}: a closing brace without an opening one; write '}}}}' for a brace in the text"
@@ -153,6 +164,11 @@ def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
     Raises:
         RulebookError: As for `parse_template`; also for a pointer that does not begin with a slash.
     """
+    return _whole_pointer(text, frozenset(names))
+
+
+@remembers_short
+def _whole_pointer(text: str, names: frozenset[str]) -> Pointer:
     require_text(text)
     pointer, end = _pointer(text, 0, _Scope(names), nesting=0)
     if end != len(text):
