@@ -1,9 +1,12 @@
 """Read JSON out of untrusted model text (fenced, surrounded by prose, slightly broken, or hostile), and write any JSON."""
 
 import json
+import math
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import cast
 
 import orjson
 from pydantic import JsonValue
@@ -121,7 +124,8 @@ def write_json(value: object, *, default: Callable[[object], object] | None = No
     """`value` as JSON on one line, whatever text it holds; `default` and `option` are orjson's.
 
     One line for every reader: what some take for the end of a line (U+0085, U+2028, U+2029) is escaped, as control characters are.
-    Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits, which orjson refuses, are written in full.
+    Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits become what reading them back would make of them: the
+    nearest float, and null beyond all floats, as infinity does.
 
     Raises:
         TypeError: `value` holds something that is not JSON and `default` does not turn into it.
@@ -129,7 +133,26 @@ def write_json(value: object, *, default: Callable[[object], object] | None = No
     try:
         written = orjson.dumps(value, default=default, option=option)
     except orjson.JSONEncodeError:
-        written = scrub(json.dumps(value, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
+        written = scrub(json.dumps(_plain(value), default=default, ensure_ascii=False, separators=(",", ":"))).encode()
+        # In one spelling of numbers; what is nested too deep for that stays as it is.
+        with suppress(orjson.JSONEncodeError, orjson.JSONDecodeError):
+            written = orjson.dumps(orjson.loads(written), option=option)
     for character, escape in _LINE_ENDS:
         written = written.replace(character, escape)
     return written
+
+
+def _plain(value: object) -> object:
+    """`value` with numbers that JSON's readers have, too."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast("dict[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return value

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -102,6 +102,7 @@ def test_any_value_is_one_line_of_json(value: Draft | Script | PlayerTurn) -> No
 
 
 @given(turns() | drafts(surrogates=False))
+@example(Draft(script=Script(environment={"many": 2**64}, goal="Count.", completion_conditions=(), actions=())))
 def test_what_holds_no_lone_surrogate_is_read_back_as_it_was(value: PlayerTurn | Draft) -> None:
     again = type(value).from_json(value.to_json())
     assert again.to_json() == value.to_json()
