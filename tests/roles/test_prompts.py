@@ -96,9 +96,10 @@ def test_patterns_stay_readable() -> None:
 def test_a_block_takes_what_json_readers_choke_on() -> None:
     value = {"a": "x\ud800y <", "b": 10**30, "c": SCRIPT.actions[0]}
     text = block(value, "environment")
-    assert text.splitlines()[1].startswith(
-        '{"a":"x\ufffdy \\u003c","b":1000000000000000000000000000000,"c":{"name":"open'
-    )
+    assert text.splitlines()[1].startswith('{"a":"x\ufffdy \\u003c","b":1')
+    assert read_blocks(text) == {
+        "environment": {"a": "x\ufffdy <", "b": 1e30, "c": orjson.loads(SCRIPT.actions[0].to_json())}
+    }
     assert read_blocks("<environment>\n{not JSON\n</environment>") == {}
     with pytest.raises(TypeError, match="cannot put object into a prompt"):
         block(object(), "environment")
