@@ -188,10 +188,12 @@ def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
         (tmp_path / "nowhere.jsonl", "there is no file or folder"),
         (tmp_path / "empty", "is a folder without trajectories.jsonl"),
         ("no such thing", "there is no file or folder"),
+        ("runs/nowhere.jsonl.zst", "there is no file or folder"),
         (wrong, "source 1 is int"),
     ):
-        with pytest.raises(InputError, match=problem):
+        with pytest.raises(InputError, match=problem) as refused:
             list(read_conversations([source]))
+        assert "hub" not in str(refused.value)
 
 
 def test_a_name_on_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

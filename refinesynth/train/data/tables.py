@@ -8,6 +8,7 @@ from typing import Any, cast
 from refinesynth.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FILES = (".json", ".jsonl", ".gz", ".zst", ".zstd")
 
 
 def is_saved(folder: Path) -> bool:
@@ -16,8 +17,8 @@ def is_saved(folder: Path) -> bool:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether this could be a dataset on the hub: `organisation/name`."""
-    return _HUB_NAME.fullmatch(name) is not None
+    """Whether this could be a dataset on the hub: `organisation/name`. What ends as a file does is meant to be one."""
+    return _HUB_NAME.fullmatch(name) is not None and not name.endswith(_FILES)
 
 
 def is_dataset(source: object) -> bool:
