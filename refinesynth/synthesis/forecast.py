@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import Any, Self
 
@@ -174,17 +173,11 @@ def bootstrap(values: Sequence[float]) -> Range:
     """The mean, and where it may lie; always the same for the same values."""
     if not values:
         return Range(0.0, 0.0, math.inf)
-    means = sorted(fmean([values[at] for at in drawn]) for drawn in _samples(len(values)))
+    dice = random.Random(0)
+    means = sorted(fmean(dice.choices(values, k=len(values))) for _ in range(_RESAMPLED))
     tail = round(_RESAMPLED * (1 - CONFIDENCE) / 2)
     mean = fmean(values)
     return Range(min(mean, means[tail]), mean, max(mean, means[-1 - tail]))
-
-
-@lru_cache(maxsize=4)
-def _samples(number: int) -> list[list[int]]:
-    """Indices below `number`, as many, drawn again and again with replacement."""
-    dice = random.Random(0)
-    return [dice.choices(range(number), k=number) for _ in range(_RESAMPLED)]
 
 
 def _over(amount: float, share: float) -> float:

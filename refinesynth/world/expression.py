@@ -181,7 +181,7 @@ def compile_expression(
 
 @remembers_short
 def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Analysis, cel.Program, Quick | None]":
-    """What of an expression depends on its text alone; where it asks what is visible, there is nothing quick about that."""
+    """What of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each world knows itself."""
     import cel
 
     analysis = analyse(source, parameters, sees=sees)

@@ -193,7 +193,7 @@ def test_sources_that_are_nothing_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=problem) as refused:
             list(read_conversations([source]))
-        assert "hub" not in str(refused.value)
+        assert "Hugging Face" not in str(refused.value)
 
 
 def test_a_name_on_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

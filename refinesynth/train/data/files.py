@@ -16,7 +16,7 @@ TRAJECTORIES = "trajectories.jsonl"
 _BOM = b"\xef\xbb\xbf"
 """What some editors write before UTF-8."""
 
-_COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
+COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 
 def records(path: Path, torn: list[str]) -> Iterator[tuple[object, str]]:
@@ -30,7 +30,7 @@ def records(path: Path, torn: list[str]) -> Iterator[tuple[object, str]]:
     """
     some = False
     try:
-        with open_binary(path, _COMPRESSIONS.get(path.suffix)) as lines:
+        with open_binary(path, COMPRESSIONS.get(path.suffix)) as lines:
             for number, found in enumerate(lines, start=1):
                 line = found.removeprefix(_BOM) if number == 1 else found
                 if not line.strip():

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from refinesynth.errors import InputError
+from refinesynth.train.data.files import COMPRESSIONS
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_FILES = (".json", ".jsonl", ".gz", ".zst", ".zstd")
+_FILES = (".json", ".jsonl", *COMPRESSIONS)
 
 
 def is_saved(folder: Path) -> bool:
