@@ -10,10 +10,10 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line. A Ctrl-C ends it without a traceback, also while it is still being imported."""
+    """Run the command line. A Ctrl-C ends it without a traceback, also while it is still being imported, or is about to have ended."""
     before = signal.getsignal(signal.SIGINT)
     # One that is ignored stays ignored.
-    if before is signal.default_int_handler:
+    if stoppable := before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     try:
         from refinesynth.cli import main as command_line
@@ -22,6 +22,10 @@ def main() -> None:
         command_line()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    finally:
+        # What libraries do when an interpreter ends can take a second, and would report an exception.
+        if stoppable:
+            signal.signal(signal.SIGINT, _leave)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -209,6 +209,28 @@ main()
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "when", ["atexit.register(interrupt)", "threading._register_atexit(interrupt)", "weakref.finalize(os, interrupt)"]
+)
+def test_ctrl_c_while_the_interpreter_ends_leaves_no_traceback(when: str) -> None:
+    program = f"""
+import atexit, os, signal, sys, threading, time, weakref
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep({PATIENCE})
+
+{when}
+sys.argv = ["refinesynth", "--version"]
+from refinesynth.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_disk_is_3_says_what_to_do_and_loses_nothing(tmp_path: Path, warm: Path) -> None:
     folder = tmp_path / "run"
