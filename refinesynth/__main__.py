@@ -13,7 +13,7 @@ def main() -> None:
     """Run the command line. A Ctrl-C ends it without a traceback, also while it is still being imported, or is about to have ended."""
     before = signal.getsignal(signal.SIGINT)
     # One that is ignored stays ignored.
-    if stoppable := before is signal.default_int_handler:
+    if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     try:
         from refinesynth.cli import main as command_line
@@ -24,7 +24,7 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
     finally:
         # What libraries do when an interpreter ends can take a second, and would report an exception.
-        if stoppable:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _leave)
 
 

@@ -80,7 +80,9 @@ def end_promptly(code: int) -> None:
 
 @contextmanager
 def interruptible() -> Generator[Interrupt]:
-    """Receive the signals in `EXIT_CODES` instead of dying of them; what was there before is put back.
+    """Receive the signals in `EXIT_CODES` instead of dying of them; what was there before is put back if none came.
+
+    Once one came the process is to end, and as long as that takes a second ends it at once.
 
     One that is ignored stays ignored: that is how nohup, and a shell for what it runs in the background, say that it is not
     meant for this process.
@@ -95,5 +97,6 @@ def interruptible() -> Generator[Interrupt]:
     try:
         yield interrupt
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if interrupt.received is None:
+            for number, handler in before.items():
+                signal.signal(number, handler)

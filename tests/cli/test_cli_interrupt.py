@@ -3,11 +3,20 @@
 import os
 import signal
 import threading
+from collections.abc import Generator
 
 import pytest
 
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.interrupt import end_promptly, interruptible
+from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, interruptible
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Generator[None]:
+    before = {number: signal.getsignal(number) for number in EXIT_CODES}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +66,24 @@ def test_a_second_press_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ended == [ExitCode.TERMINATED]
 
 
-def test_handlers_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+def test_a_second_press_ends_the_process_also_while_it_says_how_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, ended = [100.0], list[int]()
+    monkeypatch.setattr("refinesynth.cli.interrupt.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
+    with interruptible():
+        os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert ended == [], "the same press, received twice"
+    now[0] += 1
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert ended == [ExitCode.TERMINATED]
+
+
+def test_handlers_are_put_back_if_no_signal_came() -> None:
+    before = [signal.getsignal(number) for number in EXIT_CODES]
     with interruptible():
         assert signal.getsignal(signal.SIGINT) != before[0]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    assert [signal.getsignal(number) for number in EXIT_CODES] == before
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
