@@ -1,5 +1,6 @@
 """Settings for all tests: Hypothesis profiles, asyncio as the one event loop, no API keys, no network by accident."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first; begun last, it would be waited for."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: a trainer looks for garbage when it ends, and would go through all of it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
