@@ -3,7 +3,7 @@
 import hashlib
 import sqlite3
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -57,12 +57,14 @@ class EmbeddingCache:
         self._model = model
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(path, isolation_level=None)
-            self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute("PRAGMA synchronous = NORMAL")
-            self._file.execute(
-                "CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
-            )
+            with ExitStack() as opened:
+                self._file = opened.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+                self._file.execute("PRAGMA journal_mode = WAL")
+                self._file.execute("PRAGMA synchronous = NORMAL")
+                self._file.execute(
+                    "CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
+                )
+                opened.pop_all()
         except (sqlite3.Error, OSError) as error:
             raise InputError(
                 f"{str(path)!r} cannot be used as a cache of embeddings ({error}); delete it, or name another file"

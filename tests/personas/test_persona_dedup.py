@@ -194,8 +194,11 @@ async def test_a_model_that_changes_its_length_is_refused(tmp_path: Path) -> Non
 
 async def test_a_cache_that_is_none_is_refused_and_a_damaged_one_told(tmp_path: Path) -> None:
     wrong = write(tmp_path / "notes.txt", b"my notes, all of them precious, and longer than a header of SQLite is" * 9)
-    with pytest.raises(InputError, match="cannot be used as a cache of embeddings"):
+    with pytest.raises(InputError, match="cannot be used as a cache of embeddings") as refused:
         await dedup(["a smith"], tmp_path / "out.jsonl", embedder=Topics(), cache=wrong)
+    # While somebody holds the exception, too.
+    assert refused.value.__traceback__ is not None
+    assert wrong not in {each.resolve() for each in Path("/proc/self/fd").iterdir()}
     assert wrong.read_bytes().startswith(b"my notes")
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as file:
