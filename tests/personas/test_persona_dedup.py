@@ -35,6 +35,10 @@ def texts_in(path: Path) -> list[str]:
     return [record.persona.text for record in Records(path)]
 
 
+def open_files() -> set[Path]:
+    return {each.resolve() for each in Path("/proc/self/fd").iterdir()}
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -198,7 +202,7 @@ async def test_a_cache_that_is_none_is_refused_and_a_damaged_one_told(tmp_path: 
         await dedup(["a smith"], tmp_path / "out.jsonl", embedder=Topics(), cache=wrong)
     # While somebody holds the exception, too.
     assert refused.value.__traceback__ is not None
-    assert wrong not in {each.resolve() for each in Path("/proc/self/fd").iterdir()}
+    assert wrong not in open_files()
     assert wrong.read_bytes().startswith(b"my notes")
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as file:
