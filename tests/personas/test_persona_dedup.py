@@ -35,10 +35,6 @@ def texts_in(path: Path) -> list[str]:
     return [record.persona.text for record in Records(path)]
 
 
-def open_files() -> set[Path]:
-    return {each.resolve() for each in Path("/proc/self/fd").iterdir()}
-
-
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -196,13 +192,19 @@ async def test_a_model_that_changes_its_length_is_refused(tmp_path: Path) -> Non
         await dedup(texts, tmp_path / "out.jsonl", embedder=Changing(), batch=4)
 
 
-async def test_a_cache_that_is_none_is_refused_and_a_damaged_one_told(tmp_path: Path) -> None:
+async def test_a_cache_that_is_none_is_refused_and_a_damaged_one_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(sqlite3.Connection(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("refinesynth.personas.embedding.sqlite3.connect", connect)
     wrong = write(tmp_path / "notes.txt", b"my notes, all of them precious, and longer than a header of SQLite is" * 9)
-    with pytest.raises(InputError, match="cannot be used as a cache of embeddings") as refused:
+    with pytest.raises(InputError, match="cannot be used as a cache of embeddings"):
         await dedup(["a smith"], tmp_path / "out.jsonl", embedder=Topics(), cache=wrong)
-    # While somebody holds the exception, too.
-    assert refused.value.__traceback__ is not None
-    assert wrong not in open_files()
     assert wrong.read_bytes().startswith(b"my notes")
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as file:
@@ -210,6 +212,10 @@ async def test_a_cache_that_is_none_is_refused_and_a_damaged_one_told(tmp_path: 
     file.close()
     with pytest.raises(StorageError, match="cannot be used: no such column"):
         await dedup(["a smith"], tmp_path / "out.jsonl", embedder=Topics(), cache=other)
+    assert len(opened) == 3  # one is the test's own
+    for each in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            each.total_changes  # noqa: B018
 
 
 def test_the_cache_gives_back_what_was_put(tmp_path: Path) -> None:
