@@ -6,7 +6,8 @@ holds the task, a DungeonMaster's observation is a user message, a player's turn
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
@@ -28,23 +29,44 @@ class Message(NamedTuple):
     """Whether training learns to write this message."""
 
 
-def render_action(action: ActionSpec) -> str:
-    """One line that tells a player an action's form, meaning and allowed parameter values."""
+def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
+    """One line that tells a player an action's form, meaning and allowed parameter values, but for those that are `shared`."""
     line = f"- {action.name}"
     if action.description:
         line += f": {action.description}"
-    forms = [f"{{{name}}} is one of: {', '.join(values)}" for name, values in action.parameters.items() if values]
-    return line + (f" ({'; '.join(forms)})" if forms else "")
+    own = {name: values for name, values in action.parameters.items() if values and name not in shared}
+    return line + (f" ({'; '.join(map(_choice, own, own.values()))})" if own else "")
+
+
+def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
+    """Parameters of several actions that may take the same values in each of them, with these values.
+
+    One that takes other values somewhere, or any, is not among them: what is said once of a name holds wherever it stands.
+    """
+    lists: dict[str, list[tuple[str, ...]]] = {}
+    for action in actions:
+        for name, values in action.parameters.items():
+            lists.setdefault(name, []).append(values)
+    return {name: each[0] for name, each in lists.items() if len(each) > 1 and each[0] and len(set(each)) == 1}
 
 
 def render_task(script: Script) -> str:
     """The first user message: introduction, goal, available actions and how to answer.
 
-    The environment and the completion conditions are the DungeonMaster's and stay out.
+    Values that several actions take are told once, after the actions. The environment and the completion conditions are the
+    DungeonMaster's and stay out.
     """
-    actions = "\n".join(render_action(action) for action in script.actions)
+    shared = shared_values(script.actions)
+    lines = [render_action(action, shared=shared) for action in script.actions]
+    if shared:
+        lines += ("", *map(_choice, shared, shared.values()))
+    told = "\n".join(lines)
     introduction = script.introduction.strip() or "You are in an environment that answers each of your actions."
-    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{actions}\n\n{INSTRUCTIONS}"
+    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{told}\n\n{INSTRUCTIONS}"
+
+
+def _choice(name: str, values: Sequence[str]) -> str:
+    return f"{{{name}}} is one of: {', '.join(values)}"
 
 
 def render_player(turn: PlayerTurn) -> str:

@@ -1,6 +1,8 @@
 """Trajectories as chat messages: nothing seen is lost, and exactly the mistakes give no loss."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
@@ -11,6 +13,7 @@ from refinesynth.chat import (
     Message,
     closing_observation,
     parse_player,
+    render_action,
     render_player,
     render_task,
     render_turns,
@@ -68,6 +71,48 @@ def test_the_task_tells_what_a_player_may_know_and_no_more() -> None:
         "- take {x} from {y}: Pick up. ({x} is one of: a, b)\n- look\n\n" + INSTRUCTIONS
     )
     assert render_task(SCRIPT.model_copy(update={"introduction": " "})).startswith("You are in an environment that")
+
+
+def takes(name: str, **parameters: tuple[str, ...]) -> ActionSpec:
+    return ActionSpec(name=name, pattern="p", parameters=parameters)
+
+
+def lines_for(*actions: ActionSpec) -> list[str]:
+    told = render_task(SCRIPT.model_copy(update={"actions": actions}))
+    return told.split("Available actions:\n")[1].removesuffix(f"\n\n{INSTRUCTIONS}").split("\n")
+
+
+def test_values_that_several_actions_take_are_told_once() -> None:
+    assert lines_for(takes("take {x}", x=("a", "b")), takes("drop {x} in {y}", x=("a", "b"), y=("c",)), takes("look")) == [
+        "- take {x}", "- drop {x} in {y} ({y} is one of: c)", "- look", "", "{x} is one of: a, b",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [("a",), ("b", "a"), ()])
+def test_a_name_that_takes_other_values_somewhere_is_told_with_each_action(other: tuple[str, ...]) -> None:
+    own = " ({x} is one of: a, b)"
+    again = f" ({{x}} is one of: {', '.join(other)})" if other else ""
+    assert lines_for(takes("take {x}", x=("a", "b")), takes("drop {x}", x=("a", "b")), takes("eat {x}", x=other)) == [
+        f"- take {{x}}{own}", f"- drop {{x}}{own}", f"- eat {{x}}{again}",
+    ]  # fmt: skip
+
+
+VALUES = st.lists(st.sampled_from(("mug", "blue mug", "é")), max_size=2, unique=True).map(tuple)
+PARAMETERS = st.dictionaries(st.sampled_from("xyz"), VALUES, max_size=3)
+
+
+@given(st.lists(PARAMETERS, max_size=5))
+def test_each_actions_values_can_be_read_from_the_task_alone_and_cost_no_more(given: list[dict[str, Any]]) -> None:
+    actions = [takes(" ".join([f"act{at}", *(f"{{{name}}}" for name in own)]), **own) for at, own in enumerate(given)]
+    lines = lines_for(*actions)
+    choice = re.compile(r"\{(\w)\} is one of: ([^;)]+)")
+    everywhere = {name: values for line in lines[len(actions) :] for name, values in choice.findall(line)}
+    for action, line in zip(actions, lines, strict=False):
+        own = dict(choice.findall(line))
+        assert not own.keys() & everywhere.keys()
+        told = {name: tuple(values.split(", ")) for name, values in (everywhere | own).items()}
+        assert {name: told.get(name, ()) for name in action.placeholders} == action.parameters
+    assert len("\n".join(lines)) <= len("\n".join(map(render_action, actions)))
 
 
 @given(valid_drafts())

@@ -15,6 +15,7 @@ from refinesynth.backends.rehearsal.rehearsal import GREETING
 from refinesynth.backends.rehearsal.schema import instance
 from refinesynth.chat import parse_player, render_task
 from refinesynth.prompts.blocks import block
+from refinesynth.trajectory import ActionSpec
 
 
 class Colour(enum.Enum):
@@ -170,6 +171,14 @@ def test_whatever_the_chat_is_the_player_takes_an_action(chat: list[tuple[str, s
 def test_whatever_a_task_lists_the_player_takes_an_action(listed: str, values: str) -> None:
     task = f"You are somewhere.\n\nGoal: get out.\n\nAvailable actions:\n- {listed} ({{a}} is one of: {values})\n- {values}"
     assert isinstance(text(PERFECT, user(task)), str)
+
+
+def test_values_that_are_told_once_fill_every_action_that_takes_them() -> None:
+    pot = ("copper pot", "pot (old)")
+    actions = [ActionSpec(name=f"{verb} {{pot}}", pattern="p", parameters={"pot": pot}) for verb in ("fill", "empty")]
+    task = render_task(write(PERFECT, "a cook").model_copy(update={"introduction": "", "actions": tuple(actions)}))
+    taken = {parse_player(text(PERFECT, user(task), seed=seed)).action for seed in range(40)}
+    assert taken == {f"{verb} {one}" for verb in ("fill", "empty") for one in pot}
 
 
 def test_lone_surrogates_are_answered() -> None:

@@ -5,7 +5,7 @@ reached; the Player tries the listed actions.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue, ValidationError
 
@@ -17,6 +17,8 @@ from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Sc
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
 _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
+_SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
+"""Values that are told once for all actions that take them."""
 
 _MOST_ACTIONS = 40
 """Listed actions that are looked at."""
@@ -60,13 +62,18 @@ def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange]) -> PlayerTur
     """One of the actions that the task lists, filled with values that it lists; rather one not tried before."""
     rng = luck.rng("improvised")
     tried = {exchange.action for exchange in exchanges}
-    choices = [_filled(luck, line) for line in list(_LINE.finditer(task))[:_MOST_ACTIONS]] or ["look around"]
+    shared = _values(_SHARED, task)
+    choices = [_filled(luck, line, shared) for line in list(_LINE.finditer(task))[:_MOST_ACTIONS]] or ["look around"]
     untried = [choice for choice in choices if choice not in tried]
     return PlayerTurn(thought=rng.choice(_TRIES), action=rng.choice(untried or choices))
 
 
-def _filled(luck: Luck, line: re.Match[str]) -> str:
+def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) -> str:
     spec = ActionSpec(name=line["name"].strip() or "look around", pattern=".")
     rng = luck.rng(line["name"])
-    given = {found["name"]: found["values"].split(", ") for found in _VALUES.finditer(line["rest"])}
+    given = {**shared, **_values(_VALUES, line["rest"])}
     return spec.fill({name: rng.choice(given.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
+
+
+def _values(told: re.Pattern[str], text: str) -> dict[str, list[str]]:
+    return {found["name"]: found["values"].split(", ") for found in told.finditer(text)}
