@@ -232,13 +232,13 @@ def _own_sources(folder: Path | None) -> dict[str, str]:
 
 
 _FULL: dict[str, object] = {
-    "examples": [{"goal": "sample"}],
-    "example": {"script": {"goal": "sample"}, "turns": []},
+    "examples": [{"goal": "sample", "world": {"environment": {}}, "answer": {"goal": "sample"}}],
+    "example": {"script": {"goal": "sample"}, "answer": {"turns": []}},
     "persona": "sample",
     "previous": {"goal": "sample"},
     "violations": ["sample"],
     "script": {"goal": "sample"},
-    "history": [{"action": "sample", "thought": "sample", "observation": "sample", "mistake": None}],
+    "history": [{"action": "sample", "thought": "sample", "mistake": None, "observation": "sample"}],
     "action": "sample",
     "form": {"available": True, "problem": None},
     "mistake": "logic",

@@ -109,16 +109,20 @@ class _Laws(_Described):
     """What must hold whatever the player does."""
 
 
-class _Aim(_Described):
-    """A goal as conditions, and a way to it."""
-
+class _WithGoal(_Described):
     goal: list[str]
     """CEL expressions over `state`, one for each completion condition, in their order."""
+
+
+class _Aim(_WithGoal):
+    """A goal as conditions, and a way to it."""
+
     solution: list[str]
     """Action texts that reach the goal from the beginning."""
 
 
-class _Rulebook(_Aim, _Laws):
+# Fields come from the last base first: goal, sights, invariants, solution, as a script has them.
+class _Rulebook(_Aim, _Laws, _WithGoal):
     """What makes the world executable, beside its actions."""
 
 

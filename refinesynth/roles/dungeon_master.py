@@ -107,8 +107,8 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, J
         {
             "action": turn.action,
             "thought": answer.thought,
-            "observation": answer.observation,
             "mistake": answer.mistake_kind,
+            "observation": answer.observation,
         }
         for turn, answer in pairwise(turns)
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)

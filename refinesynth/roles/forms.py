@@ -6,7 +6,7 @@ output type would ask for, in whichever way a model does structured output.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -104,9 +104,17 @@ def text_form(read: Callable[[str], _Answer]) -> AnswerForm[_Answer]:
 
 
 def object_form(
-    schema: dict[str, Any], *, name: str, instructions: str, read: Callable[[dict[str, Any]], _Answer]
+    schema: dict[str, Any],
+    *,
+    name: str,
+    instructions: str,
+    read: Callable[[dict[str, Any]], _Answer],
+    listed: str | None = None,
 ) -> AnswerForm[_Answer]:
-    """An answer that is an object of `schema`, which describes it and does not validate: `read` does."""
+    """An answer that is an object of `schema`, which describes it and does not validate: `read` does.
+
+    A bare list is read as the object's key `listed`, or, where there is no such key, as the one object that is in it.
+    """
     described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
     description = described.pop("description", None)
 
@@ -123,22 +131,33 @@ def object_form(
     )
     return AnswerForm(
         parameters=parameters,
-        text=lambda text: object_read(_in_text(text)),
-        tool=lambda given: object_read(_in_arguments(given)),
+        text=lambda text: object_read(_in_text(text, listed)),
+        tool=lambda given: object_read(_in_arguments(given, listed)),
         instructions=instructions,
     )
 
 
-def _in_arguments(given: str | dict[str, Any] | None) -> dict[str, Any]:
-    return _in_text(given or "{}") if isinstance(given, str) else _OBJECT.validate_python(given or {})
+def _in_arguments(given: str | dict[str, Any] | None, listed: str | None) -> dict[str, Any]:
+    return _in_text(given or "{}", listed) if isinstance(given, str) else _object(given or {}, listed)
 
 
-def _in_text(text: str) -> dict[str, Any]:
+def _in_text(text: str, listed: str | None) -> dict[str, Any]:
     try:
         return _OBJECT.validate_json(text)
     except ValidationError:
         try:
-            return _OBJECT.validate_python(read_json(text))
+            return _object(read_json(text), listed)
         except ValueError:
             pass
         raise
+
+
+def _object(value: object, listed: str | None) -> dict[str, Any]:
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        objects = [item for item in items if isinstance(item, dict)]
+        if listed is not None:
+            value = {listed: items}
+        elif len(objects) == 1:  # in brackets of its own, or beside some that prose around it has
+            value = objects[0]
+    return _OBJECT.validate_python(value)

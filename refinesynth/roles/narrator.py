@@ -56,8 +56,7 @@ class Narrator:
 
 @lru_cache(maxsize=4)
 def _form(prompts: Prompts, minimum: int) -> AnswerForm[Sequence[DraftTurn]]:
-    example = prompts.examples.trajectory
-    instructions = prompts.fill(
-        "narrator", "instructions", minimum=minimum, example={"script": example.script, "turns": example.turns}
-    )
-    return object_form(TURNS, name="turns", instructions=instructions, read=read_turns)
+    told = prompts.examples.trajectory
+    example = {"script": told.script, "answer": {"turns": told.turns}}
+    instructions = prompts.fill("narrator", "instructions", minimum=minimum, example=example)
+    return object_form(TURNS, name="turns", instructions=instructions, read=read_turns, listed="turns")

@@ -116,5 +116,5 @@ def _world_form(prompts: Prompts) -> AnswerForm[Script]:
 @lru_cache(maxsize=4)
 def _goal_instructions(prompts: Prompts) -> str:
     # One is enough to show the form; with its world it is long.
-    examples = [{"world": world_part(script), "task": goal_part(script)} for script in prompts.examples.grounded[:1]]
+    examples = [{"world": world_part(script), "answer": goal_part(script)} for script in prompts.examples.grounded[:1]]
     return prompts.fill("goal_writer", "instructions", examples=examples)

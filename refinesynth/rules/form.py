@@ -12,8 +12,8 @@ from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, MalformedTurn
 
 KEYS = (
-    'A player turn has "role": "Player", "Thought" and "Action"; a DM turn has "role": "DM", "Thought", "Observation", '
-    'and the booleans "parameter_error", "place_error" and "logic_error".'
+    'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
+    '"parameter_error", "place_error" and "logic_error", and "observation".'
 )
 """What Algorithm 1 requires of each role, told to whoever left a key out."""
 
@@ -25,7 +25,8 @@ class ReadableText(BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if draft.text_error is not None:
             message = (
-                f"Your answer could not be read: {draft.text_error}. Answer with one JSON list of turns, nothing else."
+                f"Your answer could not be read: {draft.text_error}. Answer with one JSON object with the key "
+                '"turns", the list of turns, and nothing else.'
             )
             yield self.violation(len(draft.turns), "not_json", message)
 
@@ -58,9 +59,9 @@ class NothingBlank(BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):
             if turn.role == "Player":
-                said = (("Thought", turn.thought), ("Action", turn.action))
+                said = (("thought", turn.thought), ("action", turn.action))
             elif turn.role == "DM":
-                said = (("Observation", turn.observation),)
+                said = (("observation", turn.observation),)
             else:
                 continue
             if blank := [name for name, text in said if not text or text.isspace()]:

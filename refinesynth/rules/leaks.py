@@ -89,7 +89,7 @@ class NoLeaks(BaseRule):
             found = reader.search(encode(turn.thought)) if reader else None
             if found is not None:
                 message = (
-                    f"The Thought of turn {at + 1} says {quoted(found)}, which nobody in the scene can know. A player thinks "
+                    f"The thought of turn {at + 1} says {quoted(found)}, which nobody in the scene can know. A player thinks "
                     "only of the place, the goal and what it was told there; mistakes are made in good faith."
                 )
                 yield self.violation(at, "leak", message)

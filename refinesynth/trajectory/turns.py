@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import Field, JsonValue, ValidationError
 
-from refinesynth.jsontext import scrub
+from refinesynth.jsontext import read_json, scrub
 from refinesynth.trajectory.value import Value, absent, spelled
 
 MAX_RAW_CHARACTERS = 20_000
@@ -46,11 +46,12 @@ class DungeonMasterTurn(Value):
     """The environment: what came of the player's last action, and whether that action was a mistake."""
 
     role: Literal["DM"] = "DM"
+    # In the order in which it comes about and is written: what is the case, the judgement, the words for it.
     thought: str = Field(validation_alias=spelled("thought", "Thought"))
-    observation: str = Field(validation_alias=spelled("observation", "Observation"))
     parameter_error: bool
     place_error: bool
     logic_error: bool
+    observation: str = Field(validation_alias=spelled("observation", "Observation"))
     progress: float | None = Field(default=None, ge=0, le=1, exclude_if=absent)
     """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where nobody computed it."""
     transient: bool = Field(default=False, exclude_if=absent)
@@ -131,19 +132,39 @@ def _told(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_turns(value: JsonValue) -> tuple[PlayerTurn | DungeonMasterTurn | MalformedTurn, ...]:
-    """Read a list of turns, bare or under a key such as `turns` or `Trajectory`.
+    """Read a list of turns: bare, under a key such as `turns` or `Trajectory`, or among what stood around it.
 
     Raises:
         ValueError: There is no list of turns in `value`.
     """
-    if isinstance(value, dict):
-        lists = [item for item in value.values() if isinstance(item, list)]
-        if len(lists) != 1:
-            raise ValueError(f"expected one list of turns, got an object with the keys {sorted(value)[:8]}")
-        value = lists[0]
-    if not isinstance(value, list):
+    turns = _listed(value) if isinstance(value, dict) else value
+    if isinstance(value, dict) and turns is None:
+        raise ValueError(f"expected one list of turns, got an object with the keys {sorted(value)[:8]}")
+    if not isinstance(turns, list):
         raise ValueError(f"expected a list of turns, got {type(value).__name__}")
-    return tuple(read_turn(item) for item in value)
+    return tuple(read_turn(item) for item in (turns if _like_turns(turns) else _among(turns)))
+
+
+def _listed(value: Mapping[str, JsonValue]) -> JsonValue:
+    """The list of turns that an object holds, if it is clear which; else null."""
+    held = value.get("turns")
+    if isinstance(held, str):  # written down as JSON once more, as happens to a tool's arguments
+        held = read_json(held)
+    if isinstance(held, list):
+        return held
+    lists = [item for item in value.values() if isinstance(item, list)]
+    return lists[0] if len(lists) == 1 else None
+
+
+def _among(value: list[JsonValue]) -> list[JsonValue]:
+    """The one list of turns in a list that is none: prose around an answer may have brackets of its own."""
+    held = [_listed(item) if isinstance(item, dict) else item for item in value]
+    lists = [item for item in held if isinstance(item, list) and _like_turns(item)]
+    return lists[0] if len(lists) == 1 else value
+
+
+def _like_turns(value: list[JsonValue]) -> bool:
+    return not value or any(isinstance(item, dict) and "role" in item for item in value)
 
 
 def explain(error: ValidationError, *, most: int = 5) -> str:

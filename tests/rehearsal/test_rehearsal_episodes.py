@@ -12,7 +12,7 @@ from refinesynth.grounding import Grounding
 from refinesynth.trajectory import DungeonMasterTurn
 
 SPOILT = Faults(
-    bad_condition=0.1, wrong_solution=0.1, met_goal=0.1, misaligned_goal=0.1, unseen_name=0.2, contradiction=0.2,
+    bad_condition=0.4, wrong_solution=0.3, met_goal=0.1, misaligned_goal=0.1, unseen_name=0.2, contradiction=0.2,
     said_success=0.2, ignored_failure=0.5,
 )  # fmt: skip
 

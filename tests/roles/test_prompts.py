@@ -36,8 +36,8 @@ def prompts() -> Prompts:
 def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
     nothing: dict[str, Any] = {}
     data: dict[str, Any] = {
-        "examples": [SCRIPT],
-        "example": {"script": SCRIPT, "turns": [act("open box"), tell("Open.")]},
+        "examples": [{"world": SCRIPT, "answer": SCRIPT}],
+        "example": {"script": SCRIPT, "answer": {"turns": [act("open box"), tell("Open.")]}},
         "persona": "a joiner",
         "previous": SCRIPT,
         "violations": ["Do this."],
@@ -139,14 +139,18 @@ def test_the_examples_are_shown_inside_blocks_of_their_own(prompts: Prompts) -> 
     for name, of in (
         ("rulebook_writer", prompts.examples.grounded),
         ("world_writer", ["a world"]),
-        ("goal_writer", [1]),
     ):
         filled = prompts.fill(name, "instructions", examples=of)
         assert (set(read_blocks(filled)) == {"example"}) is bool(of)
         assert filled.count("\n<example>\n") == len(of)
+    for name in ("rulebook_writer", "world_writer", "goal_writer"):
         assert "# Example" not in prompts.fill(name, "instructions", examples=[])
-    narrator = prompts.fill("narrator", "instructions", minimum=2, example=prompts.examples.trajectory)
-    assert set(read_blocks(narrator)) == {"example"}
+    of_two = {"example_world", "example_answer"}
+    assert set(read_blocks(prompts.fill("goal_writer", "instructions", examples=[{"world": 1, "answer": 2}]))) == of_two
+    narrator = prompts.fill(
+        "narrator", "instructions", minimum=2, example=data_for("narrator", "instructions")["example"]
+    )
+    assert set(read_blocks(narrator)) == {"example_script", "example_answer"}
 
 
 def test_the_shipped_examples_pass_what_they_teach(prompts: Prompts) -> None:
@@ -162,7 +166,7 @@ def test_the_shipped_examples_pass_what_they_teach(prompts: Prompts) -> None:
     assert isinstance(examples.trajectory.turns[0], PlayerTurn)
 
 
-DIGEST = "0aa36f266b3fd5bea402fe6c4397269261ab5eb8dd67a0777466d72871b46b16"
+DIGEST = "0ae719f92dde391d5d2c595eeb39f3164a9610956de7564f0f98e8fc5ce30338"
 """Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
 
 
@@ -265,5 +269,8 @@ def test_data_that_is_missing_is_named(prompts: Prompts) -> None:
 
 
 def test_examples_come_as_json(prompts: Prompts) -> None:
-    told = read_blocks(prompts.fill("narrator", "instructions", minimum=3, example=prompts.examples.trajectory))
-    assert orjson.dumps(told["example"]) == orjson.dumps(prompts.examples.trajectory.model_dump(mode="json"))
+    shown = prompts.examples.trajectory
+    example = {"script": shown.script, "answer": {"turns": shown.turns}}
+    told = read_blocks(prompts.fill("narrator", "instructions", minimum=3, example=example))
+    assert told["example_script"] == shown.script.model_dump(mode="json")
+    assert orjson.dumps(told["example_answer"]) == orjson.dumps({"turns": [turn.model_dump() for turn in shown.turns]})

@@ -70,7 +70,7 @@ class TestNothingBlank:
         silent = PlayerTurn(thought=" ", action="\t")
         assert found(NothingBlank(), draft(silent, right("look"))) == [("blank", 0)]
         [violation] = NothingBlank()(draft(silent))
-        assert "no Thought and no Action" in violation.message
+        assert "no thought and no action" in violation.message
         assert found(NothingBlank(), draft(right("look"), dm("\n"))) == [("blank", 2)]
 
     def test_a_dm_need_not_say_what_it_thinks(self) -> None:

@@ -40,7 +40,7 @@ def unreadable(luck: Luck, kind: str, text: str) -> str:
         return rng.choice(_PROSE)
     if kind == "turns":
         # Without its brackets alone it could be read all the same.
-        return text[: min(rng.randrange(len(text) // 4, len(text)), text.rindex(","))]
+        return text[: min(rng.randrange(len(text) // 4, len(text)), text.rfind(',"observation":'))]
     # An answer's first value is a text, and its required keys come after.
     return text[: rng.randrange(12, 24)]
 
