@@ -1,11 +1,12 @@
 """Live play with models that answer from a list: the loop, the cut back to the verified prefix, and every way out."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pydantic_ai.models import Model
-from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, as_json, said, tell
+from roles.scripted import PROMPTS, SCRIPT, Answer, Asked, Scripted, act, as_json, said, tell
 
 from refinesynth import rules
 from refinesynth.attempts import Attempts
@@ -203,17 +204,68 @@ async def test_attempts_are_bounded_and_the_reason_is_the_last_violation() -> No
     assert outcome.reason.startswith("no draft was accepted in 2 attempts; the last: NoFalseAlarm: ")
 
 
-async def test_a_play_out_of_turns_is_refused_and_given_up() -> None:
-    looks = [turn for number in range(9) for turn in (act("open box"), tell(f"Still open, {number}."))]
-    stage = Stage(*looks)
-    outcome = await stage.play(max_turns=6)
-    assert len(stage.player.asked) == 3
+LOOKS = tuple(turn for number in range(9) for turn in (act("open box"), tell(f"Still open, {number}.")))
+"""A play that does not come to its end."""
+
+
+async def test_a_play_out_of_turns_is_refused_and_tried_again_from_the_beginning() -> None:
+    stage = Stage(*LOOKS[:12], *GOOD)
+    outcome = await stage.play(max_turns=12)
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert outcome.trajectory.provenance.attempts == 2
     (refused,) = outcome.refused
-    assert refused.draft is not None
-    assert len(refused.draft.turns) == 6
+    assert refused.draft == Draft(script=SCRIPT, turns=LOOKS[:12], finished=False)
     assert refused.violations[-1].code == "out_of_turns"
+    assert stage.player.asked[6].chat == stage.player.asked[0].chat, "nothing of it is kept, and nobody is told"
+    assert all("violations" not in asked.blocks for asked in stage.master.asked)
+
+
+async def test_plays_out_of_turns_are_bounded_by_the_attempts_and_by_the_calls() -> None:
+    stage = Stage(*LOOKS[:6] * 9)
+    outcome = await stage.play(max_turns=6, attempts=Attempts(drafts=3))
+    assert len(stage.player.asked) == len(stage.master.asked) == 9
+    assert [refused.violations[-1].code for refused in outcome.refused] == ["out_of_turns"] * 3
+    assert all(refused.draft is not None and len(refused.draft.turns) == 6 for refused in outcome.refused)
     assert outcome.reason is not None
-    assert "After 6 turns the goal was not reached" in outcome.reason
+    assert outcome.reason.startswith("no draft was accepted in 3 attempts; the last: MaxTurns: After 6 turns the goal")
+    stage = Stage(*LOOKS[:6] * 9)
+    outcome = await stage.play(max_turns=6, attempts=Attempts(drafts=3, calls=8))
+    assert outcome.usage.requests == 8
+    assert outcome.reason == "the 8 completions that an episode may ask for are used up"
+
+
+async def test_when_a_play_grows_long_its_dungeon_master_is_reminded_of_the_end() -> None:
+    stage = Stage(*LOOKS[:12], *GOOD)
+    await stage.play(max_turns=12)
+    told = [asked.chat[-1][1] for asked in stage.master.asked]
+    # The limit and what is left of it, from half of it on; in an attempt after one that ran out, from the first turn on.
+    left = [None, None, None, "4", "2", "0", "10", "8", "6", "4", "2"]
+    found = [re.search(r"may have 12 turns of both voices in all; (\d+) are left", text) for text in told]
+    assert [one and one[1] for one in found] == left
+    for asked, text, some in zip(stage.master.asked, told, left, strict=True):
+        assert asked.blocks.get("conditions") == (None if some is None else list(SCRIPT.completion_conditions))
+        assert ("end `observation` with the exact words `Task Succeed`" in text) is (some is not None)
+        assert asked.instructions == stage.master.asked[0].instructions, "what changes comes last"
+        assert text.startswith(told[0].split("<history>", maxsplit=1)[0]), "what changes comes last"
+    for asked in stage.player.asked:
+        assert not re.search(r"both voices|Task Succeed|completion conditions", asked.chat[-1][1])
+
+
+async def test_a_dungeon_master_that_heeds_the_reminder_saves_the_play() -> None:
+    """It forgot to say that the task is done when it was; the reminder says that it may have been done before."""
+
+    def answer(asked: Asked) -> str:
+        done = "conditions" in asked.blocks
+        return said(tell(f"Seen {len(asked.blocks['history'])}.{' Task Succeed' if done else ''}"))
+
+    stage = Stage(*GOOD)
+    stage.player = Scripted([said(act("open box"))])
+    stage.master = Scripted([answer])
+    outcome = await stage.play(max_turns=12, rules=rules.agentrefine(0))
+    assert outcome.trajectory is not None
+    assert len(outcome.trajectory.turns) == 8
+    assert outcome.refused == ()
 
 
 async def test_a_rule_whose_code_is_out_of_turns_does_not_end_the_play() -> None:

@@ -2,6 +2,10 @@
 
 A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the roles are
 told privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
+
+So does a play that ran out of turns, because nobody knows where it lost its way: a world that is imagined may contradict itself by
+then, and a goal may be out of reach for good. What is different the next time is that its DungeonMaster is reminded of how it ends
+from the first turn on, and not only when the play grows long.
 """
 
 from abc import ABC, abstractmethod
@@ -63,9 +67,11 @@ class Conversation(ABC):
     settings: EpisodeSettings
     replica: int = field(default=0, init=False)
     """Which play of the script this is, from 0."""
+    _ran_out: bool = field(default=False, init=False)
+    """Whether an earlier attempt at this play ran out of turns."""
 
     async def play(self, start: Turns = (), replica: int = 0) -> Draft | None:
-        """The first draft that is accepted, or None when the attempts are used up or a play ran out of turns.
+        """The first draft that is accepted, or None when the attempts are used up.
 
         It begins with `start`, which was verified and is not taken back.
         """
@@ -80,8 +86,7 @@ class Conversation(ABC):
             if talk.verdict.accepted:
                 return talk.draft
             self.record.refuse_draft(talk.draft, talk.verdict.violations)
-            if talk.out_of_turns:
-                return None
+            self._ran_out = self._ran_out or talk.out_of_turns
             turns = _up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
             taken_back = TakenBack.of(talk.draft, talk.verdict)
         return None
@@ -113,6 +118,10 @@ class Conversation(ABC):
                     return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
+
+    def _is_long(self, turns: Turns) -> bool:
+        """Whether it is time to think of the end."""
+        return self._ran_out or 2 * len(turns) >= self.settings.max_turns
 
     def _draft(self, turns: Turns) -> Draft:
         last = turns[-1] if turns else None

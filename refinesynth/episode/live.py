@@ -17,5 +17,9 @@ class Live(Conversation):
     async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         mistake = self.settings.mistakes.ask(turns, episode=self.index + self.replica, attempt=self.record.drafts)
         act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=told.player)
-        answer = await self.dungeon_master.narrate(self.script, turns, act.action, violations=told.dungeon_master)
+        # The player is told nothing: it knows of no turns, and its chat is what training sees.
+        limit = self.settings.max_turns if self._is_long(turns) else None
+        answer = await self.dungeon_master.narrate(
+            self.script, turns, act.action, violations=told.dungeon_master, limit=limit
+        )
         return act, answer

@@ -34,7 +34,8 @@ class EpisodeSettings:
     seed: int = 0
     """The run's seed."""
     max_turns: int = MAX_TURNS
-    """Turns of both voices at which a live play is broken off and given up: the world may have no way to its goal."""
+    """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal. From half of
+    them on the DungeonMaster is reminded of how the play ends."""
     deadline: float | None = DEADLINE
     """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which its
     backend is down does not count. None: as long as it takes."""

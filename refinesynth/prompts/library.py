@@ -25,7 +25,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "dungeon_master": {
         "instructions": frozenset(),
-        "request": frozenset({"script", "history", "action", "form", "violations"}),
+        "request": frozenset({"script", "history", "action", "form", "violations", "ending"}),
     },
     "player_mistake": {"request": frozenset({"mistake"})},
     "player_retake": {"request": frozenset({"violations"})},
@@ -241,6 +241,7 @@ _FULL: dict[str, object] = {
     "history": [{"action": "sample", "thought": "sample", "mistake": None, "observation": "sample"}],
     "action": "sample",
     "form": {"available": True, "problem": None},
+    "ending": {"limit": 2, "left": 1, "conditions": ["sample"]},
     "mistake": "logic",
     "verified": [],
     "minimum": 2,
@@ -252,7 +253,16 @@ _FULL: dict[str, object] = {
 }
 _SAMPLES: tuple[dict[str, object], ...] = (
     _FULL,
-    {**_FULL, "examples": [], "previous": None, "violations": [], "history": [], "mistake": "parameter", "minimum": 0},
+    {
+        **_FULL,
+        "examples": [],
+        "previous": None,
+        "violations": [],
+        "history": [],
+        "mistake": "parameter",
+        "minimum": 0,
+        "ending": None,
+    },
     {**_FULL, "previous": None, "mistake": "place"},
 )
 """Data for trying templates out: between them they take every branch that a shipped template has."""

@@ -48,8 +48,11 @@ class DungeonMaster:
         action: str,
         *,
         violations: Sequence[Violation] = (),
+        limit: int | None = None,
     ) -> DungeonMasterTurn:
         """What comes of `action` after `turns`; `violations` say why an earlier play of this scene was taken back.
+
+        With a `limit`, the turns of both voices at which the play is broken off, it is reminded of how the play ends.
 
         Raises:
             InvalidAnswer: No answer was such a turn.
@@ -63,6 +66,7 @@ class DungeonMaster:
             action=action,
             form=form(script, action),
             violations=[violation.message for violation in violations],
+            ending=None if limit is None else ending(script, turns, limit),
         )
         return await ask(_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
 
@@ -113,6 +117,14 @@ def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, J
         for turn, answer in pairwise(turns)
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
     ]
+
+
+def ending(
+    script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], limit: int
+) -> dict[str, int | tuple[str, ...]]:
+    """How a play ends, as the DungeonMaster is reminded of it: by its completion conditions, or by its limit."""
+    # The action that is answered and its answer are turns, too.
+    return {"limit": limit, "left": max(0, limit - len(turns) - 2), "conditions": script.completion_conditions}
 
 
 def told_of(script: Script) -> dict[str, JsonValue]:

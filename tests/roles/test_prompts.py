@@ -45,6 +45,7 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "history": [{"action": "open box", "observation": "Open.", "mistake": None}],
         "action": "take key",
         "form": {"available": True, "problem": None},
+        "ending": {"limit": 60, "left": 28, "conditions": ["the key is on the bench"]},
         "mistake": "place",
         "verified": [act("open box")],
         "minimum": 2,
@@ -121,7 +122,14 @@ def test_requests_begin_alike_as_the_history_grows(prompts: Prompts) -> None:
     exchanges = [{"action": f"act {k}", "observation": f"seen {k}", "mistake": None} for k in range(6)]
     fillings = [
         prompts.fill(
-            "dungeon_master", "request", script=SCRIPT, history=exchanges[:k], action="x", form={}, violations=[]
+            "dungeon_master",
+            "request",
+            script=SCRIPT,
+            history=exchanges[:k],
+            action="x",
+            form={},
+            violations=[],
+            ending=None,
         )
         for k in range(7)
     ]
@@ -166,7 +174,7 @@ def test_the_shipped_examples_pass_what_they_teach(prompts: Prompts) -> None:
     assert isinstance(examples.trajectory.turns[0], PlayerTurn)
 
 
-DIGEST = "0ae719f92dde391d5d2c595eeb39f3164a9610956de7564f0f98e8fc5ce30338"
+DIGEST = "f675b7111bfc8e8c1c425f71ad18fe0827954a3725437308d6688b2e4f628fd9"
 """Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
 
 
