@@ -22,11 +22,11 @@ from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.conversation import Turns
 from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.record import Record
-from refinesynth.episode.ruled import MAX_TOLD
 from refinesynth.mistakes import natural, prompted
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.roles import Player, Verifier
 from refinesynth.rules import Violation
+from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script, Trajectory
 
 PERSONA = Persona(text="a joiner")

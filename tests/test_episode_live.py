@@ -150,7 +150,7 @@ async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
     outcome = await stage.play()
     assert outcome.accepted
     told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
-    assert told[1] == {"violations": [outcome.refused[0].violations[0].message]}
+    assert told[1] == {"violations": ["Think only of the place, the goal and what you were told there."]}
     assert told[0] is None
     assert told[2:] == [None] * 4
     assert all("violations" not in asked.blocks for asked in stage.master.asked), (

@@ -20,6 +20,7 @@ from refinesynth.roles import (
     ScriptWriter,
     Verifier,
 )
+from refinesynth.rules.numbers import numbers
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def assemble(settings: EpisodeSettings, *, session: Session, models: Mapping[Rol
     writes = RulebookWriter if settings.play == "grounded" else ScriptWriter
     writer = writes(model(Role.SCRIPT_WRITER), prompts, answers=answers, calls=calls)
     if settings.play == "narrated":
-        minimum = settings.mistakes.minimum
+        # What is asked for is never less than what is refused.
+        minimum = max(settings.mistakes.minimum, numbers(settings.rules).get("EnoughMistakes", {}).get("minimum", 0))
         scene = Narrator(model(Role.NARRATOR), prompts, minimum=minimum, answers=answers, calls=calls)
     else:
         master = None

@@ -11,6 +11,7 @@ from the first turn on, and not only when the play grows long.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from refinesynth.episode.private import privately
 from refinesynth.episode.record import Record
 from refinesynth.episode.scripting import invalid_answer
 from refinesynth.episode.settings import EpisodeSettings
@@ -39,7 +40,8 @@ class TakenBack:
     """Why the scene that is played next was taken back before, told to each role as far as it can mend it."""
 
     dungeon_master: tuple[Violation, ...] = ()
-    player: tuple[Violation, ...] = ()
+    player: tuple[str, ...] = ()
+    """In words of the scene."""
 
     @classmethod
     def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
@@ -50,8 +52,15 @@ class TakenBack:
         one that is not repaired, finds some or lets things pass.
         """
         found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
-        acts = [v for v in found if isinstance(draft.turns[v.turn], PlayerTurn) and v.rule != ValidActions.__name__]
-        return cls(dungeon_master=tuple(v for v in found if v not in acts), player=tuple(acts))
+        masters: list[Violation] = []
+        players: list[str] = []
+        for violation in found:
+            turn = draft.turns[violation.turn]
+            if isinstance(turn, PlayerTurn) and violation.rule != ValidActions.__name__:
+                players.append(privately(violation, turn))
+            else:
+                masters.append(violation)
+        return cls(dungeon_master=tuple(masters), player=tuple(dict.fromkeys(players)))
 
 
 @dataclass(kw_only=True)

@@ -12,8 +12,9 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import render_turns
 from refinesynth.episode import chance
 from refinesynth.episode.conversation import Conversation, TakenBack, Turns, Unanswerable
-from refinesynth.episode.ruled import MAX_TOLD, Ruled
+from refinesynth.episode.ruled import Ruled
 from refinesynth.roles import DungeonMaster, InvalidAnswer
+from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.rules.rule import Violation, rejects, verify
 from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn

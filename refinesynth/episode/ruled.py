@@ -6,11 +6,9 @@ from typing import Any
 
 from refinesynth.actions.wording import listed
 from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
-
-MAX_TOLD = 4_000
-"""Longest observation in plain words, in characters; the rest is cut off. Rules refuse turns of twice that."""
 
 MAX_NAMES = 200
 """Most visible names that a DungeonMaster is shown; those that have just appeared come first."""
@@ -45,7 +43,7 @@ class Ruled:
 
     @property
     def text(self) -> str:
-        """The world's own plain words: what a player perceives where nobody words it better. Never blank, at most `MAX_TOLD`."""
+        """The world's own plain words: what a player perceives where nobody words it better. Never blank, cut off at `MAX_TOLD`."""
         if self.excuse is not None:
             return self.excuse
         # Whatever a rulebook says, only the engine says this.

@@ -1,17 +1,24 @@
 """Load the templates, let a folder of the user's override them, check them before anything is paid for, and fill them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
+from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.blocks import block
 from refinesynth.prompts.fewshot import Examples, shipped_examples
+from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.rules.numbers import numbers, usual_numbers
+from refinesynth.rules.rule import Rule
 from refinesynth.trajectory import Play
+from refinesynth.trajectory.rulebook import MAX_CEL, MAX_PARTS, MAX_SOLUTION, MAX_TEXT
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -60,6 +67,14 @@ GROUNDED = frozenset(
 )
 """Templates that are read in grounded play alone."""
 
+_READERS: Mapping[str, Mapping[str, int]] = {
+    "Pattern": {"characters": MAX_PATTERN_CHARACTERS},
+    "Action": {"characters": MAX_ACTION_CHARACTERS},
+    "Rulebook": {"parts": MAX_PARTS, "text": MAX_TEXT, "condition": MAX_CEL, "solution": MAX_SOLUTION},
+    "Observation": {"characters": MAX_TOLD},
+}
+"""What no rule says, because it is refused before rules are asked."""
+
 _GAP = re.compile(r"\n\n\n+")
 _TAG = re.compile(r"[a-z_]+")
 
@@ -75,15 +90,21 @@ class Prompts:
 
     A template is a Jinja2 file `<name>.md.j2` with the blocks that `SECTIONS` lists. It runs sandboxed, an unknown
     variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so that no
-    text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are.
+    text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are. Every block can use
+    `limits`, so that what `rules` refuse for its size is told before: `{{ limits.TurnLimit.most }}` is that rule's setting `most`.
 
     Raises:
         ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
             compiled or filled. All templates are tried out here, so that filling them later cannot fail.
     """
 
-    def __init__(self, folder: Path | str | None = None, *, examples: Examples | None = None) -> None:
+    def __init__(
+        self, folder: Path | str | None = None, *, examples: Examples | None = None, rules: Iterable[Rule] = ()
+    ) -> None:
         self.folder = None if folder is None else Path(folder)
+        told = {**usual_numbers(), **numbers(*rules), **_READERS}
+        # As attributes: of a mapping, `values` would be something else.
+        self.limits = {name: SimpleNamespace(**figures) for name, figures in told.items()}
         self.examples = shipped_examples() if examples is None else examples
         self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
         environment = _environment(frozenset(self._sources.items()))
@@ -93,9 +114,9 @@ class Prompts:
     def __repr__(self) -> str:
         return f"Prompts({'' if self.folder is None else repr(str(self.folder))})"
 
-    def __reduce__(self) -> tuple[type["Prompts"], tuple[Path | None], dict[str, Examples]]:
+    def __reduce__(self) -> tuple[type["Prompts"], tuple[Path | None], dict[str, object]]:
         # Compiled templates cannot go to another process; it reads the folder again.
-        return Prompts, (self.folder,), {"examples": self.examples}
+        return Prompts, (self.folder,), {"examples": self.examples, "limits": self.limits}
 
     @property
     def digest(self) -> str:
@@ -132,7 +153,7 @@ class Prompts:
 
         template = self._templates[name]
         try:
-            parts = template.blocks[section](template.new_context(dict(data)))
+            parts = template.blocks[section](template.new_context({"limits": self.limits, **data}))
             # Data has no line breaks of its own in it, so this closes only the gaps that conditions leave.
             return _GAP.sub("\n\n", "".join(parts)).strip()
         except ConfigurationError as error:

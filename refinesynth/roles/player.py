@@ -10,7 +10,6 @@ from refinesynth.chat import Message, parse_player
 from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Calls, ask
 from refinesynth.roles.forms import text_form
-from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 
@@ -32,20 +31,20 @@ class Player:
         view: Sequence[Message],
         *,
         mistake: MistakeKind | None = None,
-        violations: Sequence[Violation] = (),
+        violations: Sequence[str] = (),
     ) -> PlayerTurn:
         """The next turn after `view`, which ends with a user message.
 
         A `mistake` to make now, or `violations` for which an earlier answer to this view was taken back, are told in a
-        private note after the last message; the note is in this one request and nowhere else.
+        private note after the last message; the note is in this one request and nowhere else. A player may think what it is told,
+        so violations are sentences in the scene's own words.
 
         Raises:
             InvalidAnswer: No answer had a thought and an action.
         """
         notes = [view[-1].content]
         if violations:
-            told = [violation.message for violation in violations]
-            notes.append(self.prompts.fill("player_retake", "request", violations=told))
+            notes.append(self.prompts.fill("player_retake", "request", violations=list(violations)))
         if mistake is not None:
             notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake))
         return await ask(

@@ -267,10 +267,13 @@ class Request:
 
         grounded, grounding = self.play == "grounded", self.grounding or Grounding()
         script_rules = partial(rules.grounded_script, difficulty=grounding.difficulty) if grounded else rules.script
+        draft_chain = _chain("rules", self.rules, rules.grounded if grounded else rules.strict)
+        script_chain = _chain("script_rules", self.script_rules, script_rules)
+        own_prompts = None if self.prompts is None else Path(self.prompts)
         return EpisodeSettings(
             play=self.play,
-            rules=_chain("rules", self.rules, rules.grounded if grounded else rules.strict),
-            script_rules=_chain("script_rules", self.script_rules, script_rules),
+            rules=draft_chain,
+            script_rules=script_chain,
             mistakes=self.mistakes or Mistakes(),
             terse=grounding.terse,
             transient=grounding.transient,
@@ -281,7 +284,7 @@ class Request:
             episodes_per_script=self.episodes_per_script,
             attempts=self.attempts or Attempts(),
             seed=self.seed,
-            prompts=Prompts(None if self.prompts is None else Path(self.prompts)),
+            prompts=Prompts(own_prompts, rules=(draft_chain, script_chain)),
             max_turns=MAX_TURNS if self.max_turns is None else self.max_turns,
             judge=self.judge,
             deadline=self.deadline,

@@ -129,7 +129,7 @@ def play(
         again = bool(played.failed) and bool(played.turns) and getattr(played.turns[-1], "transient", False)
         wanted = None if again else (mistakes or {}).get(number)
         if wanted is not None:
-            messages[-1]["content"] += f"\n\n{block({'mistake': wanted}, 'private')}"
+            messages[-1]["content"] += f"\n\n{block({'slip': wanted}, 'private')}"
         turn = chat.parse_player(text(rehearsal, messages, seed=number))
         ruling = world.step(state, turn.action)
         fails = ruling.kind is None and ruling.state is not state and number in (failures or set()) and not again

@@ -84,7 +84,7 @@ def act(
 ) -> PlayerTurn:
     messages = [{"role": message.role, "content": message.content} for message in chat.render_turns(script, turns)]
     if mistake is not None:
-        messages[-1]["content"] += f"\n\nA private note.\n\n{block({'mistake': mistake}, 'private')}"
+        messages[-1]["content"] += f"\n\nA private note.\n\n{block({'slip': mistake}, 'private')}"
     return chat.parse_player(text(rehearsal, messages, seed=seed))
 
 

@@ -174,7 +174,7 @@ def test_the_shipped_examples_pass_what_they_teach(prompts: Prompts) -> None:
     assert isinstance(examples.trajectory.turns[0], PlayerTurn)
 
 
-DIGEST = "f675b7111bfc8e8c1c425f71ad18fe0827954a3725437308d6688b2e4f628fd9"
+DIGEST = "4c8d4165949b622de5c092fee73b80538561a7afe030557573ae9ec5bf5fa54a"
 """Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
 
 

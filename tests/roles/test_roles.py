@@ -203,15 +203,15 @@ class TestPlayer:
         assert plain == [(message.role, message.content) for message in view]
         assert told[:-1] == plain[:-1]
         assert told[-1][1].startswith(plain[-1][1])
-        assert read_blocks(told[-1][1]) == {"private": {"mistake": kind.value}}
+        assert read_blocks(told[-1][1]) == {"private": {"slip": kind.value}}
 
     async def test_why_a_turn_was_taken_back_is_told_privately_before_the_mistake(self) -> None:
         model = Scripted([said(act("take key"))])
         view = render_turns(SCRIPT, TURNS)
-        await Player(model.model, PROMPTS).act(view, violations=[WRONG])
-        await Player(model.model, PROMPTS).act(view, violations=[WRONG], mistake=MistakeKind.LOGIC)
+        await Player(model.model, PROMPTS).act(view, violations=[WRONG.message])
+        await Player(model.model, PROMPTS).act(view, violations=[WRONG.message], mistake=MistakeKind.LOGIC)
         assert model.asked[0].blocks == {"private": {"violations": ["Mend <this>."]}}
-        assert model.asked[1].blocks == {"private": {"mistake": "logic"}}
+        assert model.asked[1].blocks == {"private": {"slip": "logic"}}
 
     async def test_an_answer_without_an_action_stays_an_error(self) -> None:
         with pytest.raises(InvalidAnswer, match="there is no line that begins with"):

@@ -69,7 +69,7 @@ class Rehearsal:
 
     def _played(self, request: Request, luck: Luck, task: int) -> str:
         private = request.blocks.get("private")
-        wanted = private.get("mistake") if isinstance(private, dict) else None
+        wanted = private.get("slip") if isinstance(private, dict) else None
         kind = MistakeKind(wanted) if wanted in list(MistakeKind) else None
         turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], kind)
         if luck.strikes("invalid_json"):

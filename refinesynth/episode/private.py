@@ -1,0 +1,59 @@
+"""Why an answer of the Player's was taken back, in words that somebody in the scene knows.
+
+A violation's message is written for the record and for whoever writes both voices: it counts turns and speaks of the DungeonMaster. A
+Player that is told so thinks so, and `NoLeaks` refuses what it thinks.
+"""
+
+import re
+from collections.abc import Mapping
+
+from refinesynth.actions.wording import quoted
+from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.rule import Violation
+from refinesynth.trajectory import Draft, PlayerTurn, Script
+
+IN_THE_SCENE: Mapping[tuple[str, str], str] = {
+    ("NothingBlank", "blank"): "Say in a sentence or more what you think, and then what you do.",
+    ("ReadsBack", "ambiguous_text"): (
+        "Write the action bare and on one line, without quotes around it and without a blank line in it, and begin no line of what you "
+        'think with "Thought:", "Action:" or "Observation:".'
+    ),
+    ("SizeLimits", "turn_too_long"): "Say what you think in a few sentences, and then what you do in one line.",
+    ("NoLeaks", "leak"): "Think only of the place, the goal and what you were told there.",
+    (
+        "NoRepeatedMistake",
+        "mistake_repeated",
+    ): "{action} has been tried before and did not work. Try something different.",
+    ("RealRefinement", "not_refined"): (
+        "Something that was tried a little while ago did not work, and {action} does not put it right. Look at what you were told about "
+        "it, and try something different that works."
+    ),
+    ("RulebookAnswers", "rulebook_fault"): "Nothing can come of {action} here. Try something different.",
+}
+"""Rule and code to what the Player is told."""
+
+IN_GENERAL = "That will not do here. Think again, and try something different."
+"""What is told where nothing else can be told."""
+
+_TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
+
+
+def privately(violation: Violation, turn: PlayerTurn) -> str:
+    """What the Player is told of a violation at this turn of its own.
+
+    Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought that repeats it
+    passes `NoLeaks`.
+    """
+    known = IN_THE_SCENE.get((violation.rule, violation.code))
+    told = _TURN.sub("your answer", violation.message) if known is None else known
+    if known is not None:
+        told = told.replace("{action}", quoted(turn.action))
+    return IN_GENERAL if _gives_away(told) else told
+
+
+def _gives_away(text: str) -> bool:
+    thought = PlayerTurn(thought=text, action="wait")
+    return any(NoLeaks()(Draft(script=_NO_SCRIPT, turns=(thought,))))
+
+
+_NO_SCRIPT = Script(environment={}, goal="none", completion_conditions=(), actions=())
