@@ -15,7 +15,7 @@ from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Sc
 INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, then take one action. Write exactly two parts:
 Thought: your reasoning
-Action: one available action, with every placeholder in braces replaced by a value
+Action: one available action, with every placeholder in braces replaced by a value; case counts
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
 """How the player is to answer, at the end of the first user message."""
 

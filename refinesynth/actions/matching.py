@@ -2,8 +2,9 @@
 
 An action matches when the whole text, trimmed, matches the action's pattern and every captured group holds an allowed value
 of the parameter that it stands for. Groups are either all named, exactly as the template's placeholders, or all unnamed, in the
-placeholders' order; there are as many groups as placeholders. Values compare without regard to case after trimming; a
-parameter without allowed values takes any. A group that took no part in the match gives no value, so the action does not match.
+placeholders' order; there are as many groups as placeholders. Case counts, since the text is trained on as it was written: fixed
+words are as the pattern has them, with its own flags, and values, trimmed, are as the script spells them; a parameter without allowed
+values takes any. A group that took no part in the match gives no value, so the action does not match.
 """
 
 import difflib
@@ -23,6 +24,8 @@ _COMPARED_CHARACTERS = 200
 
 _COMPARED_ACTIONS = 100
 """How many actions are compared to find the nearest."""
+
+_CASE = "capital and small letters count"
 
 _REMEMBERED = 4_096
 """How many answers of `match_action` are kept: role, rules and DungeonMaster's request ask for the same one after another."""
@@ -127,6 +130,16 @@ def _first_match(actions: Sequence[ActionSpec], trimmed: str) -> Match | None:
     return None
 
 
+def meaning(actions: Sequence[ActionSpec], text: str) -> tuple[str, ...]:
+    """What a text does: equal for two texts that are the same action with the same values, and for two that are none and read alike.
+
+    White space does not matter, case does where it decides.
+    """
+    found = match_action(actions, text)
+    said = (text,) if found is None else (found.action.name, *found.values.values())
+    return tuple(" ".join(part.split()) for part in said)
+
+
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
     """What the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
     return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, encode(text.strip()))
@@ -189,8 +202,13 @@ def allowed_value(action: ActionSpec, name: str, value: str | None) -> str | Non
     allowed = action.parameters.get(name, ())
     if not allowed or value in allowed:
         return value
-    wanted = value.casefold()
-    return next((one for one in allowed if one.strip().casefold() == wanted), None)
+    return next((one for one in allowed if one.strip() == value), None)
+
+
+def otherwise_spelled(action: ActionSpec, name: str, value: str) -> str | None:
+    """The allowed value that differs from this one in nothing but case, if there is one."""
+    wanted = value.strip().casefold()
+    return next((one for one in action.parameters.get(name, ()) if one.strip().casefold() == wanted), None)
 
 
 def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: str) -> str:
@@ -199,8 +217,11 @@ def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: s
         if value is None:
             reasons.append(f"{{{name}}} is missing")
         elif allowed_value(action, name, value) is None:
-            choices = listed(action.parameters[name])
-            reasons.append(f"{{{name}}} cannot be {quoted(value)}, only one of: {choices}")
+            near = otherwise_spelled(action, name, value)
+            choices = (
+                f"only one of: {listed(action.parameters[name])}" if near is None else f"only {quoted(near)}: {_CASE}"
+            )
+            reasons.append(f"{{{name}}} cannot be {quoted(value)}, {choices}")
     return f"{quoted(text)} has the form {quoted(action.name)}, but {'; '.join(reasons)}."
 
 
@@ -210,8 +231,15 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
         return f"{said} The script has none."
     wanted = text.strip()[:_COMPARED_CHARACTERS].casefold()
     templates = {action.name[:_COMPARED_CHARACTERS].casefold(): action.name for action in actions[:_COMPARED_ACTIONS]}
-    nearest = difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]
-    return f"{said} The nearest is {quoted(templates[nearest])}. Available actions: {_names(actions)}."
+    nearest = templates[difflib.get_close_matches(wanted, templates, n=1, cutoff=0.0)[0]]
+    but = f": {_CASE}" if any(_differs_in_case(action, text) for action in actions if action.name == nearest) else ""
+    return f"{said} The nearest is {quoted(nearest)}{but}. Available actions: {_names(actions)}."
+
+
+def _differs_in_case(action: ActionSpec, text: str) -> bool:
+    """Whether the pattern would match if case did not count. For a text that it does not match."""
+    pattern = action_form(action).pattern
+    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(encode(text.strip()))
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

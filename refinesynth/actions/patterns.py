@@ -110,7 +110,7 @@ def _options(ignore_case: bool, max_memory: int) -> Any:
 
 
 @lru_cache(maxsize=CACHED_PATTERNS)
-def compile_pattern(pattern: str) -> Pattern:
+def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
     """Compile an LLM's pattern; compiled ones are cached.
 
     Raises:
@@ -120,7 +120,7 @@ def compile_pattern(pattern: str) -> Pattern:
         raise PatternError(
             f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN_CHARACTERS:,} are allowed"
         )
-    return Pattern(pattern)
+    return Pattern(pattern, ignore_case=ignore_case)
 
 
 def encode(text: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, allowed_value, match_pattern
+from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, allowed_value, match_pattern, otherwise_spelled
 from refinesynth.actions.wording import quoted
 from refinesynth.trajectory import ActionSpec
 
@@ -23,5 +23,6 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
         for name, value in (match_pattern(action, text) or {}).items():
             if value is not None and allowed_value(action, name, value) is None:
                 what = " ".join(name.replace("_", " ").split())
-                return f"There is no {what} {quoted(value.strip(), most=_SHOWN)} to do that with."
+                spelled = "" if otherwise_spelled(action, name, value) is None else "spelled "
+                return f"There is no {what} {spelled}{quoted(value.strip(), most=_SHOWN)} to do that with."
     return f"{quoted(text.strip(), most=_SHOWN)} is nothing that can be done here."

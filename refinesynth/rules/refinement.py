@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.wording import folded, quoted
+from refinesynth.actions.matching import meaning
+from refinesynth.actions.wording import quoted
 from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
@@ -39,8 +40,7 @@ class EnoughMistakes(BaseRule):
 class RealRefinement(BaseRule):
     """Each mistake is followed, within a few player turns, by a different action that the DM accepts; else `not_refined`.
 
-    Blamed is the last player turn that could have been the repair. Actions are compared without regard to case and white
-    space. While an unfinished draft can still bring the repair in time, it passes. An action that failed for a moment repairs
+    Blamed is the last player turn that could have been the repair. Actions are compared by what they do, see `meaning`. While an unfinished draft can still bring the repair in time, it passes. An action that failed for a moment repairs
     nothing yet and is not counted: it may be tried again.
     """
 
@@ -53,7 +53,7 @@ class RealRefinement(BaseRule):
             if not step.flagged:
                 continue
             window = steps[number + 1 : number + 1 + self.within]
-            if self._repairs(step, window) or (self._is_open(window) and not is_complete(draft)):
+            if self._repairs(draft, step, window) or (self._is_open(window) and not is_complete(draft)):
                 continue
             turn = window[-1].at if window else len(draft.turns)
             message = (
@@ -62,9 +62,10 @@ class RealRefinement(BaseRule):
             )
             yield self.violation(turn, "not_refined", message)
 
-    def _repairs(self, mistake: Exchange, window: Sequence[Exchange]) -> bool:
-        wrong = folded(mistake.player.action)
-        return any(step.accepted and folded(step.player.action) != wrong for step in window)
+    def _repairs(self, draft: Draft, mistake: Exchange, window: Sequence[Exchange]) -> bool:
+        actions = draft.script.actions
+        wrong = meaning(actions, mistake.player.action)
+        return any(step.accepted and meaning(actions, step.player.action) != wrong for step in window)
 
     def _is_open(self, window: Sequence[Exchange]) -> bool:
         return len(window) < self.within or window[-1].after is None
@@ -75,15 +76,15 @@ class NoRepeatedMistake(BaseRule):
     """No action is taken again, unchanged, after it was called wrong; else code `mistake_repeated`.
 
     The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the hall may
-    work in the kitchen. While it is not answered, only the latter is asked. Compared without regard to case and white space.
+    work in the kitchen. While it is not answered, only the latter is asked. Compared by what they do, see `meaning`.
     What failed for a moment was not called wrong and may be tried again; it changed nothing either.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        wrong: dict[str, int] = {}
-        unchanged = set[str]()  # Those of `wrong` since which no other action was accepted.
+        wrong: dict[tuple[str, ...], int] = {}
+        unchanged = set[tuple[str, ...]]()  # Those of `wrong` since which no other action was accepted.
         for step in exchanges(draft.turns):
-            action = folded(step.player.action)
+            action = meaning(draft.script.actions, step.player.action)
             if action in wrong and (step.flagged or action in unchanged):
                 since = "and calls wrong again" if action not in unchanged else "though nothing has changed since"
                 message = (

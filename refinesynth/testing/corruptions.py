@@ -117,6 +117,13 @@ def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
     return _change(draft, _accepted(draft, draw), action=action)
 
 
+def _other_case(draft: Draft, draw: st.DrawFn) -> Draft:
+    """Every value in another case than the script's; of a place, there always is one."""
+    listed = draft.script.actions[0]
+    action = listed.fill({name: pick(draw, values).swapcase() for name, values in listed.parameters.items()})
+    return _change(draft, _accepted(draft, draw), action=action)
+
+
 def _flagged_ending(draft: Draft, draw: st.DrawFn) -> Draft:
     flag = pick(draw, ("parameter_error", "place_error", "logic_error"))
     return _change(draft, len(draft.turns) - 1, **{flag: True})
@@ -233,6 +240,7 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "key missing": ("RequiredKeys", _key_missing),
     "unknown action accepted": ("ValidActions", _unknown_action),
     "forbidden value accepted": ("ValidActions", _forbidden_value),
+    "value in another case accepted": ("ValidActions", _other_case),
     "flagged ending": ("UnflaggedEnding", _flagged_ending),
     "no success": ("TaskSucceed", _no_success),
     "cut off": ("TaskSucceed", _cut_off),

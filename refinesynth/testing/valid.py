@@ -44,7 +44,7 @@ def valid_scripts(draw: st.DrawFn) -> Script:
 def valid_drafts(draw: st.DrawFn) -> Draft:
     """A whole draft that `rules.strict()` accepts: two to four mistakes of any kind, each repaired by the next accepted action.
 
-    It may open with an observation; actions are spelled as the script lists them or in another case, with blanks around.
+    It may open with an observation; actions have blanks around, and their fixed words another case where the pattern allows it.
     """
     script = draw(valid_scripts())
     known = _action_texts(script.actions)
@@ -95,12 +95,14 @@ def _mistake(draw: st.DrawFn, known: Sequence[str], wrong: set[str]) -> tuple[Pl
 
 
 def _action_texts(actions: Sequence[ActionSpec]) -> list[str]:
-    """At least three action texts that match, no two alike when folded; some values in another case than the script's."""
+    """At least three action texts that match, no two alike when folded."""
     texts: list[str] = []
     for action in actions:
         allowed = {name: values or _PLACES for name, values in action.parameters.items()}
         texts.append(action.fill({name: values[0] for name, values in allowed.items()}))
-        texts.append(action.fill({name: values[-1].upper() for name, values in allowed.items()}))
+        last = action.fill({name: values[-1] for name, values in allowed.items()})
+        verb, blank, rest = last.partition(" ")
+        texts.append(f"{verb.upper()}{blank}{rest}" if action.pattern.startswith("(?i)") else last)
     return list({text.casefold(): text for text in texts}.values())
 
 

@@ -197,7 +197,9 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
 
 def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Path) -> None:
     async def run() -> None:
-        await synthesize(None, 4, "rehearsal:ambiguous_pattern=0.6", play="narrated", output=tmp_path / "run", seed=3)
+        # One after the other: of episodes that are kept for later, stages say nothing yet.
+        ambiguous = "rehearsal:ambiguous_pattern=0.6"
+        await synthesize(None, 4, ambiguous, play="narrated", output=tmp_path / "run", seed=3, concurrency=1)
 
     anyio.run(run)
     found = as_json(tmp_path / "run")

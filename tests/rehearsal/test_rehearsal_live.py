@@ -133,8 +133,10 @@ def test_actions_compare_as_the_rules_compare_them() -> None:
     script = write(PERFECT, "a baker")
     first = act(PERFECT, script)
     value = next(iter(opening(label_in(script.introduction) or "").ruling(first.action).values.values()))
-    shouted = first.action.replace(value, f" {value.upper()} ")
-    assert not narrate(PERFECT, script, [], f"  {shouted}  ").flagged
+    spaced = first.action.replace(value, f" {value} ")
+    assert not narrate(PERFECT, script, [], f"  {spaced}  ").flagged
+    shouted = narrate(PERFECT, script, [], first.action.replace(value, value.upper()))
+    assert shouted.mistake_kind is MistakeKind.PARAMETER
 
 
 @pytest.mark.parametrize("action", ["", " ", "dance", "x" * 50_000, "go to \u202e{place}", "\x00", "Task Succeed"])

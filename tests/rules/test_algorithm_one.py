@@ -53,7 +53,13 @@ LINES = (
     ),
     Line("2.2: unanswered by a DM", draft(MISTAKES, player("fly"), END), ("ValidActions", "unknown_action", 8), 8),
     Line("2.2: flagged may be anything", draft(MISTAKES, wrong("fly"), END), None, 12),
-    Line("2.2: values in another case", draft(MISTAKES, right("go to  HALL "), END), None, 12),
+    Line("2.2: blanks around a value", draft(MISTAKES, right("go to  hall "), END), None, 12),
+    Line(
+        "2.2: a value in another case",
+        draft(MISTAKES, right("go to HALL"), END),
+        ("ValidActions", "value_not_allowed", 8),
+        8,
+    ),
     Line(
         "2.2: before keys of a later turn", draft(right("fly"), GARBAGE, END), ("ValidActions", "unknown_action", 0), 0
     ),

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rule_drafts import END, GARBAGE, HOUSE, dm, draft, player, right, wrong
+from rule_drafts import END, GARBAGE, HOUSE, LOOK, dm, draft, player, right, wrong
 
 from refinesynth.chat import parse_player, render_player
 from refinesynth.rules import (
@@ -180,8 +180,15 @@ class TestRealRefinement:
         assert found(RealRefinement(within=1), tries) == [("not_refined", 2)]
 
     def test_the_same_action_is_no_repair_however_spelled(self) -> None:
-        same = draft(wrong("go to hall"), right("  GO to\n hall"))
+        same = draft(wrong("take mug from hall"), right("  take\n mug  from hall"))
         assert found(RealRefinement(within=1), same) == [("not_refined", 2)]
+        loud = LOOK.model_copy(update={"pattern": "(?i)look"})
+        same = draft(wrong("look"), right("LOOK"), script=HOUSE.model_copy(update={"actions": (loud,)}))
+        assert found(RealRefinement(within=1), same) == [("not_refined", 2)]
+
+    def test_a_value_in_the_right_case_is_the_repair_of_one_in_the_wrong(self) -> None:
+        repaired = draft(wrong("go to HALL", MistakeKind.PARAMETER), right("go to hall"))
+        assert found(RealRefinement(within=1) & NoRepeatedMistake(), repaired) == []
 
     def test_what_the_dm_calls_wrong_too_is_no_repair(self) -> None:
         tries = draft(wrong("look"), wrong("say a"), wrong("say b"), wrong("say c"), right("go to hall"))
@@ -208,7 +215,7 @@ class TestRealRefinement:
 
 class TestNoRepeatedMistake:
     def test_again_at_once(self) -> None:
-        assert found(NoRepeatedMistake(), draft(wrong("look"), right("LOOK "))) == [("mistake_repeated", 2)]
+        assert found(NoRepeatedMistake(), draft(wrong("look"), right("look "))) == [("mistake_repeated", 2)]
 
     def test_again_after_another_mistake(self) -> None:
         again = draft(wrong("look"), wrong("say a"), wrong("look"))
@@ -219,7 +226,7 @@ class TestNoRepeatedMistake:
         assert found(NoRepeatedMistake(), draft(wrong("look"), right("say b"), wrong("say a"), right("look"))) == []
 
     def test_called_wrong_again_whatever_was_accepted_in_between(self) -> None:
-        again = draft(wrong("look"), right("go to hall"), wrong("Look"))
+        again = draft(wrong("look"), right("go to hall"), wrong("look "))
         assert found(NoRepeatedMistake(), again) == [("mistake_repeated", 4)]
         worked = draft(wrong("look"), right("go to hall"), right("look"), right("say a"), wrong("look"))
         assert found(NoRepeatedMistake(), worked) == [("mistake_repeated", 8)]
@@ -247,10 +254,10 @@ class TestNoRepeatedMistake:
 
 class TestNoFalseAlarm:
     def test_a_right_form_called_a_wrong_parameter(self) -> None:
-        alarm = draft(right("look"), wrong("go to Hall", MistakeKind.PARAMETER))
+        alarm = draft(right("look"), wrong("go to hall ", MistakeKind.PARAMETER))
         assert found(NoFalseAlarm(), alarm) == [("false_alarm", 3)]
 
-    @pytest.mark.parametrize("action", ["go to moon", "fly", ""])
+    @pytest.mark.parametrize("action", ["go to moon", "go to Hall", "fly", ""])
     def test_a_wrong_form_is_no_false_alarm(self, action: str) -> None:
         assert found(NoFalseAlarm(), draft(wrong(action, MistakeKind.PARAMETER))) == []
 

@@ -14,6 +14,7 @@ from refinesynth.actions.refusing import refusal
     [
         ("take spoon from hall", 'There is no item "spoon" to do that with.'),
         ("take mug from the  moon", 'There is no place "the  moon" to do that with.'),
+        ("take mug from HALL", 'There is no place spelled "HALL" to do that with.'),
         ("dance\nwildly", '"dance\\nwildly" is nothing that can be done here.'),
         ("  ", "Nothing is done, so nothing happens."),
         ("go to " * MAX_ACTION_CHARACTERS, "That is far too much to do at once."),

@@ -139,7 +139,7 @@ def test_the_bound_on_states_is_kept(rooms: tuple[World, JsonValue]) -> None:
 
 def test_only_candidates_are_used_and_texts_that_are_no_action_are_left_out(house: tuple[World, JsonValue]) -> None:
     world, state = _aiming_at(house[0], "state.player.place == 'desk'"), house[1]
-    assert plan(world, state, candidates=["dance", "GO TO DESK", "go to desk", "go to moon"]) == ("GO TO DESK",)
+    assert plan(world, state, candidates=["dance", "go to DESK", "GO to desk", "go to moon"]) == ("GO to desk",)
     assert plan(world, state, candidates=["go to hall"]) is None
 
 

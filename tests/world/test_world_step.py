@@ -184,8 +184,9 @@ def test_the_house_is_played_to_its_goal(house: tuple[World, JsonValue]) -> None
     world, state = house
     plays = [
         ("take cup from kitchen", MistakeKind.PLACE, "You are at the sofa, not at the kitchen.", 0.0),
-        ("Go to KITCHEN", None, "You are at the kitchen.", 0.0),
-        ("take Cup from Kitchen", None, "You hold cup.", 0.0),
+        ("go to KITCHEN", MistakeKind.PARAMETER, 'There is no place spelled "KITCHEN" to do that with.', 0.0),
+        ("go to kitchen", None, "You are at the kitchen.", 0.0),
+        ("take cup from kitchen", None, "You hold cup.", 0.0),
         ("clean cup", MistakeKind.PLACE, "There is no water here.", 0.0),
         ("clean apple", MistakeKind.LOGIC, "You do not hold the apple; you hold cup.", 0.0),
         ("go to sink", None, "You are at the sink.", 0.0),
@@ -204,7 +205,7 @@ def test_the_house_is_played_to_its_goal(house: tuple[World, JsonValue]) -> None
 
 def test_values_are_spelled_as_the_script_spells_them(house: tuple[World, JsonValue]) -> None:
     world, state = house
-    ruling = world.step(state, " GO TO  Desk ")
+    ruling = world.step(state, " go to  desk ")
     assert ruling.action == "go to {place}"
     assert dict(ruling.values) == {"place": "desk"}
 

@@ -1,6 +1,6 @@
 """What an action means in a scene, and why it is wrong, in words."""
 
-from refinesynth.actions.matching import match_pattern
+from refinesynth.actions.matching import allowed_value, match_pattern
 from refinesynth.backends.rehearsal.memory import Position
 from refinesynth.trajectory import ActionSpec, MistakeKind
 from refinesynth.world import Ruling
@@ -52,7 +52,6 @@ def remedy(position: Position, wrong: str, right: str) -> str:
 def _unknown_value(position: Position, action: str) -> str | None:
     for spec in position.scene.script.actions:
         for name, value in (match_pattern(spec, action) or {}).items():
-            known = [allowed.casefold() for allowed in spec.parameters[name]]
-            if value is not None and value.strip().casefold() not in known:
+            if value is not None and allowed_value(spec, name, value) is None:
                 return value.strip()
     return None
