@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Literal, cast
 
 import orjson
 from pydantic import JsonValue
@@ -85,6 +85,15 @@ def read_json(text: str) -> JsonValue:
     if depth(value) > MAX_DEPTH:
         raise ValueError(f"the JSON is nested deeper than {MAX_DEPTH} levels")
     return value
+
+
+def written(text: str) -> Literal["plain", "fenced", "mended"]:
+    """How `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is, or neither."""
+    text = scrub(text)
+    if _strict(text) is not None:
+        return "plain"
+    fenced = _FENCE.search(text)
+    return "mended" if fenced is None or _strict(fenced.group(1)) is None else "fenced"
 
 
 def _strict(text: str) -> JsonValue:

@@ -1,8 +1,9 @@
 """Writes a whole trajectory, both voices, in one answer (paper, section 3.2 and Algorithm 1; narrated play)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
 from pydantic_ai.models import Model
 
@@ -11,7 +12,9 @@ from refinesynth.roles.answers import TURNS
 from refinesynth.roles.asking import Calls, InvalidAnswer, ask
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script, read_turns
+from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn, Script, read_answer
+
+_Given = TypeVar("_Given")
 
 
 @dataclass
@@ -48,15 +51,26 @@ class Narrator:
         )
         try:
             form = _form(self.prompts, self.minimum)
-            turns = await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
+            answer = await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
         except InvalidAnswer as error:
             return Draft(script=script, turns=tuple(verified), text_error=error.problem)
-        return Draft.continued(script, turns, prefix=verified)
+        return Draft.continued(script, answer, prefix=verified)
 
 
 @lru_cache(maxsize=4)
-def _form(prompts: Prompts, minimum: int) -> AnswerForm[Sequence[DraftTurn]]:
+def _form(prompts: Prompts, minimum: int) -> AnswerForm[Answer]:
     told = prompts.examples.trajectory
     example = {"script": told.script, "answer": {"turns": told.turns}}
     instructions = prompts.fill("narrator", "instructions", minimum=minimum, example=example)
-    return object_form(TURNS, name="turns", instructions=instructions, read=read_turns, listed="turns")
+    form = object_form(TURNS, name="turns", instructions=instructions, read=read_answer, listed="turns")
+    return replace(form, text=_as_it_came(form.text), tool=form.tool and _as_it_came(form.tool))
+
+
+def _as_it_came(read: Callable[[_Given], Answer]) -> Callable[[_Given], Answer]:
+    """`read`, and what is to be said of the text, if that is what came."""
+
+    def remembering(given: _Given) -> Answer:
+        answer = read(given)
+        return answer.written_as(given) if isinstance(given, str) else answer
+
+    return remembering

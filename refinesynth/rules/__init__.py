@@ -7,6 +7,7 @@ from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import LEAKS, NoLeaks
+from refinesynth.rules.letter import ToTheLetter
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.parsing import parse
@@ -104,6 +105,7 @@ __all__ = [
     "Stage",
     "SucceedsOnce",
     "TaskSucceed",
+    "ToTheLetter",
     "TurnLimit",
     "UnflaggedEnding",
     "UniqueNames",

@@ -5,6 +5,7 @@ from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.letter import ToTheLetter
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
@@ -32,12 +33,14 @@ from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, Place
 from refinesynth.rules.words import WordsAgree
 
 
-def agentrefine(min_refinements: int = 2) -> FirstFailure:
+def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailure:
     """Algorithm 1 of the paper (section 3.2): its checks, in its order, and of their failures the first.
 
-    Every failure keeps the turns before it, but too few errors, told last of all, which starts over from nothing.
+    Every failure keeps the turns before it, but too few errors, told last of all, which starts over from nothing. With
+    `letter`, what our readers let pass is refused as well; see `ToTheLetter`.
     """
     return first_failure(
+        *((ToTheLetter(),) if letter else ()),
         ReadableText(),
         RequiredKeys(),
         ValidActions(),

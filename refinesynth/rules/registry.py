@@ -15,6 +15,7 @@ from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.grounded import Replays
 from refinesynth.rules.leaks import NoLeaks
+from refinesynth.rules.letter import ToTheLetter
 from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
@@ -59,6 +60,7 @@ _FACTORIES: tuple[Factory, ...] = (
     UnflaggedEnding,
     TaskSucceed,
     EnoughMistakes,
+    ToTheLetter,
     Alternation,
     NothingBlank,
     ReadsBack,

@@ -6,6 +6,7 @@ All are frozen pydantic models. They forbid unknown fields, because what we writ
 """
 
 from refinesynth.trajectory.draft import Draft
+from refinesynth.trajectory.liberties import Answer, Liberty, read_answer
 from refinesynth.trajectory.record import SCHEMA_VERSION, Branch, Difficulty, Play, Provenance, Trajectory, Usage
 from refinesynth.trajectory.rulebook import Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
 from refinesynth.trajectory.script import ActionSpec, Persona, Script
@@ -30,6 +31,7 @@ __all__ = [
     "MAX_RAW_CHARACTERS",
     "SCHEMA_VERSION",
     "ActionSpec",
+    "Answer",
     "Branch",
     "Difficulty",
     "Draft",
@@ -38,6 +40,7 @@ __all__ = [
     "Effect",
     "EffectOp",
     "Invariant",
+    "Liberty",
     "MalformedTurn",
     "MistakeKind",
     "Persona",
@@ -54,6 +57,7 @@ __all__ = [
     "Value",
     "explain",
     "flagged_turns",
+    "read_answer",
     "read_turn",
     "read_turns",
 ]

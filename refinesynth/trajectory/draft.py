@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+from pydantic import Field
+
 from refinesynth.jsontext import read_json, scrub
+from refinesynth.trajectory.liberties import Answer, Liberty, read_answer
 from refinesynth.trajectory.script import Script
-from refinesynth.trajectory.turns import DraftTurn, DungeonMasterTurn, PlayerTurn, read_turns
+from refinesynth.trajectory.turns import DraftTurn, DungeonMasterTurn, PlayerTurn
 from refinesynth.trajectory.value import Value
 
 _TELLING = 3
@@ -21,20 +24,22 @@ class Draft(Value):
     """Why the model's text for the turns after these could not be read, if it could not."""
     finished: bool = True
     """Whether this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
+    liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
+    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has none."""
 
     @classmethod
     def from_text(cls, script: Script, text: str, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()) -> Self:
         """Read a model's answer that continues `prefix`; never raises, an unreadable answer sets `text_error`."""
         before = tuple(prefix)
         try:
-            turns = read_turns(read_json(text))
+            answer = read_answer(read_json(text)).written_as(text)
         except ValueError as error:
             return cls(script=script, turns=before, text_error=scrub(str(error)))
-        return cls.continued(script, turns, prefix=before)
+        return cls.continued(script, answer, prefix=before)
 
     @classmethod
     def continued(
-        cls, script: Script, turns: Sequence[DraftTurn], *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()
+        cls, script: Script, answer: Answer, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()
     ) -> Self:
         """`prefix` and what a model wrote after it.
 
@@ -42,13 +47,17 @@ class Draft(Value):
         few different actions that are judged alike are enough.
         """
         before = tuple(prefix)
-        if _repeats(turns[: len(before)], before):
-            turns = turns[len(before) :]
-        return cls(script=script, turns=(*before, *turns))
+        again = len(before) if _repeats(answer.turns[: len(before)], before) else 0
+        start = len(before) - again
+        whole = (Liberty.FENCED, Liberty.MENDED_JSON)  # which stay said of what is left of the answer
+        liberties = [(start + max(at, again), one) for at, one in answer.liberties if at >= again or one in whole]
+        return cls(script=script, turns=(*before, *answer.turns[again:]), liberties=tuple(liberties))
 
     def prefix(self, turns: int) -> Self:
         """The first `turns` turns as an unfinished draft."""
-        return self.model_copy(update={"turns": self.turns[:turns], "text_error": None, "finished": False})
+        liberties = tuple((at, one) for at, one in self.liberties if at < turns)
+        update = {"turns": self.turns[:turns], "liberties": liberties, "text_error": None, "finished": False}
+        return self.model_copy(update=update)
 
 
 def _repeats(turns: Sequence[DraftTurn], before: Sequence[DraftTurn]) -> bool:

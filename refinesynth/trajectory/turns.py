@@ -137,12 +137,21 @@ def read_turns(value: JsonValue) -> tuple[PlayerTurn | DungeonMasterTurn | Malfo
     Raises:
         ValueError: There is no list of turns in `value`.
     """
+    return tuple(map(read_turn, listed_turns(value)))
+
+
+def listed_turns(value: JsonValue) -> list[JsonValue]:
+    """The turns that `read_turns` reads, as they came.
+
+    Raises:
+        ValueError: There is no list of turns in `value`.
+    """
     turns = _listed(value) if isinstance(value, dict) else value
     if isinstance(value, dict) and turns is None:
         raise ValueError(f"expected one list of turns, got an object with the keys {sorted(value)[:8]}")
     if not isinstance(turns, list):
         raise ValueError(f"expected a list of turns, got {type(value).__name__}")
-    return tuple(read_turn(item) for item in (turns if _like_turns(turns) else _among(turns)))
+    return turns if _like_turns(turns) else _among(turns)
 
 
 def _listed(value: Mapping[str, JsonValue]) -> JsonValue:

@@ -6,6 +6,7 @@ from refinesynth.attempts import Attempts
 from refinesynth.cli import options
 from refinesynth.errors import ConfigurationError
 from refinesynth.mistakes import Mistakes, at_least, natural, prompted
+from refinesynth.presets import paper
 
 
 @pytest.mark.parametrize(
@@ -84,4 +85,4 @@ def test_wrong_attempts(text: str) -> None:
 
 def test_the_paper_preset_is_the_librarys() -> None:
     assert options.preset(None) == {}
-    assert options.preset("paper")["play"] == "narrated"
+    assert options.preset("paper") == paper()

@@ -12,6 +12,7 @@ from refinesynth import rules
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.rules.parsing import MAX_DEPTH, MAX_TEXT_CHARACTERS
 from refinesynth.rules.registry import BUILT_IN
+from refinesynth.trajectory import Liberty
 
 SIMPLE = st.one_of(
     st.sampled_from(list(BUILT_IN.values())).map(lambda factory: factory()),
@@ -19,7 +20,8 @@ SIMPLE = st.one_of(
     st.builds(rules.TaskSucceed, phrase=st.text(min_size=1)),
     st.builds(rules.SizeLimits, turn=st.integers(1, 99), total=st.integers(1, 99)),
     st.builds(rules.NoLeaks, also=st.sampled_from([(), ("zounds",), (r"\d", "'\"")]), builtin=st.booleans()),
-    st.builds(rules.agentrefine, st.integers(0, 5)),
+    st.builds(rules.agentrefine, st.integers(0, 5), letter=st.booleans()),
+    st.builds(rules.ToTheLetter, allow=st.lists(st.sampled_from(Liberty)).map(tuple)),
 )
 
 
