@@ -64,10 +64,15 @@ class ChatFormat:
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
         for number, messages in enumerate(conversations(to_messages(trajectory), masking), start=1):
-            record_id = f"{trajectory.id}#{number}" if masking is Masking.SPLIT else trajectory.id
             spoken = sum(message.role == "assistant" for message in messages)
             trained = sum(message.loss for message in messages)
-            yield Record(self.shape(record_id, messages), trained, spoken - trained)
+            yield Record(self.shape(trajectory.id + self._mark(masking, number), messages), trained, spoken - trained)
+
+    def _mark(self, masking: Masking, number: int) -> str:
+        """What stands behind the id where a reader cannot know otherwise what is to be trained on."""
+        if masking is Masking.SPLIT:
+            return f"#{number}"
+        return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,9 @@ class PaperFormat:
         mistakes = len(trajectory.mistakes())
         yield Record(data, spoken - mistakes, mistakes)
 
+
+DROPPED = "#correct"
+"""Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is right."""
 
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
 _SPLIT = "One record per correct turn; only its last message is marked for training."

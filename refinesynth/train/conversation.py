@@ -19,6 +19,8 @@ class Speech(StrEnum):
     """Flagged as wrong. Context; never trained on by default."""
     HISTORY = "history"
     """An earlier turn of which the record says only that it is not to be trained on. Context, whatever the loss."""
+    PREAMBLE = "preamble"
+    """An "OK" to the instruction, before the task begins, as the authors' released data has it. Context, whatever the loss."""
 
 
 class LossOn(StrEnum):

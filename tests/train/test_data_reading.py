@@ -16,8 +16,8 @@ from refinesynth import testing
 from refinesynth.errors import InputError
 from refinesynth.export.formats import FORMATS
 from refinesynth.export.masking import Masking
-from refinesynth.train.conversation import Conversation, Speech, Turn
-from refinesynth.train.data import read_conversations, read_record
+from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.data import read_conversations, read_record, split
 from refinesynth.trajectory import Draft, MalformedTurn, Persona, Provenance, Trajectory
 
 PROVENANCE = Provenance(models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1)
@@ -100,6 +100,86 @@ def test_a_split_export_trains_on_each_right_turn_once(name: str, draft: Draft) 
         earlier = {turn.speech for turn in record.turns[:-1] if turn.role == "assistant"}
         # A record with an id that trains on an only turn may still be a whole conversation; it says so by its flags.
         assert earlier <= {Speech.HISTORY}
+
+
+DROPPED = [name for name, form in FORMATS.items() if Masking.DROP in form.advice]
+
+
+@given(st.sampled_from(DROPPED), testing.valid_drafts())
+def test_an_export_without_mistakes_trains_on_every_turn_that_is_left(name: str, draft: Draft) -> None:
+    for record in FORMATS[name].records(trajectory(draft), Masking.DROP):
+        read = read_record(record.data, "x:1")
+        (left,) = read_conversations([[trajectory(draft)]], without_refinement=True)
+        spoken = [turn for turn in read.turns if turn.role == "assistant"]
+        assert read.turns == without_closing(left)
+        assert all(turn.speech is Speech.CORRECT for turn in spoken)
+        assert len(spoken) == record.trained
+        assert name == "openai" or read.group == "record t-1"
+
+
+def released(*messages: tuple[str, str, bool | None], name: str | None = "alfworld_1") -> dict[str, Any]:
+    """A record as the authors of AgentInstruct and AgentRefine released theirs."""
+    said = [{"from": who, "value": value, "loss": loss} for who, value, loss in messages]
+    return {"id": name, "conversations": said}
+
+
+HOW = ("human", "Interact with the house. Answer with Thought and Action.", None)
+OK = ("gpt", "OK. I'll follow your instructions and try my best to solve the task.", False)
+TASK = ("human", "You are in a hall. Your task is to find a mug.", None)
+FIRST = ("gpt", "Thought: I look.\nAction: look", True)
+WRONG = ("gpt", "Thought: up there.\nAction: fly", False)
+NO = ("human", "Nothing happens.", False)
+
+
+class TestTheReleasedForm:
+    def test_its_ok_is_context_and_no_mistake(self) -> None:
+        read = read_record(released(HOW, OK, TASK, FIRST, TASK, WRONG, NO, FIRST), "x:1")
+        spoken = [turn.speech for turn in read.turns if turn.role == "assistant"]
+        assert spoken == [Speech.PREAMBLE, Speech.CORRECT, Speech.MISTAKE, Speech.REFINEMENT]
+        for loss_on in LossOn:
+            assert not read.trained(loss_on)[1]
+        assert read.trained() == (False, False, False, True, False, False, False, True)
+        assert read.trained(LossOn.NO_REFINEMENT_TURNS)[3]
+
+    @pytest.mark.parametrize("said", ["OK", "Ok.", "okay, let us begin", '"OK"'])
+    def test_it_may_be_shorter(self, said: str) -> None:
+        read = read_record(released(HOW, ("gpt", said, False), TASK, FIRST), "x:1")
+        assert read.turns[1].speech is Speech.PREAMBLE
+
+    @pytest.mark.parametrize("said", ["OK. I fly.\nAction: fly", "Thought: ok\nAction: fly", "Okra first.", "I fly."])
+    def test_what_acts_or_says_something_else_is_a_mistake(self, said: str) -> None:
+        read = read_record(released(HOW, ("gpt", said, False), NO, FIRST), "x:1")
+        assert [turn.speech for turn in read.turns[1::2]] == [Speech.MISTAKE, Speech.REFINEMENT]
+
+    def test_only_before_the_first_attempt_and_only_if_not_trained_on(self) -> None:
+        late = read_record(released(TASK, FIRST, NO, OK, NO, FIRST), "x:1")
+        assert late.turns[3].speech is Speech.MISTAKE
+        trained = read_record(released(HOW, ("gpt", "OK", True), TASK, FIRST), "x:1")
+        assert trained.turns[1].speech is Speech.CORRECT
+
+    def test_without_refinement_the_task_stays(self) -> None:
+        (left,) = read_conversations([[released(HOW, OK, TASK, WRONG, NO, FIRST)]], without_refinement=True)
+        assert [turn.content for turn in left.turns] == [HOW[1], OK[1], TASK[1], FIRST[1]]
+        reading = read_conversations([[released(HOW, OK, TASK, WRONG)]], without_refinement=True)
+        assert list(reading) == []
+        assert reading.emptied == 1
+
+    def test_one_instruction_for_all_tasks_does_not_make_them_one_group(self) -> None:
+        tasks = [("human", f"Find mug {number}.", None) for number in range(10)]
+        named = [released(HOW, OK, task, FIRST, name=f"t{k}") for k, task in enumerate(tasks)]
+        nameless = [released(HOW, OK, task, FIRST, name=None) for task in tasks]
+        for records in (named, nameless):
+            train, held_out = split(read_conversations([records]), 0.2)
+            assert (len(train), len(held_out)) == (8, 2)
+        twice = [released(HOW, OK, tasks[0], FIRST, name=name) for name in ("a", "b")]
+        with pytest.raises(InputError, match="1 of 1 groups"):
+            split(read_conversations([twice]), 1)
+
+    def test_our_export_has_none_since_a_player_says_none(self) -> None:
+        (record,) = FORMATS["agentinstruct"].records(sample(), Masking.FLAG)
+        read = read_record(record.data, "x:1")
+        assert read.turns == without_closing(read_record(sample(), "t:1"))
+        assert Speech.PREAMBLE not in {turn.speech for turn in read.turns}
 
 
 def test_what_is_left_of_a_trajectory_without_refinement_is_the_export_that_drops_mistakes() -> None:

@@ -7,13 +7,15 @@
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-A record without a flag on its messages would train on mistakes. It is taken only where it says in another way that its last
-message alone is to be trained on: as a prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have
-it. In such records nothing is known of the earlier turns: they are `HISTORY`. All other records without flags are refused.
+A record without a flag on its messages would train on mistakes. It is taken only where it says in another way what is to be
+trained on. The last message alone: as a prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have
+it; of the earlier turns of such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends
+in `#correct`, as our exports without mistakes have it. All other records without flags are refused.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from pydantic import JsonValue, ValidationError
@@ -22,14 +24,14 @@ from refinesynth.chat import Message, render_turns, to_messages
 from refinesynth.errors import InputError
 from refinesynth.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.speaking import Said, conversation, digest
+from refinesynth.train.data.speaking import Said, conversation, digest, opening
 from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns
 
 _FLAGS = ("loss", "loss_weight", "training", "weight")
 """Keys of a message that say whether it is trained on."""
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
-_NUMBERED = re.compile(r"^(?P<whole>.+)#\d+$", re.DOTALL)
+_MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
 _WHAT_TO_DO = (
     "Export with a flag per message (`refinesynth export --format agentinstruct`), one record per correct turn "
@@ -121,10 +123,13 @@ def _chat(given: Mapping[str, Any], messages: Sequence[tuple[Said, bool | None]]
     flags = [flag for said, flag in messages if said.role == "assistant"]
     said = _with_system(given, [plain._replace(loss=bool(flag)) for plain, flag in messages])
     name = _id(given)
-    split = name is None or _NUMBERED.match(name) is not None
+    marked = None if name is None else _MARKED.match(name)
+    split = name is None or (marked is not None and not marked["correct"])
     if not flags:
         return _named(given, said, where, last_only=False)  # Which is refused there: nothing is to be learned from it.
     if all(flag is None for flag in flags):
+        if marked is not None and marked["correct"]:
+            return _named(given, [one._replace(loss=one.role == "assistant") for one in said], where, last_only=False)
         if name is not None and split:
             return _named(given, said, where, last_only=True)
         raise InputError(f"{where}: no message says whether it is trained on, so mistakes would be. {_WHAT_TO_DO}")
@@ -137,17 +142,17 @@ def _chat(given: Mapping[str, Any], messages: Sequence[tuple[Said, bool | None]]
 
 
 def _named(given: Mapping[str, Any], messages: Sequence[Said], where: str, *, last_only: bool) -> Conversation:
-    """With the id and group of a record that knows no persona: the id before `#`, else the digest of its first user message."""
+    """With the id and group of a record that knows no persona: the id before `#`, else the digest of its task."""
     name = _id(given)
-    first = next((message.content for message in messages if message.role == "user"), "")
-    numbered = _NUMBERED.match(name) if name else None
-    group = f"record {numbered['whole'] if numbered else name}" if name else f"task {digest(first)}"
     if last_only:
         messages = [message._replace(loss=False) for message in messages]
         messages[-1] = messages[-1]._replace(loss=messages[-1].role == "assistant")
         if messages[-1].role != "assistant":
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
-    return conversation(name or where, group, messages, where, last_only=last_only)
+    marked = _MARKED.match(name) if name else None
+    read = conversation(name or where, "", messages, where, last_only=last_only)
+    group = f"record {marked['whole'] if marked else name}" if name else f"task {opening(read.turns)}"
+    return replace(read, group=group)
 
 
 def _id(given: Mapping[str, Any]) -> str | None:

@@ -1,12 +1,17 @@
 """From messages with flags to a conversation: which assistant turn is what, and whether roles and contents are sound."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
+from refinesynth.chat import parse_player
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, Speech, Turn
+
+_OK = re.compile(r"\W*ok(?:ay)?\b", re.IGNORECASE)
 
 
 class Said(NamedTuple):
@@ -46,6 +51,9 @@ def conversation(
     before: Speech | None = None
     for at, message in enumerate(messages):
         if message.role == "assistant":
+            if before is None and _acknowledges(message):
+                turns.append(Turn("assistant", message.content, Speech.PREAMBLE))
+                continue
             last = at == len(messages) - 1
             before = _speech(message, before, history=last_only and not last)
             turns.append(Turn("assistant", message.content, before))
@@ -73,15 +81,27 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
         answers_mistake = turn.role == "user" and bool(kept) and kept[-1].role == "user"
         if turn.speech is Speech.MISTAKE or answers_mistake:
             continue
-        kept.append(turn._replace(speech=Speech.CORRECT) if turn.role == "assistant" else turn)
-    if not any(turn.role == "assistant" for turn in kept):
+        kept.append(turn._replace(speech=Speech.CORRECT) if turn.speech is Speech.REFINEMENT else turn)
+    if not any(turn.speech is Speech.CORRECT for turn in kept):
         return None
     return replace(whole, turns=tuple(kept))
 
 
 def opening(turns: Iterable[Turn]) -> str:
-    """Digest of the first user message, which tells the task."""
-    return digest(next((turn.content for turn in turns if turn.role == "user"), ""))
+    """Digest of what tells the task: the user's messages up to the assistant's first attempt."""
+    told = takewhile(lambda turn: turn.speech in {None, Speech.PREAMBLE}, turns)
+    return digest("\n\n".join(turn.content for turn in told if turn.role == "user"))
+
+
+def _acknowledges(message: Said) -> bool:
+    """Whether this is an "OK" that is not trained on and takes no action."""
+    if message.loss or _OK.match(message.content) is None:
+        return False
+    try:
+        parse_player(message.content)
+    except ValueError:
+        return True
+    return False
 
 
 def _speech(message: Said, before: Speech | None, *, history: bool) -> Speech:
