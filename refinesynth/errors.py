@@ -40,6 +40,10 @@ class EpisodeAbandoned(BackendError):
     """This episode cannot go on, others can: content policy, context too long, answers that never became valid."""
 
 
+class EpisodeLost(EpisodeAbandoned):
+    """The backend kept failing over this episode while it answered others, so nothing is known of what it would have given."""
+
+
 class RunStopped(BackendError):
     """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""
 

@@ -62,6 +62,8 @@ class EpisodeOutcome(Value):
     """What was not, in the order in which it was made."""
     reason: str | None = None
     """Why there is no trajectory, in a sentence; None if there is one."""
+    lost: bool = False
+    """Whether there is none because the backend failed or the deadline passed, which tells nothing of the data."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None

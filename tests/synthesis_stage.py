@@ -13,6 +13,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
+from refinesynth.synthesis.patience import Patience
 from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import (
@@ -75,6 +76,8 @@ class Fate:
     refusals: tuple[str, ...] = ()
     """Rules that refuse a draft each."""
     cost: float | None = 0.25
+    lost: bool = False
+    """Whether its backend ended it, if it is not accepted."""
 
 
 def outcome(index: int, persona: Persona, fate: Fate) -> EpisodeOutcome:
@@ -123,6 +126,7 @@ def outcome(index: int, persona: Persona, fate: Fate) -> EpisodeOutcome:
         else (),
         refused=refused,
         reason=None if fate.accepted else "too many drafts were refused",
+        lost=fate.lost and not fate.accepted,
         usage=usage,
         cost_usd=fate.cost,
     )
@@ -174,6 +178,7 @@ async def run(
     on_progress: Callable[[Progress], None] | None = None,
     curate: Curate | None = None,
     per_episode: int = 1,
+    patience: Patience | None = None,
 ) -> Pool:
     source = personas or open_personas(people(count))
     try:
@@ -187,6 +192,7 @@ async def run(
                 on_progress=on_progress,
                 curate=curate,
                 per_episode=per_episode,
+                patience=patience,
             )
             await pool.run()
             return pool

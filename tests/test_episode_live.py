@@ -13,7 +13,7 @@ from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 from refinesynth.mistakes import at_least, natural, prompted
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
@@ -354,6 +354,18 @@ async def test_an_episode_that_cannot_go_on_is_abandoned_with_what_was_paid_for(
     assert outcome.usage.requests == 4
     at_once = Stage(EpisodeAbandoned("filtered"), OPEN[1])
     assert (await at_once.play()).refused == ()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_only_what_its_backend_ended_tells_nothing_of_the_data(lost: bool) -> None:
+    failure = (EpisodeLost if lost else EpisodeAbandoned)("gave no answer")
+    assert (await Stage(failure, OPEN[1]).play()).lost is lost
+    assert (await Stage(scripts=(failure,)).play()).lost is lost
+    # What another play of the script has given, or was refused for, does tell.
+    assert not (await Stage(*GOOD, failure, OPEN[1]).play(episodes_per_script=2)).lost
+    assert not (
+        await Stage(*OPEN, failure, OPEN[1]).play(episodes_per_script=2, attempts=Attempts(drafts=1), max_turns=2)
+    ).lost
 
 
 async def test_calls_are_bounded_over_the_whole_episode() -> None:

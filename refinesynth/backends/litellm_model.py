@@ -25,7 +25,7 @@ from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.backends.retrying import GaveUp, Sleep, persist
 from refinesynth.backends.sorting import Fault, Kind, Step, sort
 from refinesynth.backends.watch import Call, Calls, Stage
-from refinesynth.errors import BackendError, EpisodeAbandoned, RefinesynthError, RunStopped
+from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, RefinesynthError, RunStopped
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -292,7 +292,7 @@ class LiteLLMModel(Model):
         if fault.step is Step.RETRY:
             message = f"{fault.message} (after {gave_up.attempts} attempts)"
             if fault.kind is Kind.CONTENT or others_answered:
-                return EpisodeAbandoned(message)
+                return EpisodeAbandoned(message) if fault.kind is Kind.CONTENT else EpisodeLost(message)
             return _stopped(f"{message}{self._outlook(fault)}")
         if fault.kind is Kind.REJECTED and not self._answered:
             self._rejected += 1

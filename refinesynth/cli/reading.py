@@ -19,7 +19,7 @@ from refinesynth.cli.terminal import styled
 from refinesynth.errors import InputError
 from refinesynth.jsontext import write_json
 from refinesynth.outcome import Refused
-from refinesynth.rules import Severity, Violation
+from refinesynth.rules import Severity, Violation, rejects
 from refinesynth.trajectory import (
     ActionSpec,
     DraftTurn,
@@ -30,6 +30,11 @@ from refinesynth.trajectory import (
     Script,
     Trajectory,
 )
+
+_GLANCE = 200
+"""Characters of a turn that are shown at a glance; twice as many of what is wrong with it."""
+_BEFORE = 2
+"""Turns that are."""
 
 _MANY_VALUES = 12
 """Allowed values of a parameter that are listed before the rest is only counted."""
@@ -111,6 +116,23 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
     if item.draft is not None and item.draft.text_error is not None:
         parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
     return Group(*parts)
+
+
+def why_refused(item: Refused, rule: str | None) -> list[Text]:
+    """The last turns before what `rule` found, and its words; shortened, for a glance."""
+    found = next((one for one in item.violations if one.rule == rule and rejects(one)), None)
+    evidence = item.evidence()
+    turns = () if evidence is None else evidence.turns
+    end = len(turns) if found is None else min(found.turn + 1, len(turns))
+    lines = [styled(f"goal  {one_line(evidence.script.goal, most=_GLANCE)}", "dim")] if evidence is not None else []
+    for at in range(max(0, end - _BEFORE), end):
+        who, *said = (one_line(str(line), most=_GLANCE) for line in _turn(turns[at], None, full=False))
+        lines += [styled(f"{at + 1:>4}  {who if first == 0 else '':<6} {text}") for first, text in enumerate(said)]
+    if found is not None:
+        lines.append(styled(one_line(f"✗ {found.rule} ({found.code}): {found.message}", most=2 * _GLANCE), "red"))
+    elif item.text:
+        lines.append(styled(one_line(f"✗ {item.text}", most=2 * _GLANCE), "red"))
+    return lines
 
 
 def _script(script: Script, persona: str, *, full: bool) -> Table:

@@ -199,6 +199,15 @@ BudgetOption = Annotated[
         help="A hard stop: 50usd, 20Mtok, or 50usd,20Mtok. The same command with a higher one goes on.",
     ),
 ]
+PatienceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--patience",
+        metavar="N",
+        min=0,
+        help="Stop after N finished episodes without one accepted, or with too few for -n; by default 32. 0 goes on to the end.",
+    ),
+]
 Fallback = Annotated[
     str | None,
     typer.Option(
@@ -263,6 +272,7 @@ def run(
     prompts: Prompts = None,
     judge: Judge = None,
     budget: BudgetOption = None,
+    patience: PatienceOption = None,
     fallback: Fallback = None,
     deadline: Deadline = None,
     processes: Processes = None,
@@ -274,7 +284,7 @@ def run(
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
-    Exits with 0 when N were accepted, 1 when there are fewer, 2 when it was asked wrongly, 3 when the folder cannot be
+    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when the folder cannot be
     written, 130 after Ctrl-C.
     """
     from refinesynth.backends.money.budget import Budget
@@ -308,6 +318,7 @@ def run(
         "prompts": prompts,
         "judge": judge,
         "budget": None if budget is None else Budget.parse(budget),
+        "patience": patience,
         "deadline": deadline,
         "processes": processes,
         "log_level": log_level.value,

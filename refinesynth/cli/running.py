@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from refinesynth.cli.advice import advice
 from refinesynth.cli.display import LOG_EVERY, Display, choose
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.funnel import funnel, how_to_continue, next_commands
@@ -79,7 +80,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
         raise AssertionError("a run ends with a result, a signal or an error")
     if there is not None and there >= asked["n"]:
         display.say(f"nothing was left to do: {there:,} of {asked['n']:,} were accepted before")
-    _report(result, result.shortfall, json=json)
+    _report(result, result.shortfall, arguments, json=json)
     return ExitCode.OK if result.reached else ExitCode.FELL_SHORT
 
 
@@ -161,7 +162,7 @@ def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     return one_line(f"{asked['n']:,} trajectories from {source}, by {models}{offline}, into {folder}")
 
 
-def _report(result: SynthesisResult, shortfall: str | None, *, json: bool) -> None:
+def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
     # Whoever does not read the report still gets the run's exit code: the run is done, and its files are there.
     with suppress(BrokenPipeError):
         console = output()
@@ -173,9 +174,11 @@ def _report(result: SynthesisResult, shortfall: str | None, *, json: bool) -> No
         console.print()
         if shortfall is not None:
             console.print(f"{shortfall}", style="yellow", soft_wrap=True)
-        commands = next_commands(
-            result.path, accepted=len(result), refused=result.scripts_refused + result.drafts_refused
-        )
+        if result.stopped_early is not None:
+            console.print(advice(result, arguments), soft_wrap=True)
+        # What was refused is among the things to try already.
+        refused = 0 if result.stopped_early else result.scripts_refused + result.drafts_refused
+        commands = next_commands(result.path, accepted=len(result), refused=refused)
         console.print(f"The run is in {one_line(str(result.path))}.{' Next:' if commands else ''}", soft_wrap=True)
         for command in commands:
             console.print(f"  {one_line(command)}", style="bold", soft_wrap=True)
@@ -190,7 +193,7 @@ def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json
         return
     except StorageError:
         return
-    _report(result, None, json=json)
+    _report(result, None, arguments, json=json)
     console = notes()
     console.print(f"{how}: everything finished so far is in {one_line(str(folder))}. To continue:", soft_wrap=True)
     console.print(f"  {one_line(how_to_continue(arguments, folder))}", style="bold", soft_wrap=True)

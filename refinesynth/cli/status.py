@@ -29,6 +29,8 @@ _MANY_IN_FLIGHT = 8
 _STOPPED = {
     "personas_ran_out": "stopped: the personas ran out; the same command with more of them at the end goes on with it",
     "budget_spent": "stopped: the budget is spent; the same command with a larger one goes on with it",
+    "nothing_accepted": "stopped early: nothing was accepted; `show --refused` says why, the same command with --patience 0 goes on",
+    "unreachable": "stopped early: at the yield so far its n is out of reach; the same command with --patience 0 goes on with it",
 }
 """What ends a run by itself before it has its `n`."""
 

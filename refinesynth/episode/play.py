@@ -18,7 +18,7 @@ from refinesynth.episode.scripting import write_script
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.several import Accepted, Plays, Turns, why_none
 from refinesynth.episode.staging import staged
-from refinesynth.errors import EpisodeAbandoned
+from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.roles import Narrator
 from refinesynth.spent import Spent
@@ -71,6 +71,7 @@ async def _played(
     accepted: list[Accepted] = []
     script: Script | None = None
     reason: str | None = None
+    lost = False
     with deadline(settings.deadline) as limit:
         try:
             script = await write_script(cast.script_writer, record, settings)
@@ -80,10 +81,11 @@ async def _played(
                 play = partial(_play_once, script=script, record=record, settings=settings, first=cast, models=models)
                 plays = Plays(play, record, settings, accepted)
                 await plays.all()
-                reason = plays.reason
+                reason, lost = plays.reason, not plays.judged
         except EpisodeAbandoned as error:
-            reason = str(error)
+            reason, lost = str(error), isinstance(error, EpisodeLost)
     if limit.passed:
+        lost = True
         reason = f"not done within its deadline of {settings.deadline:,.0f} s"
     return EpisodeOutcome(
         index=session.index,
@@ -92,6 +94,7 @@ async def _played(
         trajectories=_trajectories(accepted, record=record, settings=settings),
         refused=tuple(record.refused),
         reason=None if accepted else reason,
+        lost=lost and not accepted,
         usage=session.ledger.usage,
         cost_usd=session.ledger.cost_usd,
     )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.errors import EpisodeAbandoned
+from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn
 
@@ -54,6 +54,8 @@ class Plays:
     """In the order in which they were played; grows while they are."""
     reason: str | None = None
     """Why the last that gave nothing gave nothing."""
+    judged: bool = False
+    """Whether one gave nothing for another reason than that its backend failed."""
 
     async def all(self) -> None:
         """Play everything that the settings ask for.
@@ -80,8 +82,10 @@ class Plays:
             draft, asked = await self.play(number, start)
         except EpisodeAbandoned as error:
             self.reason = str(error)
+            self.judged |= not isinstance(error, EpisodeLost)
             return None
         if draft is None:
+            self.judged = True
             self.reason = why_none(self.record)
             return None
         if any(draft.turns == known.draft.turns for known in self.accepted):

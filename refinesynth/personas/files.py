@@ -14,9 +14,12 @@ import orjson
 from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
 from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
-from refinesynth.personas.parquet import check_installed, read_parquet
+from refinesynth.personas.parquet import check_installed, read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
 from refinesynth.personas.rows import COLUMNS, BadRow, Record, Row, find_column, read_record, read_value
+
+_COUNTED_BYTES = 64 * 1024 * 1024
+"""Largest file whose lines are counted beforehand, which takes a fifth of a second."""
 
 _TOO_LONG = f"is longer than {MAX_LINE_BYTES:,} bytes"
 
@@ -86,6 +89,24 @@ class PersonaFile:
         except (OSError, EOFError, zlib.error, ZstdError) as error:
             after = f" after line {self._lines.number}" if self._lines and self._lines.number else ""
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
+
+    def at_most(self) -> int | None:
+        """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file on a disk.
+
+        Of a Parquet file its rows. What cannot be read is said where the rows are.
+        """
+        if self._compression is not None or not self.path.is_file():
+            return None
+        try:
+            if self._format == ".parquet":
+                return row_count(self.path)
+            if self.path.stat().st_size > _COUNTED_BYTES:
+                return None
+            with self.path.open("rb") as file:
+                count = sum(1 for line in Lines(file) if line.strip())
+        except OSError:
+            return None
+        return max(0, count - 1) if self._format == ".csv" else count
 
     def stop(self) -> None:
         """End `rows` soon, from whichever thread."""

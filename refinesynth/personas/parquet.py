@@ -22,6 +22,16 @@ def check_installed() -> None:
         raise ConfigurationError("reading Parquet needs the package pyarrow: pip install 'refinesynth[parquet]'")
 
 
+def row_count(path: Path) -> int | None:
+    """How many rows a Parquet file says that it has; None if it is none."""
+    arrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except (arrow.ArrowException, OSError):
+        return None
+
+
 def read_parquet(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator[tuple[int, object] | BadRow]:
     """The rows' numbers and fields, some hundred in memory at a time: all fields if `whole`, else the persona alone.
 

@@ -1,6 +1,6 @@
 """Opens whatever personas come in: a path, an iterable, an async iterable, a Hugging Face dataset."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from itertools import islice
 from os import PathLike
@@ -51,12 +51,13 @@ def open_personas(source: PersonaSource | None = None) -> Personas:
             empty, or lacks a column for personas, shows when it is read.
     """
     if source is None:
-        return Personas(_iterated(shipped()), "the shipped personas")
+        personas = shipped()
+        return Personas(_iterated(personas), "the shipped personas", count=lambda: len(personas))
     if isinstance(source, str | PathLike):
         file = PersonaFile(Path(source))
-        return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}", stop=file.stop)
+        return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}", stop=file.stop, count=file.at_most)
     if isinstance(source, Persona):
-        return Personas(_iterated((source,)), "one persona")
+        return Personas(_iterated((source,)), "one persona", count=lambda: 1)
     return _open_object(source)
 
 
@@ -66,15 +67,25 @@ def _open_object(source: Any) -> Personas:
         hint = {"DatasetDict": "; choose a split, such as personas['train']", "DataFrame": "; choose a column"}
         raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}{hint.get(kind, '')}")
     if hasattr(source, "column_names") and hasattr(source, "select_columns"):
-        return Personas(_threaded(_dataset_rows(source)), f"a Hugging Face {kind}")
+        return Personas(_threaded(_dataset_rows(source)), f"a Hugging Face {kind}", count=lambda: _length(source))
     if isinstance(source, set | frozenset):
         # Sets have no order of their own, and a run's order must be the same every time.
-        return Personas(_iterated(sorted(cast("set[object]", source), key=repr)), f"a {kind}, sorted")
+        ordered = sorted(cast("set[object]", source), key=repr)
+        return Personas(_iterated(ordered), f"a {kind}, sorted", count=lambda: len(ordered))
     if isinstance(source, AsyncIterable):
         return Personas(_awaited(cast("AsyncIterable[object]", source)), f"an async iterable ({kind})")
     if isinstance(source, Iterable):
-        return Personas(_iterated(cast("Iterable[object]", source)), f"an iterable ({kind})")
+        iterable = cast("Iterable[object]", source)
+        return Personas(_iterated(iterable), f"an iterable ({kind})", count=lambda: _length(iterable))
     raise InputError(f"cannot read personas from a {kind}; expected {_EXPECTED}")
+
+
+def _length(source: object) -> int | None:
+    try:
+        return len(source) if isinstance(source, Sized) else None
+    except (TypeError, NotImplementedError):
+        # It has the method, and no length: a loader over a stream.
+        return None
 
 
 def _dataset_rows(dataset: Any) -> Generator[Row, None, None]:

@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Callable
 from typing import Self
 
+import anyio.to_thread
+
 from refinesynth.errors import InputError
 from refinesynth.personas.rows import BadRow, Row
 from refinesynth.trajectory import Persona
@@ -15,9 +17,15 @@ class Personas:
     """An async iterator of `(index, persona)`; bad rows get no index. Close it, or use it in `async with`."""
 
     def __init__(
-        self, rows: AsyncGenerator[Row, None], description: str, *, stop: Callable[[], None] | None = None
+        self,
+        rows: AsyncGenerator[Row, None],
+        description: str,
+        *,
+        stop: Callable[[], None] | None = None,
+        count: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Number the personas among `rows`; `stop` ends the reading behind them soon."""
+        """Number the personas among `rows`; `stop` ends the reading behind them soon, `count` says how many rows there are at most."""
+        self._count = count
         self._rows = rows
         self._stop = stop
         self._next = 0
@@ -46,6 +54,10 @@ class Personas:
         index = self._next
         self._next += 1
         return index, persona
+
+    async def at_most(self) -> int | None:
+        """How many personas there are at most; None where nobody can tell without reading a stream or much of a disk."""
+        return await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
 
     async def look(self) -> None:
         """See that there is at least one persona, which stays to be taken.

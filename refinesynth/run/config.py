@@ -15,7 +15,7 @@ from refinesynth.jsontext import write_json
 from refinesynth.run.lines import cannot
 from refinesynth.trajectory import Play, explain
 
-_MAY_CHANGE = frozenset({"n", "concurrency", "budget", "connections", "personas", "versions"})
+_MAY_CHANGE = frozenset({"n", "concurrency", "budget", "patience", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
 
 _LEAD = 20
@@ -34,6 +34,8 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """Most episodes in flight."""
     budget: str | None = None
     """What may be spent in all; None sets no limit."""
+    patience: int = Field(default=0, ge=0)
+    """Episodes without one accepted after which it stops early; 0 goes on. Runs from before there was this went on."""
     play: Play
     seed: int
     rules: str

@@ -42,6 +42,8 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     """How many it gave. Lines from before there could be several do not say it."""
     reason: str | None
     """Why there is no trajectory; None if there is one."""
+    lost: bool = False
+    """Whether that tells nothing of the data, see `EpisodeOutcome.lost`."""
     scripts_refused: int = Field(ge=0)
     drafts_refused: int = Field(ge=0)
     by_rule: dict[str, int]
@@ -79,6 +81,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
             accepted=outcome.accepted,
             trajectories=len(outcome.trajectories),
             reason=outcome.reason,
+            lost=outcome.lost,
             scripts_refused=scripts,
             drafts_refused=len(refused) - scripts,
             by_rule=_by_rule(refused),
@@ -121,6 +124,8 @@ class Totals(BaseModel, extra="forbid"):
     """Trajectories."""
     fruitful: int = Field(default_factory=lambda fields: fields["accepted"])
     """Episodes that gave one or more of them. Sums from before there could be several do not say it."""
+    lost: int = 0
+    """Episodes without any, because their backend failed or their deadline passed."""
     scripts_refused: int = 0
     drafts_refused: int = 0
     by_rule: Counter[str] = Field(default_factory=Counter[str])
@@ -142,6 +147,7 @@ class Totals(BaseModel, extra="forbid"):
         self.episodes += 1
         self.accepted += line.trajectories
         self.fruitful += line.accepted
+        self.lost += line.lost
         self.scripts_refused += line.scripts_refused
         self.drafts_refused += line.drafts_refused
         self.by_rule.update(line.by_rule)

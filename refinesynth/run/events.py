@@ -10,6 +10,7 @@ Events, at level info unless said otherwise; docs/events.md lists their fields:
     episode_finished: `index`, `id`, `accepted`, `trajectories`, `reason`, what was refused, tokens, cost.
     contaminated: `trajectory` that is kept and shares words with an evaluation set; how many `overlaps`, and the `first` few.
     episode_curated: `index`, `id`, and how many `trajectories` are left of an episode of which some were refused in its turn.
+    stopped_early: patience ran out; `why`, the counts, and the `rule` that refused most. A warning.
     run_ended: `why`, the counts, and the `seconds` that this process took; always a process's last event, unless it was killed.
 """
 

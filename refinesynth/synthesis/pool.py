@@ -2,7 +2,7 @@
 
 The pool knows nothing of roles or models: an episode is a function. What is written does not depend on how many workers there
 are or who finishes first: outcomes are committed in the order of the personas, each whole, up to the one with which `n`
-trajectories are accepted; what is curated is curated in that order too.
+trajectories are accepted, or after which patience has run out; what is curated is curated in that order too.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
 from refinesynth.synthesis.means import Boundless, Means
+from refinesynth.synthesis.patience import Patience, Why, Yield
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory
@@ -41,7 +42,7 @@ def window(concurrency: int) -> int:
 
 
 class Pool:
-    """Plays episodes until `n` are accepted and committed, or the personas run out. To be run once.
+    """Plays episodes until `n` are accepted and committed, the personas run out, or patience does. To be run once.
 
     An episode that is finished is in the journal before its worker goes on, whatever is cancelled meanwhile: in its turn it is
     committed to the files, else it waits there. In memory there are only the numbers of those that wait.
@@ -62,8 +63,9 @@ class Pool:
         surroundings: Callable[[], Surroundings] | None = None,
         curate: Curate | None = None,
         per_episode: int = 1,
+        patience: Patience | None = None,
     ) -> None:
-        """A pool that writes to `folder`.
+        """A pool that writes to `folder`; without `patience`, it goes on as long as there are personas.
 
         `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
         started (call `wake` when that changes). What `means` do not allow for is not started either; an episode that cannot be
@@ -81,6 +83,7 @@ class Pool:
         self._means = means or Boundless()
         self._surroundings = surroundings
         self._curate = curate
+        self._patience = patience or Patience(n=n, episodes=0)
         self._committed_before = folder.committed.episodes
         self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
         self._tally = Tally(n=n, committed=folder.committed, waiting=self._waiting.values(), per_episode=per_episode)
@@ -100,6 +103,16 @@ class Pool:
     def reached(self) -> bool:
         """Whether `n` accepted trajectories are written."""
         return self._folder.committed.accepted >= self._n
+
+    @property
+    def stopped_early(self) -> Why | None:
+        """Why it does not go on although it could; None if it does. A matter of what is committed alone."""
+        return self._patience.runs_out(Yield.of(self._folder.committed))
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be committed."""
+        return self.reached or self.stopped_early is not None
 
     @property
     def progress(self) -> Progress:
@@ -128,7 +141,7 @@ class Pool:
         try:
             with anyio.CancelScope(shield=True):
                 await self._commit_waiting()
-            if not self.reached:
+            if not self.over:
                 await self._play_all()
         except BaseException as error:
             # Cancellation and errors pass through, whatever else goes wrong here.
@@ -137,7 +150,23 @@ class Pool:
             except StorageError as lost:
                 error.add_note(str(lost))
             raise
-        self._end("budget_spent" if self.out_of_money else "personas_ran_out")
+        early = self.stopped_early
+        if early is not None and not self.reached:
+            self._tell_why(early)
+        self._end(early or ("budget_spent" if self.out_of_money else "personas_ran_out"))
+
+    def _tell_why(self, early: Why) -> None:
+        seen, most = self._folder.committed, self._folder.committed.by_rule.most_common(1)
+        self._folder.log.warning(
+            "stopped_early",
+            why=early,
+            patience=self._patience.episodes,
+            episodes=seen.episodes,
+            lost=seen.lost,
+            accepted=seen.accepted,
+            expected=round(self._patience.expected(Yield.of(seen))) if early == "unreachable" else 0,
+            rule=most[0][0] if most else None,
+        )
 
     def _end(self, why: str) -> None:
         progress = self.progress
@@ -234,7 +263,7 @@ class Pool:
                     await self._finish(finished)
 
     async def _finish(self, finished: Finished) -> None:
-        if finished.index == self._folder.committed.episodes and not self.reached:
+        if finished.index == self._folder.committed.episodes and not self.over:
             finished = self._curated(finished)
             await self._commit([finished])
         else:
@@ -250,21 +279,24 @@ class Pool:
         if committed != self._folder.committed.episodes:
             self._report()
         self.wake()
-        if self.reached:
+        if self.over:
             self._scope.cancel()
 
     async def _commit_waiting(self) -> None:
-        """Commit every waiting episode that is in its turn, until `n` are accepted."""
+        """Commit every waiting episode that is in its turn, until `n` are accepted or patience runs out."""
         while due := self._due():
             await self._commit(due)
 
     def _due(self) -> list[Finished]:
-        next_, accepted = self._folder.committed.episodes, self._folder.committed.accepted
-        due: list[Finished] = []
-        while accepted < self._n and len(due) < _AT_ONCE and next_ in self._folder.waiting:
-            due.append(self._out_of_waiting(next_))
-            accepted += due[-1].line.trajectories
-            next_ += 1
+        seen, due = Yield.of(self._folder.committed), list[Finished]()
+        while (
+            seen.accepted < self._n
+            and len(due) < _AT_ONCE
+            and seen.episodes in self._folder.waiting
+            and self._patience.runs_out(seen) is None
+        ):
+            due.append(self._out_of_waiting(seen.episodes))
+            seen = seen.and_of(due[-1].line)
         return due
 
     def _out_of_waiting(self, index: int) -> Finished:

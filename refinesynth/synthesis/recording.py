@@ -30,6 +30,7 @@ def record(
     concurrency: int,
     personas: str,
     budget: str | None = None,
+    patience: int = 0,
     fallback: "Backend | None" = None,
     curation: Curation | None = None,
 ) -> RunConfig:
@@ -53,6 +54,7 @@ def record(
         n=n,
         concurrency=concurrency,
         budget=budget,
+        patience=patience,
         play=settings.play,
         seed=settings.seed,
         rules=stable_repr(settings.rules),

@@ -21,6 +21,7 @@ from refinesynth.personas import BadRow, Personas, PersonaSource, open_personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.logs import level_of
 from refinesynth.synthesis.lookout import Lookout
+from refinesynth.synthesis.patience import Patience, Yield
 from refinesynth.synthesis.paying import prices_of, purse_of, what_it_takes
 from refinesynth.synthesis.players import Players
 from refinesynth.synthesis.pool import Pool
@@ -65,11 +66,14 @@ class Begun:
     folder: RunWriter
     personas: Personas
     purse: "BudgetPurse"
+    patience: Patience
 
     def result(self) -> SynthesisResult:
         """What is on disk, with the reason why it is no more."""
         folder = RunFolder(self.folder.path, self.folder.config)
-        return SynthesisResult(folder, ended=self._why(), bad_personas=self.personas.bad)
+        early = None if self.pool.reached else self.pool.stopped_early
+        ended = self._why() if early is None else self.patience.explain(Yield.of(self.folder.committed))
+        return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=self.personas.bad)
 
     def _why(self) -> str | None:
         if self.pool.out_of_money:
@@ -117,6 +121,7 @@ class Request:
     max_turns: int | None
     fresh: bool
     budget: Budget | str | None
+    patience: int
     fallback: "str | Backend | None"
     deadline: float | None
     processes: int
@@ -131,6 +136,7 @@ class Request:
         _check_count("processes", self.processes, "in how many processes to play", most=MAX_PROCESSES)
         if self.deadline is not None and not self.deadline > 0:
             raise InputError(f"deadline is {self.deadline!r}; expected seconds, more than 0, or None for no end")
+        _check_count("patience", self.patience, "episodes without one accepted", least=0)
         if self.max_turns is not None:
             _check_count("max_turns", self.max_turns, "the longest draft, in turns")
         if self.play not in get_args(Play):
@@ -194,7 +200,9 @@ class Request:
         async with open_personas(self.personas) as personas:
             curator: Curator | None = None
             overlaps = Overlaps()
+            at_most: int | None = None
             if not self._has_enough():
+                at_most = await personas.at_most() if self.patience else None
                 await personas.look()
                 open_once()
                 curator = await self._curator(overlaps)
@@ -207,6 +215,7 @@ class Request:
                     concurrency=self.concurrency,
                     personas=personas.description,
                     budget=None if budget is None else str(budget),
+                    patience=self.patience,
                     fallback=fallback,
                     curation=self.curation,
                 ),
@@ -221,6 +230,14 @@ class Request:
                     overlaps.log = folder.log
                     read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
                     await anyio.to_thread.run_sync(read)
+                per_episode = settings.branches * settings.episodes_per_script
+                patience = Patience(
+                    n=self.n,
+                    episodes=self.patience,
+                    per_episode=per_episode,
+                    personas=at_most,
+                    budget=budget or Budget(),
+                )
                 async with players.open(folder, purse) as ready:
                     pool = Pool(
                         play=ready.play,
@@ -234,11 +251,12 @@ class Request:
                         means=purse,
                         surroundings=Lookout(purse, calls, open_once, ready.elsewhere).look,
                         curate=None if curator is None else curator.curate,
-                        per_episode=settings.branches * settings.episodes_per_script,
+                        per_episode=per_episode,
+                        patience=patience,
                     )
                     if not pool.reached:
                         _log_start(folder, personas)
-                    yield Begun(pool, folder, personas, purse)
+                    yield Begun(pool, folder, personas, purse, patience)
             finally:
                 folder.close()
 
@@ -291,9 +309,9 @@ class Request:
         )
 
 
-def _check_count(name: str, value: object, meaning: str, *, most: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
-        bounds = "1 or more" if most is None else f"from 1 to {most:,}"
+def _check_count(name: str, value: object, meaning: str, *, least: int = 1, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most:,}"
         raise InputError(f"{name} is {value!r}; expected a whole number, {bounds}: {meaning}")
 
 

@@ -11,6 +11,7 @@ from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
 from refinesynth.spent import Spent
+from refinesynth.synthesis.patience import Why
 from refinesynth.trajectory import Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -43,10 +44,20 @@ class SynthesisResult:
     copied the lines alone, all lines count, and what was paid is unknown.
     """
 
-    def __init__(self, folder: RunFolder, *, ended: str | None = None, bad_personas: int = 0) -> None:
-        """A result over `folder`; `ended` says in a clause why the run stopped where it did, None if nobody knows."""
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        ended: str | None = None,
+        stopped_early: Why | None = None,
+        bad_personas: int = 0,
+    ) -> None:
+        """A result over `folder`."""
         self._folder = folder
-        self._ended = ended
+        self.ended = ended
+        """In a clause, why the run stopped before it had its `n`; None if nobody knows, as where it was opened."""
+        self.stopped_early: Why | None = stopped_early
+        """What `patience` ended it for: `nothing_accepted`, or `unreachable` where the yield was too low for `n`; else None."""
         self._totals = folder.totals()
         self.spent = tuple(folder.spent())
         """What was used and paid, per role and model: everything, episodes that never ended included."""
@@ -185,7 +196,7 @@ class SynthesisResult:
         """In a sentence or two, why there are fewer than `n` trajectories; None if there are enough."""
         if self.reached:
             return None
-        why = self._ended or "the run was interrupted, is still going on, or ran out of personas"
+        why = self.ended or "the run was interrupted, is still going on, or ran out of personas"
         sentence = f"{len(self):,} of {self.n:,} trajectories were accepted: {why}."
         if failed := self.episodes - len(self):
             sentence += f" {failed:,} of {self.episodes:,} episodes gave none"

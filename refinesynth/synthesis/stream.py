@@ -15,6 +15,7 @@ from refinesynth.curation import Curation
 from refinesynth.grounding import Grounding
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import PersonaSource
+from refinesynth.synthesis.patience import PATIENCE
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Begun, Request
 from refinesynth.synthesis.result import SynthesisResult
@@ -104,6 +105,7 @@ async def stream(
     max_turns: int | None = None,
     fresh: bool = False,
     budget: "Budget | str | None" = None,
+    patience: int = PATIENCE,
     fallback: "str | Backend | None" = None,
     deadline: float | None = DEADLINE,
     processes: int = 1,
@@ -143,6 +145,7 @@ async def stream(
         max_turns=max_turns,
         fresh=fresh,
         budget=budget,
+        patience=patience,
         fallback=fallback,
         deadline=deadline,
         processes=processes,

@@ -9,6 +9,7 @@ from refinesynth.curation import Curation
 from refinesynth.grounding import Grounding
 from refinesynth.mistakes import Mistakes
 from refinesynth.personas import PersonaSource
+from refinesynth.synthesis.patience import PATIENCE
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
@@ -43,6 +44,7 @@ async def synthesize(
     max_turns: int | None = None,
     fresh: bool = False,
     budget: "Budget | str | None" = None,
+    patience: int = PATIENCE,
     fallback: "str | Backend | None" = None,
     deadline: float | None = DEADLINE,
     processes: int = 1,
@@ -51,15 +53,15 @@ async def synthesize(
     on_progress: Callable[[Progress], None] | None = None,
     call: "Completion | None" = None,
 ) -> SynthesisResult:
-    """Start personas until `n` trajectories are accepted, or the personas run out (`SynthesisResult.shortfall` says so).
+    """Start personas until `n` trajectories are accepted, the personas run out, or `patience` does (`SynthesisResult.ended` says so).
 
     Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes in
     trajectories.jsonl and rejected.jsonl, whatever the concurrency. Memory grows with `concurrency`, not with `n`.
 
     A run that was cancelled or killed, at whatever instant, goes on when it is asked for again with the same `output`: no
     accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
-    Settings that would change the data must be the same then; `n`, `concurrency`, `budget` and how servers are reached may
-    differ.
+    Settings that would change the data must be the same then; `n`, `concurrency`, `budget`, `patience` and how servers are
+    reached may differ.
 
     Args:
         personas: A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face
@@ -90,6 +92,9 @@ async def synthesize(
         fresh: Begin anew. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
         budget: What may be spent in all, such as `"50usd"` or `"20Mtok"`: a hard stop, which the total passes by less than one
             request. The run then ends as when its personas run out, and goes on with a higher one.
+        patience: Finished episodes without one accepted after which the run stops early. So it does once as many have ended, in the
+            first half of what personas and budget allow, where at the yield so far `n` is out of reach of the two. What
+            decides is the order in which outcomes are committed. 0 goes on to the end; so does the same call with 0 later.
         fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it is
             there again. Which one answered is in each trajectory's provenance.
         deadline: Seconds that an episode may take before it is given up, the time not counted in which its backend is down;
@@ -128,6 +133,7 @@ async def synthesize(
         max_turns=max_turns,
         fresh=fresh,
         budget=budget,
+        patience=patience,
         fallback=fallback,
         deadline=deadline,
         processes=processes,

@@ -91,6 +91,7 @@ def test_an_episode_over_its_deadline_is_given_up_and_what_it_refused_is_kept() 
     outcome = episode(allowed=100, seconds_a_call=8)
     assert outcome.trajectory is None
     assert outcome.reason == "not done within its deadline of 100 s"
+    assert outcome.lost
     assert outcome.usage.requests == 12
     assert len(outcome.refused) == 12
 

@@ -18,7 +18,7 @@ from refinesynth.backends import PRESETS, Backend, OutputMode, Role, open_model,
 from refinesynth.backends.litellm_model import LiteLLMModel
 from refinesynth.backends.money.prices import free
 from refinesynth.backends.session import Session
-from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 
 BACKEND = Backend(name="mine", model="rehearsal")
 
@@ -287,7 +287,7 @@ async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episo
 
     call = Scripted(Refused(500), completion("another's"), Refused(500))
     answering = LiteLLMModel(BACKEND.model_copy(update={"retries": 1}), call=call, sleep=meanwhile)
-    with pytest.raises(EpisodeAbandoned, match="after 2 attempts"):
+    with pytest.raises(EpisodeLost, match="after 2 attempts"):
         await ask(answering)
     assert len(call.requests) == 3
 

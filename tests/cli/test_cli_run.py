@@ -5,19 +5,25 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+from synthesis_stage import SCRIPT
 from typer.testing import CliRunner, Result
 
 from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app, running
 from refinesynth.cli.display import Log
+from refinesynth.cli.reading import why_refused
 from refinesynth.errors import StorageError
 from refinesynth.journal import RunLock
+from refinesynth.outcome import Refused
+from refinesynth.rules import Violation
 from refinesynth.serve import HttpFaults, create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis import Progress
+from refinesynth.trajectory import Draft, Persona, PlayerTurn
 
 PERSONAS = ["A potter who drinks too much coffee.", "A night porter.", "A bee-keeper in the Alps.", "A retired judge."]
 
@@ -54,6 +60,46 @@ def test_reaching_n_is_0_and_says_what_came_of_it(tmp_path: Path) -> None:
     assert f"refinesynth export {folder} --format openai -o {folder}.jsonl" in result.stdout
     assert len((folder / "trajectories.jsonl").read_bytes().splitlines()) == 3
     assert "\x1b" not in result.output
+
+
+def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = ("-n", 50, "-o", folder, "--backend", "rehearsal:no_success=1.0", "--play", "narrated")
+    result = run(*asked, "--patience", 3)
+    assert result.exit_code == 1
+    assert "0 of 50 trajectories were accepted: none of the first 3 episodes gave one" in result.stdout
+    assert re.search(r"^TaskSucceed refused \d+ of \d+ scripts and drafts", result.stdout, re.MULTILINE)
+    example = re.search(r"^For example draft \d of (\S+):$", result.stdout, re.MULTILINE)
+    assert example is not None
+    assert "✗ TaskSucceed (no_success): The last turn" in result.stdout
+    assert f"refinesynth show {folder} {example[1]} --refused" in result.stdout
+    assert f"refinesynth verify {folder} --rules" in result.stdout
+    assert re.search(r"--patience 3 --patience 0 +to go on", result.stdout)
+    assert "\x1b" not in result.output
+    before = [line for line in result.stdout.splitlines() if "requests," in line]
+    again = run(*asked, "--patience", 3)
+    assert again.exit_code == 1
+    assert [line for line in again.stdout.splitlines() if "requests," in line] == before
+    more = run(*asked, "--patience", 5)
+    assert "none of the first 5 episodes" in more.stdout
+    assert orjson.loads(run(*asked, "--patience", 5, "--json").stdout)["why"] == "nothing_accepted"
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\u202e\n\n\x07", "long " * 5_000])
+def test_what_is_shown_of_a_refusal_is_short_and_obeyed_by_no_terminal(text: str) -> None:
+    violation = Violation(rule=f"Mine{text}", turn=0, code="x", message=text)
+    act = PlayerTurn(thought=text, action=f"take {text}")
+    draft = Draft(script=SCRIPT.model_copy(update={"goal": text}), turns=(act,), finished=False)
+    common: dict[str, Any] = {"episode": "e", "persona": Persona(text="?"), "stage": "draft", "attempt": 1}
+    for item in (
+        Refused(**common, draft=draft, violations=(violation,)),
+        Refused(**common, draft=draft, text=text),
+        Refused(**common, text=text),
+    ):
+        for rule in (violation.rule, None):
+            lines = [line.plain for line in why_refused(item, rule)]
+            assert all(line.isprintable() and len(line) < 450 for line in lines)
+            assert len(lines) <= 5
 
 
 def test_falling_short_is_1_and_says_why(tmp_path: Path, personas: Path) -> None:

@@ -134,6 +134,19 @@ def test_a_run_without_enough_personas_says_what_would_continue_it(tmp_path: Pat
     assert "stopped: the personas ran out; the same command with more of them" in status(tmp_path / "run").stdout
 
 
+@pytest.mark.parametrize(("personas", "words"), [(None, "nothing was accepted"), (["A potter from Fez"], "ran out")])
+def test_a_run_without_anything_accepted_says_what_would_continue_it(
+    tmp_path: Path, personas: list[str] | None, words: str
+) -> None:
+    async def run() -> None:
+        await synthesize(personas, 4, "rehearsal:no_success=1.0", play="narrated", patience=2, output=tmp_path / "run")
+
+    anyio.run(run)
+    said = " ".join(status(tmp_path / "run").stdout.split())
+    assert words in said
+    assert ("with --patience 0 goes on" in said) == (personas is None)
+
+
 def test_a_process_of_another_host_may_live(complete: Path) -> None:
     holder = orjson.loads((complete / "run.lock").read_bytes())
     events = complete / "events.jsonl"
