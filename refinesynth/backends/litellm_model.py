@@ -287,6 +287,8 @@ class LiteLLMModel(Model):
 
     def _verdict(self, gave_up: GaveUp, *, others_answered: bool) -> BackendError:
         fault = gave_up.fault
+        if fault.page is not None and not self.governor.met:
+            return RunStopped(_no_api(self.backend, fault.page))
         if fault.step is Step.STOP:
             return self._stop_or_abandon(fault)
         if fault.step is Step.RETRY:
@@ -317,6 +319,16 @@ class LiteLLMModel(Model):
         if fault.kind is Kind.UNREACHED and not self.governor.met:
             return "; check that the server is running and its address right"
         return "; it stays down, try again later"
+
+
+def _no_api(backend: Backend, page: str) -> str:
+    server = server_of(backend)
+    where = "its address" if server is None else f"base_url ({server})"
+    usually = "" if server is not None and server.rstrip("/").endswith("/v1") else ", which mostly ends in /v1"
+    return (
+        f"{backend.label} is asked at an address where no completion API is: a web page came back, {page!r}. Check {where}{usually}, "
+        f"and whether a login or a proxy stands in between."
+    )
 
 
 def _stopped(message: str) -> RunStopped:

@@ -22,6 +22,9 @@ _LOG.addHandler(logging.NullHandler())
 _AT_FIRST = 3
 """Retries of a server that was never there: seconds, so that a wrong address is said before anyone wonders."""
 
+_PAGES = 1
+"""Retries of one that sends web pages and has never answered: a gateway's page comes once, those of a wrong address always."""
+
 _FEW = (Kind.CONTENT, Kind.DEFECT)
 """Kinds with the smaller budget."""
 
@@ -57,7 +60,7 @@ async def persist(
     Between attempts: exponential backoff with full jitter, at least what the server asks for in Retry-After, at most
     `backend.longest_wait`. Faults of the backend and faults of the content have budgets of their own; defects have the
     smaller one. A server that cannot be reached and has not been `met`, that is has never answered anyone, is given up
-    on after 5 to 9 seconds. Each retry is a warning of the logger `refinesynth.backends`. A fault that is excused, as part of
+    on after 5 to 9 seconds; one that sends a web page, after a second one. Each retry is a warning of the logger `refinesynth.backends`. A fault that is excused, as part of
     an outage that whoever gives turns waits for, is no retry: nothing is counted, said or waited for here.
 
     Raises:
@@ -98,6 +101,8 @@ async def persist(
 def _worth_another(fault: Fault, faults: Counter[Kind], backend: Backend, *, met: bool) -> bool:
     """Whether another attempt may mend it, and there is one left."""
     if fault.step is not Step.RETRY:
+        return False
+    if fault.page is not None and not met and faults.total() > _PAGES:
         return False
     if fault.kind is Kind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
         return False

@@ -7,6 +7,7 @@ the text. Nothing here imports litellm, so that other completion functions are s
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from socket import gaierror
 from typing import cast
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.providers import key_of, key_variables
+from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
 from refinesynth.backends.redaction import redact
 
 _SHOWN = 400
@@ -71,6 +72,9 @@ class Fault:
     """False for a STOP that only the text of an answer suggests, which may repeat what the prompt says."""
     status: int | None = None
     """The HTTP status, as far as there is one; litellm makes one up where there is none."""
+    page: str | None = None
+    """The title or the beginning of a web page that came instead of an answer: from a server that has never answered, a sign that
+    no completion API is there. None where a status says that the page is about something else: the key, the load, the size."""
 
 
 class AnswerFault(Exception):
@@ -110,9 +114,15 @@ _MODEL = re.compile(
     re.IGNORECASE,
 )
 _UNREADABLE = re.compile(
-    r"invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
+    r"body is no JSON|invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
     re.IGNORECASE,
 )
+_BEGINNING = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
+_QUOTED = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
+"""The beginning of a page that came with 200, as litellm and the lean path quote it."""
+_TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
+_GLANCE = 80
+"""Characters of a page without a title that are shown."""
 _UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
 _NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
 """Libraries whose errors mean that the server could not be talked to."""
@@ -135,7 +145,10 @@ def sort(error: Exception, backend: Backend) -> Fault:
     if isinstance(error, AnswerFault):
         return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
     status, text = _status(error), _words(error, key)
-    row = _row(error, status, text)
+    page = _page(error, status, text)
+    # A model that is not there is told in JSON; this is a gateway's page.
+    row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
+    text = text if page is None else f"a web page: {page!r}"
     says = row.says.format(
         text=text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...",
         status=status,
@@ -145,9 +158,9 @@ def sort(error: Exception, backend: Backend) -> Fault:
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
     )
-    after = _retry_after(error) if row.step is Step.RETRY else None
+    after = _seconds(_header(error, "retry-after")) if row.step is Step.RETRY else None
     certain = row.step is not Step.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
-    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain, status)
+    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain, status, page)
 
 
 @dataclass(frozen=True)
@@ -209,6 +222,9 @@ _SERVER_ERROR = 500
 """What litellm says, too, when no server was reached, the body was broken, or it failed itself."""
 _SUCCESS = 200
 """litellm's status for a body that was no JSON."""
+_NOT_FOUND = 404
+_PAGES_OF_THEIR_OWN = frozenset({401, 402, 403, 408, 413, 429})
+"""Statuses, beside those of 500 and more, that mean what they say also where a page comes with them."""
 _TELLING = frozenset({401, 402, 403, 404, 429})
 """Statuses of servers that did not look at the prompt, so that their words are about the account or the model."""
 
@@ -284,17 +300,30 @@ def _status(error: Exception) -> int | None:
     return None
 
 
-def _retry_after(error: Exception) -> float | None:
-    """Seconds in a Retry-After header, wherever litellm, the lean path or another client keeps the headers."""
+def _page(error: Exception, status: int | None, text: str) -> str | None:
+    unread = _UNREADABLE.search(text) is not None
+    # litellm makes a 500 of a page that came with 200.
+    if not unread and (status in _PAGES_OF_THEIR_OWN or (status or 0) >= _SERVER_ERROR):
+        return None
+    begins = (_QUOTED if unread else _BEGINNING).search(text)
+    says_so = "text/html" in _header(error, "content-type").casefold() and (unread or text.startswith("<"))
+    if begins is None and not says_so:
+        return None
+    title = _TITLE.search(text)
+    return (title[1] if title is not None else text[begins.start(1) if begins is not None else 0 :][:_GLANCE]).strip()
+
+
+def _header(error: Exception, wanted: str) -> str:
+    """A header of the answer, wherever litellm, the lean path or another client keeps them; empty if it has none of that name."""
     response = getattr(error, "response", None)
     kept = (getattr(error, name, None) for name in ("litellm_response_headers", "headers"))
     for headers in (*kept, getattr(response, "headers", None)):
         if not isinstance(headers, Mapping):
             continue
         for name, value in cast("Mapping[object, object]", headers).items():
-            if str(name).casefold() == "retry-after":
-                return _seconds(str(value))
-    return None
+            if str(name).casefold() == wanted:
+                return str(value)
+    return ""
 
 
 def _seconds(value: str) -> float | None:
@@ -314,5 +343,16 @@ def _words(error: Exception, key: str | None) -> str:
 
 
 def _key_advice(backend: Backend) -> str:
+    """Which variable to look at: the one that is read for this backend, or the one that would be."""
     names = key_variables(backend)
-    return f"check the key in {names[0]}" if names else "name the variable that holds its key in api_key_env"
+    if names:
+        read = next((name for name in names if os.environ.get(name)), None)
+        return f"check the key in {read}" if read else f"{names[0]} holds none: set it"
+    provider, known = split(backend.model)[0], provider_of(backend)
+    if server_of(backend) is not None:
+        usual = known.keys[0] if known is not None and known.keys else "MY_KEY"
+        return f"none was sent to this server: name the variable that holds one, such as api_key_env={usual}"
+    if known is not None and known.base_url_env is None:
+        return f"check the credentials that litellm reads for {provider}"
+    usual = f"{provider.upper()}_API_KEY" if provider.isidentifier() else "a variable of the provider's"
+    return f"check the key that litellm reads, mostly from {usual}, or name another variable in api_key_env"

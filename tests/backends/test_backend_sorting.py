@@ -142,6 +142,66 @@ def test_a_wrong_key_names_its_variable() -> None:
     assert "api_key_env" in sort(StatusError(401), Backend(model="hosted_vllm/m")).message
 
 
+def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def said(status: int = 401, **settings: str) -> str:
+        return sort(StatusError(status), Backend.model_validate(settings)).message
+
+    assert "DEEPSEEK_API_KEY holds none: set it" in said(model="deepseek/deepseek-chat")
+    assert "MY_LOGIN holds none: set it" in said(model="deepseek/deepseek-chat", api_key_env="MY_LOGIN")
+    for name in ("DEEPSEEK_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
+        monkeypatch.setenv(name, "canary-0123456789")
+    for status in (401, 403):
+        assert "check the key in DEEPSEEK_API_KEY" in said(status, model="deepseek/deepseek-chat")
+    assert "check the key in GOOGLE_API_KEY" in said(model="gemini/gemini-3-flash")
+    assert "check the key in MY_LOGIN" in said(model="gpt-4o", base_url="http://h/v1", api_key_env="MY_LOGIN")
+    # A key for one provider is not sent to another server, which is told where it would be looked for.
+    elsewhere = said(model="deepseek/deepseek-chat", base_url="http://h/v1")
+    assert "none was sent to this server" in elsewhere
+    assert "api_key_env=DEEPSEEK_API_KEY" in elsewhere
+    # Where litellm looks itself.
+    assert "mostly from DEEPINFRA_API_KEY" in said(model="deepinfra/any")
+    assert "the credentials that litellm reads for bedrock" in said(model="bedrock/any")
+
+
+PAGE = "<!DOCTYPE html> <html><head><title>Sign in</title></head><body>Hello</body></html>"
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("error", "page"),
+    [
+        (StatusError(404, PAGE), "Sign in"),
+        (StatusError(405, "<html><h1>405 Not Allowed</h1>"), "<html><h1>405 Not Allowed</h1>"),
+        (StatusError(404, "<h1>Nothing here</h1>", HTML), "<h1>Nothing here</h1>"),
+        (
+            StatusError(
+                200, "its body is no JSON: JSONDecodeError in 9 bytes of text/html, beginning with hello", HTML
+            ),
+            "its",
+        ),
+        (StatusError(200, f"Unable to get json response - Expecting value, Original Response: {PAGE}"), "Sign in"),
+        (StatusError(500, f"Empty or invalid response from LLM endpoint. Received: '{PAGE}'"), "Sign in"),
+        (StatusError(400, "bad schema", HTML), None),
+        (StatusError(400, f"cannot parse {PAGE}"), None),
+        *((StatusError(status, PAGE, HTML), None) for status in (401, 402, 403, 408, 413, 429, 500, 502, 503)),
+        (StatusError(404, "no such model"), None),
+        (ConnectionResetError(), None),
+    ],
+)
+def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -> None:
+    found = sort(error, BACKEND).page
+    assert found is None if page is None else found is not None and found.startswith(page)
+
+
+def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
+    fault = sort(StatusError(404, PAGE), BACKEND)
+    assert (fault.step, fault.kind) == (Step.RETRY, Kind.SERVER)
+    assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
+
+
 def test_an_unknown_model_names_model_and_server() -> None:
     message = sort(StatusError(404), BACKEND).message
     assert "'gpt-4o'" in message
@@ -194,7 +254,21 @@ def test_what_decides_may_stand_behind_a_long_echo() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["violat", "exceed", "reduce ", "model ", "model `", "sk-", "ssl:<", "Error: ", "<a at 0"]
+    "part",
+    [
+        "<title",
+        "<html>",
+        "Received: '",
+        "violat",
+        "exceed",
+        "reduce ",
+        "model ",
+        "model `",
+        "sk-",
+        "ssl:<",
+        "Error: ",
+        "<a at 0",
+    ],
 )
 def test_long_texts_are_sorted_and_shown_shortened(part: str) -> None:
     # Where a pattern takes quadratic time, this goes on for minutes.

@@ -39,7 +39,10 @@ PAGE = Reply("<html><body>Bad Gateway</body></html>", headers={"content-type": "
 STATUSES = (400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 425, 429, 500, 502, 503, 504, 520, 529)
 REFUSALS = {
     **{f"{status}": error(status, "no good", "some_error") for status in STATUSES},
-    **{f"{status} page": Reply(PAGE.body, status=status, headers=PAGE.headers) for status in (403, 502, 504)},
+    **{
+        f"{status} page": Reply(PAGE.body, status=status, headers=PAGE.headers)
+        for status in (400, 403, 404, 405, 502, 504)
+    },
     **{f"{status} empty": Reply("", status=status) for status in (401, 429, 500)},
     **{f"{status} invalid": fails(status, "no good") for status in (400, 401, 404, 429, 500)},
     "rate limit": fails(429, "slow down", kind="rate_limit_error", retry_after="7"),
@@ -131,7 +134,7 @@ async def outcome(call: Completion, backend: Backend, **request: object) -> tupl
         answer.check(max_tokens=None)
     except Exception as failed:  # noqa: BLE001
         fault = sort(failed, backend)
-        return fault.kind, fault.step, fault.after
+        return fault.kind, fault.step, fault.after, fault.page
     return answer.text, answer.thinking, answer.calls, answer.usage, answer.model, answer.id
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 from synthesis_stage import SCRIPT
 from typer.testing import CliRunner, Result
 
@@ -100,6 +101,34 @@ def test_what_is_shown_of_a_refusal_is_short_and_obeyed_by_no_terminal(text: str
             lines = [line.plain for line in why_refused(item, rule)]
             assert all(line.isprintable() and len(line) < 450 for line in lines)
             assert len(lines) <= 5
+
+
+def test_a_web_page_where_completions_should_be_is_said_at_once(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(text="<!DOCTYPE html><title>Sign in</title>", content_type="text/html")
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", page)
+    with serving(application) as address:
+        result = run(
+            "-n",
+            2,
+            "-o",
+            tmp_path / "run",
+            "--backend",
+            "hosted_vllm/any",
+            "--set",
+            f"base_url={address}",
+            "--concurrency",
+            1,
+        )
+    assert result.exit_code == 1
+    assert "no completion API is: a web page came back, 'Sign in'" in result.stderr
+    assert f"Check base_url ({address}), which mostly ends in /v1" in result.stderr
+    assert len(asked) == 2
 
 
 def test_falling_short_is_1_and_says_why(tmp_path: Path, personas: Path) -> None:

@@ -171,7 +171,8 @@ class Governor:
         elif fault.kind is Kind.SERVER:
             self._limit.failed(slot.number)
         if fault.kind not in DOWN:
-            if fault.kind is not Kind.DEFECT:
+            # A web page is nobody's answer.
+            if fault.kind is not Kind.DEFECT and fault.page is None:
                 self._up()
         elif self._breaker.failed(fault, episode=slot.priority, now=now, trial=slot.trial):
             self._went_down(fault)

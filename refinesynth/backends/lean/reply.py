@@ -10,6 +10,8 @@ import orjson
 from refinesynth.backends.lean.errors import HttpError, said
 
 _SUCCESS = 200
+_SHOWN = 300
+"""Bytes of what could not be read that are repeated; enough for a page's title."""
 _UNPROCESSABLE = 422
 _ERRORS = range(400, 600)
 
@@ -89,6 +91,8 @@ def _laxly(body: bytes, headers: Mapping[str, str]) -> object:
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         why = f"{type(error).__name__} in {len(body):,} bytes of {headers.get('content-type', 'no content type')}"
+        if body:
+            why += f", beginning with {body[:_SHOWN].decode(errors='replace').strip()}"
     raise HttpError(_SUCCESS, f"its body is no JSON: {why}", headers)
 
 
