@@ -54,11 +54,13 @@ def assemble(settings: EpisodeSettings, *, session: Session, models: Mapping[Rol
         return session.model(role, chosen)
 
     writes = RulebookWriter if settings.play == "grounded" else ScriptWriter
-    writer = writes(model(Role.SCRIPT_WRITER), prompts, answers=answers, calls=calls)
+    writer = writes(model(Role.SCRIPT_WRITER), prompts, answers=answers, seed=session.seed, calls=calls)
     if settings.play == "narrated":
         # What is asked for is never less than what is refused.
         minimum = max(settings.mistakes.minimum, numbers(settings.rules).get("EnoughMistakes", {}).get("minimum", 0))
-        scene = Narrator(model(Role.NARRATOR), prompts, minimum=minimum, answers=answers, calls=calls)
+        scene = Narrator(
+            model(Role.NARRATOR), prompts, minimum=minimum, seed=session.seed, answers=answers, calls=calls
+        )
     else:
         master = None
         if Role.DUNGEON_MASTER in settings.roles:

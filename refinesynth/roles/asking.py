@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, SystemPromptPart, UserPromptPart
 from pydantic_ai.models import Model
 
 from refinesynth.errors import EpisodeAbandoned
@@ -52,9 +52,12 @@ async def ask(
     model: Model,
     calls: Calls,
     answers: int,
+    instructions: str | None = None,
     history: Sequence[ModelMessage] = (),
 ) -> _Answer:
     """One answer to `request`; what cannot be used goes back to the model in words, `answers` times at most.
+
+    `instructions` are those of this question alone: a form is shared, so what differs between episodes is not in it.
 
     Raises:
         InvalidAnswer: Every answer was invalid; the message says what was wrong with the last.
@@ -62,7 +65,8 @@ async def ask(
         EpisodeAbandoned: The model refuses to answer this, or cannot.
         RunStopped: The model cannot be used at all.
     """
-    messages = [*history, form.request([UserPromptPart(request)])]
+    asked: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
+    messages = [*history, form.request([*asked, UserPromptPart(request)])]
     while True:
         response = await _respond(form, messages, model, calls)
         try:

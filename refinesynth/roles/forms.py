@@ -107,13 +107,14 @@ def object_form(
     schema: dict[str, Any],
     *,
     name: str,
-    instructions: str,
+    instructions: str | None = None,
     read: Callable[[dict[str, Any]], _Answer],
     listed: str | None = None,
 ) -> AnswerForm[_Answer]:
     """An answer that is an object of `schema`, which describes it and does not validate: `read` does.
 
-    A bare list is read as the object's key `listed`, or, where there is no such key, as the one object that is in it.
+    A bare list is read as the object's key `listed`, or, where there is no such key, as the one object that is in it. Without
+    `instructions`, each question brings its own, see `asking.ask`.
     """
     described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
     description = described.pop("description", None)
@@ -127,7 +128,7 @@ def object_form(
         output_mode="auto",
         output_object=OutputObjectDefinition(name=name, description=description, json_schema=described),
         output_tools=[tool],
-        instruction_parts=[InstructionPart(content=instructions)],
+        instruction_parts=None if instructions is None else [InstructionPart(content=instructions)],
     )
     return AnswerForm(
         parameters=parameters,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from typing import TypeVar
 
 from pydantic_ai.models import Model
 
-from refinesynth.prompts import Prompts
+from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.roles.answers import TURNS
 from refinesynth.roles.asking import Calls, InvalidAnswer, ask
 from refinesynth.roles.forms import AnswerForm, object_form
@@ -25,6 +25,8 @@ class Narrator:
     prompts: Prompts
     minimum: int = 2
     """How many mistakes a trajectory is to hold at least."""
+    seed: int = 0
+    """Draws the example that is shown."""
     answers: int = 2
     """How often an answer that holds no list of turns goes back to the model."""
     calls: Calls = field(default_factory=Calls)
@@ -50,19 +52,27 @@ class Narrator:
             violations=[violation.message for violation in violations],
         )
         try:
-            form = _form(self.prompts, self.minimum)
-            answer = await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
+            answer = await ask(
+                _form(),
+                request,
+                model=self.model,
+                calls=self.calls,
+                answers=self.answers,
+                instructions=self._instructions(),
+            )
         except InvalidAnswer as error:
             return Draft(script=script, turns=tuple(verified), text_error=error.problem)
         return Draft.continued(script, answer, prefix=verified)
 
+    def _instructions(self) -> str:
+        (example,) = drawn(self.prompts.examples.trajectories, Kind.TRAJECTORIES, self.seed, most=1)
+        shown = {"script": example.script, "answer": {"turns": example.turns}}
+        return self.prompts.fill("narrator", "instructions", minimum=self.minimum, example=shown)
 
-@lru_cache(maxsize=4)
-def _form(prompts: Prompts, minimum: int) -> AnswerForm[Answer]:
-    told = prompts.examples.trajectory
-    example = {"script": told.script, "answer": {"turns": told.turns}}
-    instructions = prompts.fill("narrator", "instructions", minimum=minimum, example=example)
-    form = object_form(TURNS, name="turns", instructions=instructions, read=read_answer, listed="turns")
+
+@cache
+def _form() -> AnswerForm[Answer]:
+    form = object_form(TURNS, name="turns", read=read_answer, listed="turns")
     return replace(form, text=_as_it_came(form.text), tool=form.tool and _as_it_came(form.tool))
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from pydantic import JsonValue
 from pydantic_ai.models import Model
 
-from refinesynth.prompts import Prompts
+from refinesynth.prompts import Kind, Prompts, drawn
+from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORLD
 from refinesynth.roles.asking import Calls, ask
 from refinesynth.roles.forms import AnswerForm, object_form
@@ -30,6 +31,8 @@ class RulebookWriter:
     prompts: Prompts
     answers: int = 2
     """How often an invalid answer goes back to the model."""
+    seed: int = 0
+    """Draws the examples that are shown."""
     calls: Calls = field(default_factory=Calls)
 
     async def write(
@@ -49,7 +52,8 @@ class RulebookWriter:
             previous=previous,
             violations=[violation.message for violation in violations],
         )
-        return await ask(_script_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+        examples = drawn(_scripts(self.prompts), Kind.GROUNDED, self.seed)
+        return await self._ask(_script_form(), request, "rulebook_writer", examples)
 
     async def write_world(
         self,
@@ -68,7 +72,8 @@ class RulebookWriter:
             previous=None if previous is None else world_part(previous),
             violations=[violation.message for violation in violations],
         )
-        return await ask(_world_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+        examples = [world_part(script) for script in drawn(self.prompts.examples.grounded, Kind.GROUNDED, self.seed)]
+        return await self._ask(_world_form(), request, "world_writer", examples)
 
     async def write_goal(
         self,
@@ -91,30 +96,34 @@ class RulebookWriter:
             previous=None if previous is None else goal_part(previous),
             violations=[violation.message for violation in violations],
         )
-        form = object_form(
-            GOAL,
-            name="goal",
-            instructions=_goal_instructions(self.prompts),
-            read=lambda answer: read_goal(answer, world),
+        # One is enough to show the form; with its world it is long.
+        shown = drawn(self.prompts.examples.grounded, Kind.GROUNDED, self.seed, most=1)
+        examples = [{"world": world_part(script), "answer": goal_part(script)} for script in shown]
+        form = object_form(GOAL, name="goal", read=lambda answer: read_goal(answer, world))
+        return await self._ask(form, request, "goal_writer", examples)
+
+    async def _ask(self, form: AnswerForm[Script], request: str, template: str, examples: Sequence[object]) -> Script:
+        return await ask(
+            form,
+            request,
+            model=self.model,
+            calls=self.calls,
+            answers=self.answers,
+            instructions=self.prompts.fill(template, "instructions", examples=examples),
         )
-        return await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
 
 
 @lru_cache(maxsize=4)
-def _script_form(prompts: Prompts) -> AnswerForm[Script]:
-    instructions = prompts.fill("rulebook_writer", "instructions", examples=prompts.examples.grounded)
-    return object_form(GROUNDED_SCRIPT, name="script", instructions=instructions, read=read_grounded)
+def _scripts(prompts: Prompts) -> tuple[Shown, ...]:
+    """Each encoded once: every episode shows some of them."""
+    return tuple(map(Shown, prompts.examples.grounded))
 
 
-@lru_cache(maxsize=4)
-def _world_form(prompts: Prompts) -> AnswerForm[Script]:
-    examples = [world_part(script) for script in prompts.examples.grounded]
-    instructions = prompts.fill("world_writer", "instructions", examples=examples)
-    return object_form(WORLD, name="world", instructions=instructions, read=read_world)
+@cache
+def _script_form() -> AnswerForm[Script]:
+    return object_form(GROUNDED_SCRIPT, name="script", read=read_grounded)
 
 
-@lru_cache(maxsize=4)
-def _goal_instructions(prompts: Prompts) -> str:
-    # One is enough to show the form; with its world it is long.
-    examples = [{"world": world_part(script), "answer": goal_part(script)} for script in prompts.examples.grounded[:1]]
-    return prompts.fill("goal_writer", "instructions", examples=examples)
+@cache
+def _world_form() -> AnswerForm[Script]:
+    return object_form(WORLD, name="world", read=read_world)

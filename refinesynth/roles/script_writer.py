@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from pydantic_ai.models import Model
 
-from refinesynth.prompts import Prompts
+from refinesynth.prompts import Kind, Prompts, drawn
+from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import SCRIPT
 from refinesynth.roles.asking import Calls, ask
 from refinesynth.roles.forms import AnswerForm, object_form
@@ -22,6 +23,8 @@ class ScriptWriter:
     prompts: Prompts
     answers: int = 2
     """How often an invalid answer goes back to the model."""
+    seed: int = 0
+    """Draws the examples that are shown."""
     calls: Calls = field(default_factory=Calls)
 
     async def write(
@@ -41,10 +44,19 @@ class ScriptWriter:
             previous=previous,
             violations=[violation.message for violation in violations],
         )
-        return await ask(_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+        examples = drawn(_examples(self.prompts), Kind.SCRIPTS, self.seed)
+        instructions = self.prompts.fill("script_writer", "instructions", examples=examples)
+        return await ask(
+            _form(), request, model=self.model, calls=self.calls, answers=self.answers, instructions=instructions
+        )
 
 
 @lru_cache(maxsize=4)
-def _form(prompts: Prompts) -> AnswerForm[Script]:
-    instructions = prompts.fill("script_writer", "instructions", examples=prompts.examples.scripts)
-    return object_form(SCRIPT, name="script", instructions=instructions, read=Script.from_llm)
+def _examples(prompts: Prompts) -> tuple[Shown, ...]:
+    """Each encoded once: every episode shows some of them."""
+    return tuple(map(Shown, prompts.examples.scripts))
+
+
+@cache
+def _form() -> AnswerForm[Script]:
+    return object_form(SCRIPT, name="script", read=Script.from_llm)

@@ -156,7 +156,10 @@ class Scripted:
         self.model = FunctionModel(self._answer, profile=profile, model_name="scripted")
 
     def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked = Asked(info.instructions, [turn for message in messages for turn in _plain(message)], info)
+        chat = [turn for message in messages for turn in _plain(message)]
+        told = [info.instructions, *(text for role, text in chat if role == "system")]
+        instructions = "\n\n".join(filter(None, told)) or None
+        asked = Asked(instructions, [turn for turn in chat if turn[0] != "system"], info)
         self.asked.append(asked)
         answer = self._left.pop(0) if len(self._left) > 1 else self._left[0]
         if isinstance(answer, Exception):
@@ -177,7 +180,7 @@ def _plain(message: ModelMessage) -> list[tuple[str, str]]:
 PROMPTS = Prompts(
     examples=Examples(
         scripts=(SCRIPT,),
-        trajectory=Draft(script=SCRIPT, turns=(act("open box"), tell("It opens. Task Succeed"))),
+        trajectories=(Draft(script=SCRIPT, turns=(act("open box"), tell("It opens. Task Succeed"))),),
         grounded=(GROUNDED,),
     )
 )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, TextPart, ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.profiles import ModelProfile
@@ -14,7 +14,7 @@ from scripted import GROUNDED, SCRIPT, Scripted, act, as_json, tell
 
 from refinesynth import rules
 from refinesynth.chat import INSTRUCTIONS, parse_player, render_turns
-from refinesynth.prompts import Prompts
+from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.roles import DungeonMaster, Judge, Narrator, Player, RulebookWriter, ScriptWriter
 from refinesynth.roles.answers import (
     GOAL,
@@ -38,6 +38,9 @@ PERSONA = Persona(text="a joiner")
 MODES = ("native", "tool", "prompted")
 TURNS_SHOWN = (act("open box"), tell("It opens."), act("take saw"), tell("There is none.", "place"))
 NOTHING: dict[str, Any] = {}
+(OF_THE_EXAMPLE,) = drawn(SHIPPED.examples.grounded, Kind.GROUNDED, 0, most=1)
+(TOLD,) = drawn(SHIPPED.examples.trajectories, Kind.TRAJECTORIES, 0, most=1)
+"""What is shown to a writer of goals, and to a Narrator, with the seed 0."""
 
 
 class Asking(NamedTuple):
@@ -68,13 +71,13 @@ ASKED: dict[str, Asking] = {
     ),
     "goal_writer": Asking(
         lambda model: RulebookWriter(model, SHIPPED, answers=0).write_goal(
-            PERSONA, SHIPPED.examples.grounded[0], NOTHING, wanted=NOTHING
+            PERSONA, OF_THE_EXAMPLE, NOTHING, wanted=NOTHING
         ),
         GOAL,
         rules.grounded_script(),
     ),
     "narrator": Asking(
-        lambda model: Narrator(model, SHIPPED, answers=0).tell(SHIPPED.examples.trajectory.script),
+        lambda model: Narrator(model, SHIPPED, answers=0).tell(TOLD.script),
         TURNS,
         rules.strict(),
     ),
@@ -99,8 +102,9 @@ def examples(instructions: str) -> list[str]:
 def answering(text: str | Callable[[str], str], mode: str, *, as_object: bool = False) -> FunctionModel:
     """A model that answers so, or what it makes of its instructions, in the way that the mode has."""
 
-    def answer(_messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        said = text if isinstance(text, str) else text(info.instructions or "")
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked = [part.content for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]
+        said = text if isinstance(text, str) else text("\n\n".join([*asked, info.instructions or ""]))
         if mode != "tool":
             return ModelResponse(parts=[TextPart(said)])
         arguments: Any = orjson.loads(said) if as_object else said
@@ -245,8 +249,8 @@ async def test_a_list_of_turns_is_read_bare_and_in_an_object(mode: str, shape: s
     text = SHAPES[shape]
     for around in ("{}", "```json\n{}\n```", "Here they are:\n```\n{}\n```\nDone.", "Sure, 4 turns:\n{}\nThat is all."):
         draft = await Narrator(answering(around.replace("{}", text), mode), SHIPPED, answers=0).tell(SCRIPT)
-        assert draft == Draft(script=SCRIPT, turns=TURNS_SHOWN), around
-        assert Draft.from_text(SCRIPT, around.replace("{}", text)) == draft
+        assert (draft.turns, draft.text_error) == (TURNS_SHOWN, None), around
+        assert Draft.from_text(SCRIPT, around.replace("{}", text)).turns == draft.turns
     if mode == "tool" and text.startswith("{"):
         model = answering(text, mode, as_object=True)
         assert (await Narrator(model, SHIPPED, answers=0).tell(SCRIPT)).turns == TURNS_SHOWN

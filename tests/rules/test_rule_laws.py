@@ -188,8 +188,9 @@ def _caught(corruption: Corruption, chain: rules.Rule) -> None:
 
 def test_every_rule_has_its_corruption() -> None:
     chains = {"agentrefine", "strict", "grounded", "script", "grounded_script"}
+    of_texts = {"ToTheLetter"}  # asks how a draft was read, not what it says
     caught = (CORRUPTIONS, GROUNDED_CORRUPTIONS, SCRIPT_CORRUPTIONS, RULEBOOK_CORRUPTIONS)
-    assert {rule for names in caught for rule in names.values()} == set(BUILT_IN) - chains
+    assert {rule for names in caught for rule in names.values()} == set(BUILT_IN) - chains - of_texts
 
 
 @given(testing.corruptions())

@@ -15,7 +15,7 @@ from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import Draft, MistakeKind, Script
 from refinesynth.world import Ruling, World, ground_actions, mentions, replay
 
-NAMES = ("blocks", "files", "household")
+NAMES = ("blocks", "files", "household", "pump_station", "services", "village_fair")
 STEPS = 2_000
 
 shipped = pytest.mark.parametrize("name", NAMES)
