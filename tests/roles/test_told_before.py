@@ -38,6 +38,10 @@ NOBODY = "the program's own doing"
 """In grounded play flags, progress and the end are computed."""
 
 IN_TURNS: Mapping[str, Mapping[str, str]] = {
+    "ToTheLetter": {
+        "not_json": "Nothing stands around it",
+        "wrong_keys": "and no others; the three errors are true or false",
+    },
     "ReadableText": {"not_json": "Answer with one JSON object with one key, `turns`"},
     "RequiredKeys": {"wrong_keys": "All keys are always there"},
     "ValidActions": {
@@ -185,7 +189,7 @@ def check(table: Mapping[str, Mapping[str, Any]], *chains: rules.Rule) -> None:
 
 
 def test_every_rule_and_code_has_its_words() -> None:
-    check(IN_TURNS, rules.agentrefine(), rules.strict())
+    check(IN_TURNS, rules.agentrefine(), rules.agentrefine(letter=True), rules.strict())
     check({**IN_TURNS, **BY_THE_WORLD}, rules.grounded())
     check(IN_SCRIPTS, rules.script())
     check({**IN_SCRIPTS, **IN_RULEBOOKS}, rules.grounded_script((3, 9)))
