@@ -309,8 +309,11 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
     says_so = "text/html" in _header(error, "content-type").casefold() and (unread or text.startswith("<"))
     if begins is None and not says_so:
         return None
-    title = _TITLE.search(text)
-    return (title[1] if title is not None else text[begins.start(1) if begins is not None else 0 :][:_GLANCE]).strip()
+    if (title := _TITLE.search(text)) is not None:
+        return title[1].strip()
+    glance = text[0 if begins is None else begins.start(1) :][:_GLANCE]
+    # Up to its last tag: behind the page litellm may have words of its own.
+    return glance[: glance.rfind(">") + 1] or glance
 
 
 def _header(error: Exception, wanted: str) -> str:
