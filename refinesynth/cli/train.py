@@ -135,7 +135,12 @@ Tokenizer = Annotated[
     str | None, typer.Option("--tokenizer", metavar="NAME", help="Hub name or folder; by default the model's.")
 ]
 ChatTemplate = Annotated[
-    Path | None, typer.Option("--chat-template", metavar="FILE", help="Jinja; by default the tokenizer's own.")
+    Path | None,
+    typer.Option(
+        "--chat-template",
+        metavar="NAME-OR-FILE",
+        help="llama-3, chatml, react or Jinja in a file; by default the tokenizer's own.",
+    ),
 ]
 TrustRemoteCode = Annotated[
     bool | None,

@@ -11,9 +11,9 @@ from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.cli.train_display import choose, held_out
 from refinesynth.jsontext import write_json
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.engine.outcome import tell, told_elsewhere
-from refinesynth.train.folder import CONFIG, finished
+from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.ranks import is_started, rank
 from refinesynth.train.result import TrainResult
 from refinesynth.train.training import train
@@ -42,6 +42,12 @@ def train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
         if done_before:
             console.print("nothing was left to do: this training was finished before", soft_wrap=True)
         _report(result, json=json)
+        if not json and result.signal is None and not result.held_out and config.keep == ALL:
+            kept = one_line(str(result.output / CHECKPOINTS))
+            output().print(
+                f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {kept}; evaluate them to choose.",
+                soft_wrap=True,
+            )
     return _code(result)
 
 

@@ -24,6 +24,7 @@ ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 """How often: once an `epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
+ALL: Final = "all"
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields of a `TrainConfig` that may hold paths."""
 
@@ -62,7 +63,7 @@ class TrainConfig(BaseModel):
     tokenizer: str | None = None
     """Hub name or folder; by default the model's."""
     chat_template: str | None = None
-    """File with a Jinja chat template; by default the tokenizer's, or plain ReAct text where it has none."""
+    """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has none."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do anything that you can."""
 
@@ -133,8 +134,8 @@ class TrainConfig(BaseModel):
     """Evaluate on what is held out: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1 on)."""
     save_every: Every = "epoch"
     """Write a checkpoint to resume from, in the same units."""
-    keep: Annotated[int, Field(ge=1)] = 2
-    """Checkpoints kept, the newest ones; the best one is kept besides."""
+    keep: Literal["all"] | Annotated[int, Field(ge=1)] = 2
+    """Checkpoints kept, the newest ones, or `all`; the best one is kept besides."""
     early_stop: Annotated[int, Field(ge=1)] | None = None
     """Stop after so many evaluations without a better held-out loss on trained tokens."""
     log_every: Annotated[int, Field(ge=1)] = 10

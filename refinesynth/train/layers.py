@@ -208,6 +208,7 @@ def _problem(name: str, item: ErrorDetails, origins: Mapping[str, str]) -> str:
 _EXPECTED: Final = {
     "evaluate_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
     "save_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
+    "keep": "expected all, or a number from 1 on",
     "gradient_checkpointing": "expected auto, true or false",
     "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
 }

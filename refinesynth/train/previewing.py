@@ -24,15 +24,14 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
 
 def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Preview]:
     from refinesynth.train.data import read_conversations
-    from refinesynth.train.engine.loading import chat_template, load_tokenizer
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.preview import preview
-    from refinesynth.train.render import Renderer
     from refinesynth.train.render.fitting import fit
 
     # Opened before a hub is asked for the tokenizer, which may answer late or never.
     reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
     tokenizer = load_tokenizer(config)
-    renderer = Renderer(tokenizer, loss_on=config.loss_on, template=chat_template(config), on_rewrite=config.on_rewrite)
+    renderer = make_renderer(config, tokenizer)
     for conversation in reading:
         for rendered in renderer.render(conversation):
             fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None

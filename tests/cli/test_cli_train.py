@@ -146,6 +146,9 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--processes", 4], "processes", 4),
         (["--tokenizer", "m/t"], "tokenizer", "m/t"),
         (["--chat-template", "t.jinja"], "chat_template", "t.jinja"),
+        (["--recipe", "paper-8b", "--set", "chat_template=null"], "chat_template", None),
+        (["--set", "keep=all"], "keep", "all"),
+        (["--set", "keep=3"], "keep", 3),
         (["--trust-remote-code"], "trust_remote_code", True),
         (["--seed", 3], "seed", 3),
         (["--resume", "never"], "resume", "never"),
@@ -286,6 +289,16 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
     assert f"The model is in {output}" in result.stdout
     names = {"train.yaml", "plan.json", "versions.json", "metrics.jsonl", "result.json", "README.md", "plots"}
     assert {path.name for path in output.iterdir()} == names
+
+
+def test_where_nothing_was_held_out_the_checkpoints_to_choose_from_are_told(
+    tmp_path: Path, engine: Callable[[Engine], None]
+) -> None:
+    engine(lambda config, events: finishing(config, events, held_out={}, best_step=None))
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out", "--recipe", "paper-8b")
+    assert result.exit_code == 0, result.output
+    kept = tmp_path / "out" / "checkpoints"
+    assert f"the model of the last step. Those of earlier ones are in {kept}; evaluate them" in unwrapped(result.stdout)
 
 
 def test_a_result_is_json_when_asked_for(tmp_path: Path, engine: object) -> None:

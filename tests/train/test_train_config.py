@@ -48,6 +48,9 @@ def test_the_papers_recipes_and_the_defaults_are_the_papers(recipe: str | None) 
     assert config.loss_on == "refinement"
     assert config.lora is None
     assert (config.parallel == "zero3") == (recipe == "paper-70b")
+    # What the paper prints no number for is ours as a default, and the paper's way in its recipes.
+    found = (config.held_out, config.keep, config.chat_template)
+    assert found == ((0.02, 2, None) if recipe is None else (0, "all", "llama-3"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -135,6 +138,7 @@ def test_no_lora_takes_the_recipes_adapters_off() -> None:
         ({"output": ""}, ["output is ''", "at least 1 character"]),
         ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
         ({"deepspeed": "mine.json", "parallel": "fsdp"}, ["deepspeed names a file", "'fsdp'"]),
+        ({"keep": 0}, ["keep is 0", "expected all, or a number"]),
         ({"early_stop": 3, "held_out": 0}, ["early_stop needs evaluations"]),
         ({"early_stop": 3, "evaluate_every": "never"}, ["early_stop needs evaluations"]),
         ({"epochs": "x", "seed": "y"}, ["epochs is 'x'", "seed is 'y'"]),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import orjson
 
@@ -83,8 +83,10 @@ def checkpoint_folders(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name[len(_PREFIX) :]))
 
 
-def rotate(folder: Path, *, keep: int, best: str | None) -> None:
+def rotate(folder: Path, *, keep: Literal["all"] | int, best: str | None) -> None:
     """Delete all but the newest `keep` and the best; called when the newest is sound."""
+    if keep == "all":
+        return
     spared = {Path(best).name} if best else set[str]()
     for path in checkpoint_folders(folder)[:-keep]:
         if path.name not in spared:

@@ -20,6 +20,8 @@ from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.extra import require
 from refinesynth.train.memory import ModelShape, Precision
+from refinesynth.train.render import Renderer
+from refinesynth.train.render.named import check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
@@ -51,18 +53,15 @@ def load_tokenizer(config: TrainConfig) -> PreTrainedTokenizerBase:
     return found
 
 
-def chat_template(config: TrainConfig) -> str | None:
-    """The text of the chat template's file, if one is named.
+def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
+    """What makes examples as `config` says.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The chat template cannot be read, or is not made for the tokenizer.
     """
-    if config.chat_template is None:
-        return None
-    try:
-        return Path(config.chat_template).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InputError(f"the chat template {config.chat_template!r} cannot be read: {exc}") from exc
+    check_tokens(config.chat_template, tokenizer)
+    template = read_template(config.chat_template)
+    return Renderer(tokenizer, loss_on=config.loss_on, template=template, on_rewrite=config.on_rewrite)
 
 
 def describe_model(config: TrainConfig) -> ModelShape:

@@ -13,7 +13,7 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
-from refinesynth.train.engine.loading import chat_template, describe_model, load_tokenizer
+from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
 from refinesynth.train.engine.world import World, over_ranks, resolved_parallel, resolved_precision
 from refinesynth.train.plan import Means, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Prepared, prepare
@@ -42,7 +42,7 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
     # Opened before a hub is asked for the model, which may answer late or never.
     reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
     tokenizer = load_tokenizer(config)
-    renderer = Renderer(tokenizer, loss_on=config.loss_on, template=chat_template(config), on_rewrite=config.on_rewrite)
+    renderer = make_renderer(config, tokenizer)
     training, held_out = split(reading, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None

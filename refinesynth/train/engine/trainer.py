@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from time import monotonic
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from safetensors import SafetensorError
@@ -53,7 +53,7 @@ class Task:
     schedule: Schedule
     identity: Mapping[str, Any]
     """What decides about the weights; kept in every checkpoint."""
-    keep: int
+    keep: Literal["all"] | int
     """Checkpoints kept besides the best."""
     early_stop: int | None
     """Evaluations without a better loss before the end."""

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from refinesynth.errors import InputError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
-from refinesynth.train.engine.loading import chat_template, describe_model, load_model, load_tokenizer
+from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
 from refinesynth.train.engine.world import World, resolved_parallel, resolved_precision
 from refinesynth.train.memory import ModelShape
 from refinesynth.train.plan import Means
@@ -139,15 +139,6 @@ def test_adapters_for_modules_that_are_not_there_are_refused(saved: Path):
 def test_activations_are_checkpointed_where_asked(saved: Path):
     toy: Any = load_model(asked(saved), "fp32", gradient_checkpointing=True)
     assert toy.model.layers[0].gradient_checkpointing
-
-
-def test_a_chat_template_that_cannot_be_read_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="chat template"):
-        chat_template(asked(tmp_path, chat_template=str(tmp_path / "none.jinja")))
-    (tmp_path / "bytes.jinja").write_bytes(b"\xff")
-    with pytest.raises(InputError, match="chat template"):
-        chat_template(asked(tmp_path, chat_template=str(tmp_path / "bytes.jinja")))
-    assert chat_template(asked(tmp_path)) is None
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "3", "{}", '{"zero_optimization": {"stage": 1}}'])

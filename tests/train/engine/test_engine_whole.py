@@ -16,7 +16,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from refinesynth.errors import ConfigurationError
+from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import Trainer
 from refinesynth.train.result import TrainResult
 
@@ -113,6 +113,49 @@ def test_a_dataset_with_adapters_in_bf16_after_another_training_in_the_same_proc
     weights = {name: one for name, one in base.named_parameters() if "lora_B" in name}
     assert weights
     assert all(one.dtype == torch.float32 and bool((one != 0).any()) for one in weights.values())
+
+
+def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(tmp_path: Path):
+    base, output = tmp_path / "base", tmp_path / "out"
+    tokenizer: Any = tiny.tokenizer("llama3")
+    tokenizer.chat_template, tokenizer.eos_token = None, "<|end_of_text|>"
+    tokenizer.save_pretrained(str(base))
+    toys.model(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id).save_pretrained(str(base))
+    trainer = Trainer(
+        model=base,
+        data=records(),
+        output=output,
+        recipe="paper-8b",
+        epochs=3,
+        max_length=128,
+        device="cpu",
+        plots=False,
+    )
+    plan = trainer.plan()
+    assert (plan.sizes.counts.records, plan.sizes.held_out, plan.evaluations, plan.checkpoints) == (8, None, 0, 3)
+    assert not [remark for remark in plan.remarks if "held out" in remark]
+    result = trainer.train()
+    assert (result.steps, result.best_step, dict(result.held_out)) == (3, None, {})
+    every = [output / "checkpoints" / f"checkpoint-{step}" for step in (1, 2, 3)]
+    assert sorted((output / "checkpoints").iterdir()) == every
+    weights = [AutoModelForCausalLM.from_pretrained(each).lm_head.weight for each in [*every, output]]
+    assert [torch.equal(each, weights[-1]) for each in weights] == [False, False, True, True]
+    tuned: Any = AutoTokenizer.from_pretrained(output)
+    text = tuned.apply_chat_template(records()[0]["messages"][:2], tokenize=False, add_generation_prompt=True)
+    assert text == (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nGoal: bring mug 0 to the shelf.<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\nAction: go to tabel 1<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+    stops = AutoModelForCausalLM.from_pretrained(output).generation_config.eos_token_id
+    assert tuned.convert_tokens_to_ids("<|eot_id|>") in stops
+
+
+def test_a_template_by_name_that_is_not_made_for_the_model_is_refused(model: Path, tmp_path: Path):
+    trainer = Trainer(model=model, data=records(), output=tmp_path / "out", recipe="paper-8b", max_length=128)
+    for look in (trainer.plan, trainer.preview):
+        with pytest.raises(InputError, match=r"'llama-3' is not made for this model.*chat_template=null"):
+            look()
 
 
 def test_what_was_left_out_in_reading_is_told(model: Path, tmp_path: Path):
