@@ -41,7 +41,13 @@ Data = Annotated[
     ),
 ]
 Model = Annotated[
-    str | None, typer.Option("--model", "-m", metavar="NAME", help="Hub name or folder of a causal language model.")
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="Hub name or folder of a causal language model.",
+    ),
 ]
 Output = Annotated[
     Path | None,

@@ -1,7 +1,7 @@
 """What `refinesynth train` does with its settings: show them, look at the data, plan, or train."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
@@ -9,11 +9,11 @@ from typing import Any, Final
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import notes, output
-from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.jsontext import write_json
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import CHECKPOINTS
-from refinesynth.train.layers import Layered, layered
+from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered
 from refinesynth.train.ranks import rank
 
 _NOWHERE: Final = "models/not-written"
@@ -50,13 +50,35 @@ def act(
             return _preview(settle({"output": _NOWHERE}), sample)
         if wanted is Asked.PLAN:
             return _plan(settle({"output": _NOWHERE}), json=json)
-        return _train(settle({}).config, json=json)
+        return _train(_settled(settle), json=json)
     except KeyboardInterrupt:
         if rank() == 0:
             notes().print("interrupted; nothing was written")
         return ExitCode.INTERRUPTED
     except RefinesynthError as error:
         return _reported(error)
+
+
+def _settled(settle: Callable[[Mapping[str, Any]], Layered]) -> TrainConfig:
+    """All settings; where some are missing, data that is not here is named in the same breath."""
+    try:
+        return settle({}).config
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_wrong_data(settle)}{error}") from None
+
+
+def _wrong_data(settle: Callable[[Mapping[str, Any]], Layered]) -> str:
+    from refinesynth.train.given import check_data
+
+    try:
+        drafted = settle(_UNNAMED)
+        if drafted.origin("data") != TO_BE_GIVEN:
+            check_data(drafted.config.data)
+    except ConfigurationError:  # more is wrong than what is missing
+        return ""
+    except InputError as error:
+        return f"{error}\n"
+    return ""
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:

@@ -1,6 +1,7 @@
 """The libraries that come with `refinesynth[train]`, and what is said where they are missing."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from refinesynth.errors import ConfigurationError
@@ -18,6 +19,17 @@ def require(name: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
             raise
         raise ConfigurationError(missing(name)) from error
+
+
+def check_installed(*names: str) -> None:
+    """Look for libraries without importing them, which takes seconds.
+
+    Raises:
+        ConfigurationError: One is not installed.
+    """
+    for name in names:
+        if find_spec(name) is None:
+            raise ConfigurationError(missing(name))
 
 
 def missing(name: str) -> str:

@@ -5,7 +5,8 @@ from itertools import islice
 from typing import Any
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.extra import require
+from refinesynth.train.extra import check_installed
+from refinesynth.train.given import check_given
 from refinesynth.train.preview import Preview
 
 
@@ -17,8 +18,8 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     Raises:
         InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
     """
-    require("torch")
-    require("transformers")
+    check_installed("torch", "transformers")
+    check_given(config, sources)
     return list(islice(_previews(config, sources), number))
 
 
@@ -28,7 +29,6 @@ def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Pr
     from refinesynth.train.preview import preview
     from refinesynth.train.render.fitting import fit
 
-    # Opened before a hub is asked for the tokenizer, which may answer late or never.
     reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
     tokenizer = load_tokenizer(config)
     renderer = make_renderer(config, tokenizer)

@@ -6,7 +6,7 @@ from typing import Any
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several, Silent
-from refinesynth.train.extra import require
+from refinesynth.train.extra import check_installed
 from refinesynth.train.folder import check_output
 from refinesynth.train.ranks import is_started, rank
 from refinesynth.train.result import TrainResult
@@ -25,16 +25,13 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         TrainingError: It cannot go on.
         StorageError: The output folder cannot be written.
     """
-    require("torch")
-    require("transformers")
+    check_installed("torch", "transformers")
     from refinesynth.train.engine import launch
 
     given: dict[str, Any] = {} if sources is None else {"sources": sources}
-    if config.processes > 1 and not is_started():
-        return launch(config, **given)
     if (done := check_output(config)) is not None:
         return done
-    if rank() != 0:
+    if rank() != 0 or (config.processes > 1 and not is_started()):
         return launch(config, **given)
     artefacts = Artefacts(config)
     try:

@@ -191,6 +191,8 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
     [
         ([], "data is missing: give DATA..."),
         (["runs/first"], "model is missing: give --model NAME"),
+        (["nothere.jsonl", "--model", "some/hub-name"], "there is no file or folder 'nothere.jsonl'"),
+        (["nothere.jsonl"], "model is missing"),
         (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),

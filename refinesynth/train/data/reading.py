@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
@@ -61,30 +61,52 @@ class Reading(Iterator[Conversation]):
         return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
 
     def _named(self, source: str | Path) -> Iterator[tuple[object, str]]:
-        path = Path(source)
-        if path.is_dir():
-            if (path / TRAJECTORIES).is_file():
-                return records(path / TRAJECTORIES, self.torn)
-            if tables.is_saved(path):
-                return tables.saved(path)
-            raise InputError(
-                f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
-                "or a folder that `save_to_disk` wrote"
-            )
-        if path.exists():
-            return records(path, self.torn)
-        if isinstance(source, str) and tables.is_hub_name(source):
-            return tables.from_hub(source)
+        match kind_of(source):
+            case "run":
+                return records(Path(source) / TRAJECTORIES, self.torn)
+            case "file":
+                return records(Path(source), self.torn)
+            case "saved":
+                return tables.saved(Path(source))
+            case "hub":
+                return tables.from_hub(tables.hub_name(str(source)))
+
+
+def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
+    """What a source is by its name; nothing is read, and no hub is asked.
+
+    `a/b` that is not here is a dataset of the hub, unless there is a folder `a` here: then `b` was meant to be in it.
+
+    Raises:
+        InputError: It is not here, and a hub can have no such name.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if (path / TRAJECTORIES).is_file():
+            return "run"
+        if tables.is_saved(path):
+            return "saved"
         raise InputError(
-            f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset"
+            f"{str(source)!r} is a folder without {TRAJECTORIES} and no saved dataset; give a run folder, a file of JSON lines, "
+            "or a folder that `save_to_disk` wrote"
         )
+    if path.exists():
+        return "file"
+    hub = ""
+    if isinstance(source, str) and tables.is_hub_name(source):
+        if tables.hub_name(source) != source or not path.parent.is_dir():
+            return "hub"
+        hub = f" (one of this name on the Hugging Face Hub is {tables.HUB}{source})"
+    raise InputError(
+        f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hub}"
+    )
 
 
 def read_conversations(sources: Sequence[type_of_source] | str | Path, *, without_refinement: bool = False) -> Reading:
     """The conversations of all sources, in order, each read when it is asked for.
 
     A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face dataset (an
-    object, a folder of `save_to_disk`, or `organisation/name`), or an iterable of trajectories, records or conversations. Forms are
+    object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or an iterable of trajectories, records or conversations. Forms are
     recognised by their keys; see `shapes`.
 
     `without_refinement` takes mistakes and the answers to them out (the paper's ablation); see `speaking.without_mistakes`.

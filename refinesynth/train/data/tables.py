@@ -8,6 +8,8 @@ from typing import Any, cast
 from refinesynth.errors import InputError
 from refinesynth.train.data.files import COMPRESSIONS
 
+HUB = "hf://datasets/"
+"""May stand before the name of a dataset on the hub."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = (".json", ".jsonl", *COMPRESSIONS)
 
@@ -19,7 +21,12 @@ def is_saved(folder: Path) -> bool:
 
 def is_hub_name(name: str) -> bool:
     """Whether this could be a dataset on the hub: `organisation/name`. What ends as a file does is meant to be one."""
-    return _HUB_NAME.fullmatch(name) is not None and not name.endswith(_FILES)
+    return _HUB_NAME.fullmatch(hub_name(name)) is not None and not name.endswith(_FILES)
+
+
+def hub_name(name: str) -> str:
+    """Without what may stand before it."""
+    return name.removeprefix(HUB)
 
 
 def is_dataset(source: object) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from transformers import TrainingArguments
 
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.engine.deepspeed_file import own_deepspeed
+from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.world import World
 from refinesynth.train.extra import require

@@ -21,6 +21,7 @@ from refinesynth.train.engine.outcome import OUTCOME, heard
 from refinesynth.train.engine.starting import run
 from refinesynth.train.events import Events
 from refinesynth.train.folder import finished
+from refinesynth.train.given import check_given
 from refinesynth.train.result import TrainResult
 
 _SAVING_SECONDS = 3600
@@ -43,6 +44,7 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
         RefinesynthError: What ended the training; `TrainingError` if the ranks ended without saying why.
         KeyboardInterrupt: Ctrl-C before the first step.
     """
+    check_given(config, sources)
     if is_rank() or config.processes == 1:
         return run(config, events=events) if sources is None else run(config, events=events, sources=sources)
     if sources is not None:

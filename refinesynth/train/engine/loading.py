@@ -19,6 +19,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.extra import require
+from refinesynth.train.hub import is_only_here
 from refinesynth.train.memory import ModelShape, Precision
 from refinesynth.train.render import Renderer
 from refinesynth.train.render.named import check_tokens, read_template
@@ -42,10 +43,11 @@ def load_tokenizer(config: TrainConfig) -> PreTrainedTokenizerBase:
         InputError: There is none of that name, or it cannot be read.
     """
     name = config.tokenizer or config.model
+    here = is_only_here(name)
     with _refusing("tokenizer", name):
         found = cast(
             "PreTrainedTokenizerBase",
-            AutoTokenizer.from_pretrained(name, trust_remote_code=config.trust_remote_code),
+            AutoTokenizer.from_pretrained(name, trust_remote_code=config.trust_remote_code, local_files_only=here),
         )
         # From a folder without a tokenizer's files, transformers 5 makes one that knows its special tokens alone (Qwen, Gemma, T5).
         if len(found) - len(found.all_special_ids) < _FEWEST_TOKENS:
@@ -70,8 +72,12 @@ def describe_model(config: TrainConfig) -> ModelShape:
     Raises:
         InputError: There is no causal language model of that name.
     """
+    here = is_only_here(config.model)
     with _refusing("model", config.model):
-        found = cast("Any", AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code))
+        found = cast(
+            "Any",
+            AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code, local_files_only=here),
+        )
         with torch.device("meta"):
             model = cast(
                 "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=config.trust_remote_code)
@@ -87,6 +93,7 @@ def load_model(config: TrainConfig, precision: Precision, *, gradient_checkpoint
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
     """
+    here = is_only_here(config.model)
     with _refusing("model", config.model):
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
@@ -95,6 +102,7 @@ def load_model(config: TrainConfig, precision: Precision, *, gradient_checkpoint
                 # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
                 dtype=torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision],
                 trust_remote_code=config.trust_remote_code,
+                local_files_only=here,
                 use_safetensors=True,
                 output_loading_info=True,
             ),

@@ -39,10 +39,10 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
     Raises:
         InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
     """
-    # Opened before a hub is asked for the model, which may answer late or never.
     reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
     tokenizer = load_tokenizer(config)
     renderer = make_renderer(config, tokenizer)
+    means = _means(config, world)
     training, held_out = split(reading, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None
@@ -55,7 +55,7 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
         digest=trained.store.digest,
         rendering=renderer.method,
     )
-    plan = make_plan(config, sizes=sizes, **_means(config, world))
+    plan = make_plan(config, sizes=sizes, **means)
     return Ready(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
 
 

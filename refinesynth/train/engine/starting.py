@@ -6,7 +6,8 @@ from typing import Any
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Silent
-from refinesynth.train.extra import require
+from refinesynth.train.extra import check_installed, require
+from refinesynth.train.given import check_given
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 
@@ -21,6 +22,8 @@ def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[
 
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
+    check_installed("torch", "transformers")
+    check_given(config, sources)
     choose_accelerator()
     from refinesynth.train.engine.running import plan_training
 

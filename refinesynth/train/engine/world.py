@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.deepspeed_file import own_deepspeed, stage_of
+from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import Load, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.plan import Devices
 

@@ -39,6 +39,8 @@ def two(tmp_path: Path) -> TrainConfig:
 @pytest.fixture(autouse=True)
 def _not_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
+    # Nothing of what toys are given by name is there.
+    monkeypatch.setattr(launching, "check_given", lambda _config, _sources: None)
 
 
 def test_the_ranks_are_given_all_settings_and_their_result_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

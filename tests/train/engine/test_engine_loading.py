@@ -228,8 +228,3 @@ def test_where_copies_do_not_fit_the_model_is_split(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(World, "devices", lambda _self, gib=gib: toys.Devices("gpu", "toy", 8, gib * 2**30))
         big = ModelShape("big", 10**9, 10**9, 16, 2048, 8192, 32000)
         assert resolved_parallel(asked(tmp_path), world, big, "bf16", checkpointing=True) == wanted
-
-
-def test_a_folder_that_is_not_there_is_said_not_to_be_there(tmp_path: Path):
-    with pytest.raises(InputError, match=r"There is no folder of this name"):
-        describe_model(asked(tmp_path / "nothere"))

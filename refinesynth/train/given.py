@@ -1,0 +1,48 @@
+"""What a training is given by name: that it is there, before torch is imported, data is read or a model is fetched."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.data.reading import kind_of
+from refinesynth.train.data.tables import hub_name
+from refinesynth.train.deepspeed_file import own_deepspeed
+from refinesynth.train.hub import seek
+from refinesynth.train.render.named import read_template
+
+
+def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
+    """Find everything that `config` names: what is here first, and only then what a hub has to be asked for.
+
+    `sources` take the place of `config.data`.
+
+    Raises:
+        InputError: Something is not there; the message says what, and what was expected.
+    """
+    datasets = check_data(config.data if sources is None else sources)
+    read_template(config.chat_template)
+    if config.deepspeed is not None:
+        own_deepspeed(config.deepspeed)
+    models = {config.model, config.tokenizer or config.model}
+    elsewhere = sorted(name for name in models if not Path(name).is_dir())
+    for name in elsewhere:
+        if Path(name).is_file():
+            raise InputError(
+                f"{name!r} is a file; expected a folder with config.json and safetensors, or a name of the hub"
+            )
+    for name in datasets:
+        seek(name, "dataset")
+    for name in elsewhere:
+        seek(name, "model")
+
+
+def check_data(sources: Iterable[Any]) -> list[str]:
+    """Names among the sources that only a hub can have.
+
+    Raises:
+        InputError: A source that is named is not here, and none that a hub has.
+    """
+    named = [source for source in sources if isinstance(source, str | Path)]
+    return [hub_name(str(source)) for source in named if kind_of(source) == "hub"]

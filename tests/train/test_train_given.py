@@ -1,0 +1,151 @@
+"""What a training is given by name is looked for before anything is imported, and what is here before a hub is asked."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import huggingface_hub
+import pytest
+from huggingface_hub import constants, errors
+from train_values import a_config
+
+from refinesynth.errors import InputError
+from refinesynth.train import Trainer, hub
+from refinesynth.train.given import check_given
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
+    """What a hub was asked for; it has everything."""
+    names: list[tuple[str, str]] = []
+
+    def seek(name: str, kind: str) -> bool:
+        names.append((kind, name))
+        return True
+
+    monkeypatch.setattr("refinesynth.train.given.seek", seek)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "trajectories.jsonl").touch()
+    (tmp_path / "model.bin").touch()
+    return names
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"data": ["runs/nothere"]}, "there is no file or folder 'runs/nothere'; .* hf://datasets/runs/nothere"),
+        ({"data": ["runs/first", "a/b.jsonl"]}, "there is no file or folder 'a/b.jsonl'"),
+        ({"data": ["runs"]}, "without trajectories.jsonl"),
+        ({"chat_template": "lama-3"}, "'lama-3' is none of llama-3, chatml, react, and as a file"),
+        ({"deepspeed": "none.json"}, "none.json"),
+        ({"model": "model.bin"}, "'model.bin' is a file; expected a folder"),
+        ({"tokenizer": "model.bin"}, "'model.bin' is a file; expected a folder"),
+    ],
+)
+def test_what_is_not_here_is_said_before_a_hub_is_asked(
+    fields: dict[str, Any], message: str, asked: list[object]
+) -> None:
+    fields = {"model": "some/hub-name", "data": ["runs/first", "some/dataset"], "output": "out", **fields}
+    trainer = Trainer(**fields)
+    for look in (trainer.preview, trainer.plan, trainer.train):
+        with pytest.raises(InputError, match=message):
+            look()
+    assert asked == []
+    assert not Path("out").exists()
+
+
+def test_data_is_asked_for_before_models(asked: list[object]) -> None:
+    data = ["runs/first", "some/data", "hf://datasets/runs/more"]
+    check_given(a_config(data=data, model="z/model", tokenizer="a/tokenizer"))
+    assert asked == [
+        ("dataset", "some/data"),
+        ("dataset", "runs/more"),
+        ("model", "a/tokenizer"),
+        ("model", "z/model"),
+    ]
+    asked.clear()
+    check_given(a_config(data=["runs/nothere"], model="runs"), sources=[{"id": "in memory"}])
+    assert asked == []
+
+
+def test_torch_is_not_imported_to_look() -> None:
+    program = """
+import sys
+from refinesynth.errors import InputError
+from refinesynth.train import Trainer
+for look in ("preview", "plan", "train"):
+    try:
+        getattr(Trainer(model="nothing", data="no such data", output="out"), look)()
+    except InputError as error:
+        assert "no such data" in str(error)
+print([name for name in ("torch", "transformers", "datasets", "huggingface_hub") if name in sys.modules])
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+# The hub.
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Exception | None], list[str]]:
+    """Puts a double in the hub's place, which answers or raises; gives the names that it was asked for."""
+    hub.seek.cache_clear()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+
+    def put(raised: Exception | None) -> list[str]:
+        names: list[str] = []
+
+        def repo_info(_self: object, name: str, *, repo_type: str, timeout: float) -> None:
+            assert timeout > 0
+            huggingface_hub.utils.validate_repo_id(name)
+            names.append(f"{repo_type} {name}")
+            if raised is not None:
+                raise raised
+
+        monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", repo_info)
+        return names
+
+    return put
+
+
+def refused(kind: type[errors.HfHubHTTPError], status: int) -> Exception:
+    return kind("no", response=httpx.Response(status, request=httpx.Request("GET", "https://hub.invalid")))
+
+
+@pytest.mark.parametrize(
+    "raised", [None, refused(errors.GatedRepoError, 403), refused(errors.HfHubHTTPError, 500)], ids=repr
+)
+def test_a_hub_that_answers_is_asked_once(
+    raised: Exception | None, answering: Callable[[Exception | None], list[str]], tmp_path: Path
+) -> None:
+    names = answering(raised)
+    assert [hub.is_only_here(name) for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
+    assert names == ["model a/b"]
+
+
+def test_what_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:
+    answering(refused(errors.RepositoryNotFoundError, 404))
+    with pytest.raises(InputError, match=r"no folder 'a/b', and no model of this name on the Hugging Face Hub"):
+        hub.seek("a/b", "model")
+    for name in ("./a", "a/b/c", "/a"):
+        with pytest.raises(InputError, match=r"there is no folder .* has no such names"):
+            hub.seek(name, "model")
+
+
+@pytest.mark.parametrize("raised", [httpx.ConnectError("no route"), errors.OfflineModeIsEnabled("off"), TimeoutError()])
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_cache_serves(
+    raised: Exception, answering: Callable[[Exception | None], list[str]], tmp_path: Path
+) -> None:
+    names = answering(raised)
+    with pytest.raises(
+        InputError, match=r"no file or folder 'a/b', and .* cannot be reached .* nothing of it was fetched"
+    ):
+        hub.seek("a/b", "dataset")
+    (tmp_path / "models--a--b").mkdir()
+    assert hub.is_only_here("a/b")
+    assert names == ["dataset a/b", "model a/b"]
