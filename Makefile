@@ -8,9 +8,9 @@ FUZZ_EXAMPLES ?= 20000
 FUZZ_SECONDS ?= 600
 # How many processes run the tests: some of them wait.
 JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
-# Installed before everything else for development; name another wheel where your machine needs one.
+# Installed before everything else; name another wheel where your machine needs one.
 TORCH ?= torch==2.13.0
-DEMO ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+DEMO := $(or $(DEMO),runs/demo-$(shell date +%Y%m%d-%H%M%S))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Takes seconds where pip takes minutes; pip is asked where it cannot, as where only pip knows of a mirror.
 UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python
@@ -20,9 +20,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check bench parity fuzz format clean
 
-demo: $(VENV)/.package ## Synthesize 40 trajectories with the embedded backend and show one
+demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, show one, and train a tiny model on them
 	@$(BIN)/refinesynth run --backend rehearsal -n 40 -o $(DEMO)
 	@$(BIN)/refinesynth show $(DEMO) --random
+	@$(BIN)/refinesynth train $(DEMO) --recipe smoke -o $(DEMO)-model
 
 test: $(VENV)/.dev ## Run all tests, with branch coverage
 	$(BIN)/python -W "ignore:Unable to activate pytest branch coverage" -m slipcover --json --out .coverage.json -m pytest -n $(JOBS) --dist worksteal
@@ -58,13 +59,14 @@ $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) uv
 
-$(VENV)/.package: pyproject.toml | $(BIN)/uv
-	@echo "setting up $(VENV) (once, less than a minute)"
-	@$(UV) -e . || $(PIP) -e .
+$(VENV)/.train: pyproject.toml | $(BIN)/uv
+	@echo "setting up $(VENV) (once, about two minutes: torch is large)"
+	@$(PIP) --no-compile '$(TORCH)'
+	@$(UV) -e '.[train]' || $(PIP) -e '.[train]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/uv
 	@echo "setting up $(VENV) for development (once, about two minutes)"
 	@$(PIP) --no-compile '$(TORCH)'
 	@$(UV) -e '.[dev]' || $(PIP) -e '.[dev]'
-	@touch $@ $(VENV)/.package
+	@touch $@ $(VENV)/.train

@@ -46,7 +46,7 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="NAME",
-        help="Hub name or folder of a causal language model.",
+        help="Hub name or folder of a causal language model; scratch: a tiny random one, to see a training run.",
     ),
 ]
 Output = Annotated[

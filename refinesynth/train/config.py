@@ -24,6 +24,8 @@ ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 """How often: once an `epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
+SCRATCH: Final = "scratch"
+"""As a model: a tiny one with random weights and a tokenizer made from the data."""
 ALL: Final = "all"
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields of a `TrainConfig` that may hold paths."""
@@ -55,7 +57,7 @@ class TrainConfig(BaseModel):
     data: tuple[Name, ...]
     """Run folders, exported files, or Hugging Face datasets in one of our export forms."""
     model: Name
-    """Hub name or folder of a causal language model."""
+    """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer made from the data."""
     output: Name
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: str | None = None
@@ -163,6 +165,11 @@ class TrainConfig(BaseModel):
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
+        if self.model == SCRATCH and self.lora is not None:
+            raise ValueError(
+                "model is 'scratch', whose random weights are kept nowhere, so that adapters would fit nothing; train all of its "
+                "weights (--no-lora), or give a model"
+            )
         if self.early_stop is not None and (not self.held_out or self.evaluate_every == "never"):
             raise ValueError(
                 "early_stop needs evaluations: set held_out above 0 and evaluate_every to something else than never"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.errors import InputError
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.reading import kind_of
 from refinesynth.train.data.tables import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
@@ -25,7 +25,7 @@ def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> No
     read_template(config.chat_template)
     if config.deepspeed is not None:
         own_deepspeed(config.deepspeed)
-    models = {config.model, config.tokenizer or config.model}
+    models = {config.model, config.tokenizer or config.model} - {SCRATCH}
     elsewhere = sorted(name for name in models if not Path(name).is_dir())
     for name in elsewhere:
         if Path(name).is_file():

@@ -24,7 +24,12 @@ _SHORT: Final = {"lr": "learning_rate"}
 _LORA: Final = "lora"
 _RECIPE: Final = "recipe"
 _MOST_BYTES: Final = 1_000_000
-_HOW_TO_GIVE: Final = {"data": "DATA...", "model": "--model NAME", "output": "-o FOLDER"}
+_HOW_TO_GIVE: Final = {
+    "data": "DATA...",
+    "model": "--model NAME-OR-FOLDER (on the Hugging Face Hub, or here), --model scratch (a tiny random one, made from the data, to see "
+    "a training run)",
+    "output": "-o FOLDER",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.extra import check_installed
 from refinesynth.train.given import check_given
 from refinesynth.train.preview import Preview
@@ -30,9 +30,10 @@ def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Pr
     from refinesynth.train.render.fitting import fit
 
     reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
-    tokenizer = load_tokenizer(config)
+    conversations = list(reading) if config.model == SCRATCH else reading
+    tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
-    for conversation in reading:
+    for conversation in conversations:
         for rendered in renderer.render(conversation):
             fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
             if fitted is not None:

@@ -24,7 +24,7 @@ class Trainer:
     `data` is a run folder, a file or the name of a dataset, or several; or what is in memory: a `datasets.Dataset`, or trajectories or
     records of any form that files may have. What can be read only once is read here, and kept.
 
-    `fields` are those of `TrainConfig`; they override the recipe. Every method blocks until it is done: in an event loop, call it in
+    `model` may be left out where the recipe names one, as `smoke` does. `fields` are those of `TrainConfig`; they override the recipe. Every method blocks until it is done: in an event loop, call it in
     a thread or a process of its own.
 
     Raises:
@@ -34,14 +34,15 @@ class Trainer:
     def __init__(
         self,
         *,
-        model: str | Path,
         data: "str | Path | Iterable[Any]",
         output: str | Path,
+        model: str | Path | None = None,
         recipe: str | None = None,
         **fields: Any,
     ) -> None:
         names, self._sources = _sources(data)
-        given = {"model": str(model), "data": names, "output": str(output), **fields}
+        named = {} if model is None else {"model": str(model)}
+        given = {**named, "data": names, "output": str(output), **fields}
         self._config = layered(recipe=recipe, given=given, given_by="argument").config
 
     @property

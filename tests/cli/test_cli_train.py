@@ -190,7 +190,8 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
     ("arguments", "message"),
     [
         ([], "data is missing: give DATA..."),
-        (["runs/first"], "model is missing: give --model NAME"),
+        (["runs/first"], "model is missing: give --model NAME-OR-FOLDER"),
+        (["runs/first"], "--model scratch"),
         (["nothere.jsonl", "--model", "some/hub-name"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl"], "model is missing"),
         (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
@@ -277,7 +278,7 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
         "4 cut at the end of a turn, 9 assistant turns lost (a, b, c, ...); 1 left out without a turn to learn (e\\u001b)",
         "1,000,000, of which 400,000 trained (40%), 100,000 in mistakes (10%)",
         "generation markers",
-        "20 (125 an epoch)",
+        "20 (250 an epoch)",
         "weights 38 MiB, gradients 38 MiB, optimizer 76 MiB",
         "Hello \\u001b[31m from the engine.",
         "step 3/20 loss 0.3333 lr 5.00e-06 epoch 0.50 12.3k tokens/s",
@@ -286,7 +287,7 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
         assert expected in unwrapped(result.stderr)
     assert [line for line in result.stderr.splitlines() if line != line.rstrip()] == []
     steps = next(line for line in result.stderr.splitlines() if line.startswith("steps"))
-    assert steps.endswith("2 evaluations, 2 checkpoints")
+    assert steps.endswith("4 evaluations, 2 checkpoints")
     assert "4 of 20 steps, 0.25 epochs; training loss 0.2500" in result.stdout
     assert f"The model is in {output}" in result.stdout
     names = {"train.yaml", "plan.json", "versions.json", "metrics.jsonl", "result.json", "README.md", "plots"}

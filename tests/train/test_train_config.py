@@ -53,6 +53,12 @@ def test_the_papers_recipes_and_the_defaults_are_the_papers(recipe: str | None) 
     assert found == ((0.02, 2, None) if recipe is None else (0, "all", "llama-3"))
 
 
+def test_the_recipe_that_only_shows_that_it_runs_needs_no_model() -> None:
+    layers = layered(recipe="smoke", given={"data": ["runs/first"], "output": "out"})
+    assert (layers.config.model, layers.origin("model")) == ("scratch", "recipe smoke")
+    assert layered(recipe="smoke", given=NAMES).config.model == "m/base"
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_is_valid_and_every_setting_in_it_says_so(recipe: str) -> None:
     layers = layered(recipe=recipe, given=NAMES)
@@ -139,6 +145,7 @@ def test_no_lora_takes_the_recipes_adapters_off() -> None:
         ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
         ({"deepspeed": "mine.json", "parallel": "fsdp"}, ["deepspeed names a file", "'fsdp'"]),
         ({"keep": 0}, ["keep is 0", "expected all, or a number"]),
+        ({"model": "scratch", "lora": True}, ["model is 'scratch'", "--no-lora"]),
         ({"early_stop": 3, "held_out": 0}, ["early_stop needs evaluations"]),
         ({"early_stop": 3, "evaluate_every": "never"}, ["early_stop needs evaluations"]),
         ({"epochs": "x", "seed": "y"}, ["epochs is 'x'", "seed is 'y'"]),

@@ -58,7 +58,7 @@ def test_what_is_not_here_is_said_before_a_hub_is_asked(
     assert not Path("out").exists()
 
 
-def test_data_is_asked_for_before_models(asked: list[object]) -> None:
+def test_data_is_asked_for_before_models_and_scratch_not_at_all(asked: list[object]) -> None:
     data = ["runs/first", "some/data", "hf://datasets/runs/more"]
     check_given(a_config(data=data, model="z/model", tokenizer="a/tokenizer"))
     assert asked == [
@@ -68,7 +68,8 @@ def test_data_is_asked_for_before_models(asked: list[object]) -> None:
         ("model", "z/model"),
     ]
     asked.clear()
-    check_given(a_config(data=["runs/nothere"], model="runs"), sources=[{"id": "in memory"}])
+    check_given(a_config(data=["runs/first"], model="scratch"))
+    check_given(a_config(data=["runs/nothere"], model="scratch"), sources=[{"id": "in memory"}])
     assert asked == []
 
 
@@ -79,7 +80,7 @@ from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 for look in ("preview", "plan", "train"):
     try:
-        getattr(Trainer(model="nothing", data="no such data", output="out"), look)()
+        getattr(Trainer(model="scratch", data="no such data", output="out"), look)()
     except InputError as error:
         assert "no such data" in str(error)
 print([name for name in ("torch", "transformers", "datasets", "huggingface_hub") if name in sys.modules])

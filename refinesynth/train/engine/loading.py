@@ -6,7 +6,7 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,8 +16,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
-from refinesynth.train.config import LoraConfig, TrainConfig
+from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
+from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.head import base_model
+from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.extra import require
 from refinesynth.train.hub import is_only_here
 from refinesynth.train.memory import ModelShape, Precision
@@ -36,13 +38,15 @@ _SAID: Final = 400
 """Characters of a library's message that are handed on."""
 
 
-def load_tokenizer(config: TrainConfig) -> PreTrainedTokenizerBase:
-    """The tokenizer that `config` names.
+def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = ()) -> PreTrainedTokenizerBase:
+    """The tokenizer that `config` names; for a model from scratch one that is made of `conversations`.
 
     Raises:
         InputError: There is none of that name, or it cannot be read.
     """
     name = config.tokenizer or config.model
+    if name == SCRATCH:
+        return make_tokenizer(conversations)
     here = is_only_here(name)
     with _refusing("tokenizer", name):
         found = cast(
@@ -66,18 +70,23 @@ def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Re
     return Renderer(tokenizer, loss_on=config.loss_on, template=template, on_rewrite=config.on_rewrite)
 
 
-def describe_model(config: TrainConfig) -> ModelShape:
-    """The model's sizes, adapters included; its weights are neither loaded nor allocated.
+def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> ModelShape:
+    """The model's sizes, adapters included; its weights are neither loaded nor allocated. One from scratch is made for `tokenizer`.
 
     Raises:
         InputError: There is no causal language model of that name.
     """
-    here = is_only_here(config.model)
+    here = config.model == SCRATCH or is_only_here(config.model)
     with _refusing("model", config.model):
-        found = cast(
-            "Any",
-            AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code, local_files_only=here),
-        )
+        if config.model == SCRATCH and tokenizer is not None:
+            found = cast("Any", make_config(config, tokenizer))
+        else:
+            found = cast(
+                "Any",
+                AutoConfig.from_pretrained(
+                    config.model, trust_remote_code=config.trust_remote_code, local_files_only=here
+                ),
+            )
         with torch.device("meta"):
             model = cast(
                 "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=config.trust_remote_code)
@@ -87,18 +96,27 @@ def describe_model(config: TrainConfig) -> ModelShape:
     return shape_of(model, config.model)
 
 
-def load_model(config: TrainConfig, precision: Precision, *, gradient_checkpointing: bool) -> nn.Module:
-    """The model that `config` names, with adapters if those are trained, ready for the trainer.
+def load_model(
+    config: TrainConfig,
+    precision: Precision,
+    *,
+    gradient_checkpointing: bool,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> nn.Module:
+    """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
 
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
     """
-    here = is_only_here(config.model)
-    with _refusing("model", config.model):
+    if config.model == SCRATCH and tokenizer is not None:
+        source, here = made_from_scratch(config, tokenizer), True
+    else:
+        source, here = contextlib.nullcontext(config.model), is_only_here(config.model)
+    with _refusing("model", config.model), source as name:
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
             AutoModelForCausalLM.from_pretrained(
-                config.model,
+                name,
                 # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
                 dtype=torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision],
                 trust_remote_code=config.trust_remote_code,

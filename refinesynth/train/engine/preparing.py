@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.config import TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
@@ -40,10 +40,11 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
         InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
     """
     reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
-    tokenizer = load_tokenizer(config)
+    conversations = list(reading) if config.model == SCRATCH else reading
+    tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
-    means = _means(config, world)
-    training, held_out = split(reading, config.held_out, config.seed)
+    means = _means(config, world, tokenizer)
+    training, held_out = split(conversations, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None
     evaluated = kept_out.store if kept_out is not None and len(kept_out.store) else None
@@ -79,8 +80,8 @@ def agree(*digests: str) -> None:
         )
 
 
-def _means(config: TrainConfig, world: World) -> dict[str, Any]:
-    shape = describe_model(config)
+def _means(config: TrainConfig, world: World, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    shape = describe_model(config, tokenizer)
     precision = resolved_precision(config, world)
     checkpointing = world.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
     parallel = resolved_parallel(config, world, shape, precision, checkpointing=checkpointing)

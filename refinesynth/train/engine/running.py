@@ -127,6 +127,7 @@ class _Training:
             config,
             means.precision,
             gradient_checkpointing=means.gradient_checkpointing and means.parallel != "fsdp",
+            tokenizer=ready.tokenizer,
         )
         stop_at(model, ready.store)
         layout, lay_out = self._layouts(model, arguments, ready)

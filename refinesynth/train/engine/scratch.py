@@ -1,0 +1,87 @@
+"""A model from scratch: random weights, and a tokenizer made from the data. To see that a training runs, not to be of use.
+
+Both depend on the data and the seed alone, so that every rank makes the same ones, and so does a training that is continued.
+"""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import tempfile
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.conversation import Conversation
+from refinesynth.train.render.named import NAMED, read_template
+
+_TEMPLATE: Final = "chatml"
+_END_OF_TEXT: Final = "<|endoftext|>"
+_VOCABULARY: Final = 2000
+_CHARACTERS: Final = 2_000_000
+"""Of the data, that a vocabulary is made of: more would change little, and take long."""
+_LONGEST: Final = 32
+"""Characters of a token."""
+_WIDTH: Final = 128
+
+
+def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
+    """A byte-level tokenizer with ChatML's template, trained on the beginning of the data."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    start, end = NAMED[_TEMPLATE]
+    trainer = trainers.BpeTrainer(
+        vocab_size=_VOCABULARY,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[_END_OF_TEXT, start, end],
+        max_token_length=_LONGEST,
+    )
+    bpe.train_from_iterator(_texts(conversations), trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token=_END_OF_TEXT)
+    made.chat_template = cast("Any", read_template(_TEMPLATE))
+    return made
+
+
+def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
+    left = _CHARACTERS
+    for conversation in conversations:
+        for turn in conversation.turns:
+            # Half a character cannot be tokenized; whoever renders it says where it stands.
+            yield turn.content[:left].encode(errors="replace").decode()
+            left -= len(turn.content)
+            if left <= 0:
+                return
+
+
+def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
+    """Two layers in the manner of Llama, about a million parameters, as many positions as `max_length`."""
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=_WIDTH,
+        intermediate_size=3 * _WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=config.max_length,
+        # The usual 0.02 is meant for widths of thousands.
+        initializer_range=_WIDTH**-0.5,
+        bos_token_id=cast("Any", tokenizer).bos_token_id,
+        eos_token_id=cast("Any", tokenizer).eos_token_id,
+        pad_token_id=cast("Any", tokenizer).pad_token_id,
+    )
+
+
+@contextmanager
+def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
+    """A folder with the untrained model, to be loaded as any other is, whatever splits its weights; gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model: Any = LlamaForCausalLM(make_config(config, tokenizer))
+        model.save_pretrained(folder)
+        yield folder
