@@ -39,6 +39,8 @@ TERSE = (
     "You hold no saw.",
     "The key lies on the bench. Task Succeed",
 )
+THOUGHT = "There is no saw that I could hold, so I do without it."
+"""Which answers what is refused in a play, in words."""
 KINDS = (None, "place", None, "logic", None)
 
 
@@ -62,7 +64,7 @@ class Stage:
         self, actions: tuple[str | Answer, ...] = ACTIONS, words: tuple[Answer, ...] = (), script: Script = GROUNDED
     ) -> None:
         self.writer = Scripted([script.model_dump_json()])
-        self.player = Scripted([said(act(one)) if isinstance(one, str) else one for one in actions])
+        self.player = Scripted([said(act(one, THOUGHT)) if isinstance(one, str) else one for one in actions])
         self.master = Scripted(words or tuple(map(worded, GOOD)))
 
     async def play(self, *, index: int = 3, **given: Any) -> EpisodeOutcome:
@@ -362,7 +364,7 @@ async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
     (refused,) = outcome.refused
     assert refused.draft is not None
     assert [violation.code for violation in refused.violations] == ["rulebook_fault"]
-    assert refused.draft.turns[-1] == act("open window")
+    assert refused.draft.turns[-1] == act("open window", THOUGHT)
     private = read_blocks(stage.player.asked[2].chat[-1][1])["private"]
     assert "'open window'" in str(private) or '"open window"' in str(private)
 
@@ -410,7 +412,7 @@ class TestSeveralPlays:
         """A play of its own, as an episode with several of them plays it."""
         chosen = settings_for(terse=True, **given)
         done = sum(not turn.transient for turn in answers(start))
-        actions = [act(one) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
+        actions = [act(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
         talk = Grounded(
             dungeon_master=None,
             player=Player(_Retrying(actions).model, PROMPTS),
@@ -444,7 +446,7 @@ class TestSeveralPlays:
         turns = tuple(turn for turn in first.turns if not isinstance(turn, MalformedTurn))
         assert answers(turns)[0].transient
         again = await self.converse(turns[:2], 1)
-        assert again.turns[2] == act("open box")
+        assert again.turns[2] == act("open box", THOUGHT)
 
 
 class _Retrying(Scripted):

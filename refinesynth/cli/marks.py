@@ -1,11 +1,9 @@
-"""Which turns of a trajectory are mistakes, and which ones mend them."""
+"""Which turns of a trajectory are mistakes, and which ones answer them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refinesynth.actions.wording import folded
-from refinesynth.rules.exchanges import Exchange, exchanges
-from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind, PlayerTurn
+from refinesynth.rules.repairs import repairs
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, flagged_turns
 
 
 @dataclass(frozen=True)
@@ -17,27 +15,34 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Refinement:
-    """This player turn is the first that was accepted after a mistake, and differs from it."""
+    """This player turn answers mistakes, see `repairs`."""
 
-    of: int
-    """Index of the mistake's turn."""
+    of: tuple[int, ...]
+    """Indices of the mistakes' turns."""
 
 
-def marks(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> dict[int, Mistake | Refinement]:
-    """Turn index to what the turn is; turns that are neither are left out.
+@dataclass(frozen=True)
+class Unrelated:
+    """This player turn was the first that was accepted after mistakes that nothing answers, and has nothing to do with them."""
 
-    Of several mistakes in a row, the next accepted action mends the last one. Actions are compared as the rules do it,
-    without regard to case and white space.
-    """
-    found: dict[int, Mistake | Refinement] = {}
-    unmended: Exchange | None = None
-    for exchange in exchanges(turns):
-        kind = exchange.answer.mistake_kind if exchange.answer is not None else None
-        if kind is not None:
-            found[exchange.at] = Mistake(kind)
-            unmended = exchange
-        elif exchange.accepted and unmended is not None:
-            if folded(exchange.player.action) != folded(unmended.player.action):
-                found[exchange.at] = Refinement(unmended.at)
-            unmended = None
+    after: tuple[int, ...]
+    """Indices of the mistakes' turns."""
+
+
+def marks(draft: Draft) -> dict[int, Mistake | Refinement | Unrelated]:
+    """Turn index to what the turn is; turns that are none of these are left out."""
+    found: dict[int, Mistake | Refinement | Unrelated] = {}
+    answers: dict[int, tuple[int, ...]] = {}
+    others: dict[int, tuple[int, ...]] = {}
+    for at in flagged_turns(draft.turns):
+        answer = draft.turns[at + 1]
+        if isinstance(answer, DungeonMasterTurn) and answer.mistake_kind is not None:
+            found[at] = Mistake(answer.mistake_kind)
+    for repair in repairs(draft):
+        if repair.answer is not None:
+            answers[repair.answer] = (*answers.get(repair.answer, ()), repair.mistake.at)
+        elif repair.unrelated is not None:
+            others[repair.unrelated] = (*others.get(repair.unrelated, ()), repair.mistake.at)
+    found.update((at, Unrelated(after)) for at, after in others.items())
+    found.update((at, Refinement(of)) for at, of in answers.items())
     return found

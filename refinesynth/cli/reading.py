@@ -13,15 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.figures import counted, dollars
-from refinesynth.cli.marks import Mistake, Refinement, marks
+from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
 from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import styled
 from refinesynth.errors import InputError
 from refinesynth.jsontext import write_json
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation, rejects
+from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import (
     ActionSpec,
+    Draft,
     DraftTurn,
     DungeonMasterTurn,
     MalformedTurn,
@@ -82,20 +84,20 @@ def _indented(value: object) -> str:
 
 
 def _accepted(trajectory: Trajectory, *, full: bool) -> RenderableType:
-    marked = marks(trajectory.turns)
-    mistakes = sum(isinstance(mark, Mistake) for mark in marked.values())
+    found, mistakes = refinements(trajectory), len(trajectory.mistakes())
+    unrelated = f" · {found.unrelated:,} followed by unrelated actions" if found.unrelated else ""
     title = Text.assemble(
         styled(one_line(trajectory.id), "bold"),
         "  accepted · ",
         f"{counted(len(trajectory.turns), 'turn')} · {counted(mistakes, 'mistake')} · "
-        f"{counted(len(marked) - mistakes, 'refinement')}",
+        f"{counted(found.answered, 'refinement')}{unrelated}",
     )
     return Group(
         title,
         "",
         _script(trajectory.script, trajectory.persona.text, full=full),
         "",
-        _turns(trajectory.turns, {}, full=full),
+        _turns(trajectory.draft(), {}, full=full),
         "",
         _provenance(trajectory.provenance),
     )
@@ -108,11 +110,10 @@ def _refused(item: Refused, *, full: bool) -> RenderableType:
     evidence = item.evidence()
     if evidence is None:
         parts += [_labelled([("persona", item.persona.text), ("answer", item.text or "could not be read")]), ""]
-        evidence_turns: tuple[DraftTurn, ...] = ()
+        parts += map(_violation, item.violations)
     else:
         parts += [_script(evidence.script, item.persona.text, full=full), ""]
-        evidence_turns = evidence.turns
-    parts.append(_turns(evidence_turns, _by_turn(item.violations, len(evidence_turns)), full=full))
+        parts.append(_turns(evidence, _by_turn(item.violations, len(evidence.turns)), full=full))
     if item.draft is not None and item.draft.text_error is not None:
         parts += ["", styled(f"the text after these turns could not be read: {item.draft.text_error}", "red")]
     return Group(*parts)
@@ -174,8 +175,8 @@ def _values(name: str, values: Sequence[str], *, full: bool) -> str:
     return f"{{{name}}} = {', '.join(listed) + more if values else 'anything'}"
 
 
-def _turns(turns: Sequence[DraftTurn], found: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
-    marked = marks(turns)
+def _turns(draft: Draft, found: Mapping[int, Sequence[Violation]], *, full: bool) -> Table:
+    marked, turns = marks(draft), draft.turns
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", width=3, style="dim")
     table.add_column(width=6, style="dim")
@@ -192,7 +193,7 @@ def _turns(turns: Sequence[DraftTurn], found: Mapping[int, Sequence[Violation]],
     return table
 
 
-def _turn(turn: DraftTurn, mark: Mistake | Refinement | None, *, full: bool) -> Iterator[Text | str]:
+def _turn(turn: DraftTurn, mark: Mistake | Refinement | Unrelated | None, *, full: bool) -> Iterator[Text | str]:
     if isinstance(turn, PlayerTurn):
         style = "red" if isinstance(mark, Mistake) else "green" if isinstance(mark, Refinement) else ""
         yield "player"
@@ -201,7 +202,9 @@ def _turn(turn: DraftTurn, mark: Mistake | Refinement | None, *, full: bool) -> 
         if isinstance(mark, Mistake):
             yield styled(f"✗ mistake ({mark.kind.value}): kept as context, never trained on", style)
         elif isinstance(mark, Refinement):
-            yield styled(f"✓ refinement of turn {mark.of + 1}", style)
+            yield styled(f"✓ refinement of {_numbers(mark.of)}", style)
+        elif isinstance(mark, Unrelated):
+            yield styled(f"! unrelated to {_numbers(mark.after)}, which nothing answers", "yellow")
     elif isinstance(turn, DungeonMasterTurn):
         yield "dm"
         if full:
@@ -211,6 +214,11 @@ def _turn(turn: DraftTurn, mark: Mistake | Refinement | None, *, full: bool) -> 
         yield "?"
         yield styled(f"✗ malformed turn: {turn.problem}", "red")
         yield styled(turn.raw, "dim")
+
+
+def _numbers(turns: Sequence[int]) -> str:
+    numbers = [str(at + 1) for at in turns]
+    return f"turn {numbers[0]}" if len(numbers) == 1 else f"turns {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _violation(violation: Violation) -> Text:

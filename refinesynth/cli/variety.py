@@ -30,8 +30,7 @@ def told(variety: Variety) -> Iterator[tuple[str, str]]:
     if (steps := Spread.of(variety.steps)) is not None:
         yield "difficulty", f"shortest solution {_spread(steps)} actions: {_shares(variety.steps)}"
         yield "features", _features(variety)
-    kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
-    yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
+    yield from _mistakes(variety)
     if variety.transient:
         yield "transient", f"{counted(variety.transient, 'right action')} failed for a moment"
     if variety.plain:
@@ -39,6 +38,16 @@ def told(variety: Variety) -> Iterator[tuple[str, str]]:
     if variety.near_duplicates or variety.contaminated:
         copies = counted(variety.near_duplicates, "near-duplicate")
         yield "curated", f"{copies} and {variety.contaminated:,} contaminated refused"
+
+
+def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
+    """Of which kinds they are, and what became of them."""
+    kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
+    yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
+    if variety.refinements or variety.unrelated:
+        alone = f"; {counted(variety.unrelated, 'mistake')} followed by unrelated actions alone"
+        refined = f"{counted(variety.refinements, 'mistake')} answered by a later action"
+        yield "refined", f"{refined}{alone if variety.unrelated else ''}"
 
 
 def as_json(variety: Variety) -> dict[str, Any]:
@@ -51,6 +60,8 @@ def as_json(variety: Variety) -> dict[str, Any]:
         "steps": {str(steps): count for steps, count in sorted(variety.steps.items())},
         "features": {feature: variety.features[feature] for feature in FEATURES} if variety.steps else {},
         "mistakes": dict(variety.mistakes),
+        "refinements": variety.refinements,
+        "unrelated": variety.unrelated,
         "transient": variety.transient,
         "plain": variety.plain,
         "near_duplicates": variety.near_duplicates,

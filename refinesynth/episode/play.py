@@ -21,6 +21,7 @@ from refinesynth.episode.staging import staged
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.roles import Narrator
+from refinesynth.rules.repairs import counted, repairs
 from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
@@ -144,6 +145,7 @@ def _trajectory(accepted: Accepted, *, spent: Spent, record: Record, settings: E
         cost_usd=spent.cost_usd,
         script_id=script.digest,
         difficulty=_difficulty(script),
+        refinements=counted(repairs(accepted.draft)) if script.grounded else None,
         branch=accepted.branch,
     )
     return Trajectory.model_validate(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from refinesynth.errors import InputError
+from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory, Usage
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
@@ -43,7 +44,9 @@ class Tally:
     player_turns: int = 0
     mistakes: Counter[MistakeKind] = field(default_factory=Counter[MistakeKind])
     refinements: int = 0
-    """Mistakes after which the next action differs and is not flagged."""
+    """Mistakes that a later action answers, see `rules.repairs`."""
+    unrelated: int = 0
+    """Mistakes after which only something was accepted that has nothing to do with them."""
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Trajectories by role and model."""
     plays: Counter[str] = field(default_factory=Counter[str])
@@ -75,18 +78,15 @@ class Tally:
         self.cost_usd = (self.cost_usd or 0.0) + (origin.cost_usd or 0.0) if known else None
 
     def _add_turns(self, trajectory: Trajectory) -> None:
-        wrong = set(trajectory.mistakes())
-        spoken = [(at, turn) for at, turn in enumerate(trajectory.turns) if isinstance(turn, PlayerTurn)]
-        self.player_turns += len(spoken)
+        self.player_turns += sum(isinstance(turn, PlayerTurn) for turn in trajectory.turns)
         self.mistakes.update(
             after.mistake_kind
             for turn, after in pairwise(trajectory.turns)
             if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.mistake_kind
         )
-        self.refinements += sum(
-            at in wrong and after not in wrong and turn.action.strip() != following.action.strip()
-            for (at, turn), (after, following) in pairwise(spoken)
-        )
+        found = refinements(trajectory)
+        self.refinements += found.answered
+        self.unrelated += found.unrelated
 
     @property
     def size_category(self) -> str:

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from refinesynth.world import World
 
 MAX_CHARACTERS = 20_000
 """How much of a text is read, in characters; rules refuse longer turns long before."""
@@ -101,6 +104,12 @@ class Names:
             if node.name is not None:
                 name, length = node.name, count
         return name, length
+
+
+@lru_cache(maxsize=256)
+def names_of(world: World) -> Names:
+    """Every name that an action of a world can be given."""
+    return Names(world.names)
 
 
 def _says_nothing(word: str) -> bool:

@@ -1,6 +1,6 @@
 """Mistakes and their repair: what makes a trajectory worth refining on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
@@ -8,7 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.matching import meaning
 from refinesynth.actions.wording import quoted
-from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
+from refinesynth.rules.exchanges import exchanges, is_complete
+from refinesynth.rules.repairs import WITHIN, Repair, repairs
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 
@@ -38,37 +39,34 @@ class EnoughMistakes(BaseRule):
 
 @dataclass(frozen=True, config=FIELDS)
 class RealRefinement(BaseRule):
-    """Each mistake is followed, within a few player turns, by a different action that the DM accepts; else `not_refined`.
+    """Each mistake is answered within a few player turns by an action that is accepted; else `not_refined`.
 
-    Blamed is the last player turn that could have been the repair. Actions are compared by what they do, see `meaning`. While an unfinished draft can still bring the repair in time, it passes. An action that failed for a moment repairs
+    Where the world is imagined, any different action counts. Where it is executed, it has to answer the mistake: what was
+    refused succeeds, what it lacked is there, what was meant is done, or the plan is given up for a reason; `repairs` says what
+    exactly is looked at. Blamed is the last player turn that could have been the answer. Actions are compared by what they do, see
+    `meaning`. While an unfinished draft can still bring the answer in time, it passes. An action that failed for a moment answers
     nothing yet and is not counted: it may be tried again.
     """
 
-    within: Annotated[int, Field(ge=1)] = 3
-    """How many player turns after the mistake may pass until the repair, that one included."""
+    within: Annotated[int, Field(ge=1)] = WITHIN
+    """How many player turns after the mistake may pass until the answer, that one included."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        steps = [step for step in exchanges(draft.turns) if not step.transient]
-        for number, step in enumerate(steps):
-            if not step.flagged:
-                continue
-            window = steps[number + 1 : number + 1 + self.within]
-            if self._repairs(draft, step, window) or (self._is_open(window) and not is_complete(draft)):
-                continue
-            turn = window[-1].at if window else len(draft.turns)
-            message = (
-                f"The mistake in turn {step.at + 1}, {quoted(step.player.action)}, is not repaired: one of the next "
-                f"{self.within} player turns must be a different action that the DM accepts."
+        for found in repairs(draft, self.within):
+            if found.answer is None and not found.waits:
+                yield self.violation(found.last, "not_refined", self._message(found))
+
+    def _message(self, found: Repair) -> str:
+        wrong = quoted(found.mistake.player.action)
+        if found.unrelated is not None:
+            return (
+                f"{wrong} was refused, and nothing that was done since has to do with it. Within the next {self.within} actions, see to what "
+                "it lacked, or say in the next thought what stood in its way or why it is not needed, and do something else."
             )
-            yield self.violation(turn, "not_refined", message)
-
-    def _repairs(self, draft: Draft, mistake: Exchange, window: Sequence[Exchange]) -> bool:
-        actions = draft.script.actions
-        wrong = meaning(actions, mistake.player.action)
-        return any(step.accepted and meaning(actions, step.player.action) != wrong for step in window)
-
-    def _is_open(self, window: Sequence[Exchange]) -> bool:
-        return len(window) < self.within or window[-1].after is None
+        return (
+            f"The mistake in turn {found.mistake.at + 1}, {wrong}, is not repaired: one of the next "
+            f"{self.within} player turns must be a different action that the DM accepts."
+        )
 
 
 @dataclass(frozen=True, config=FIELDS)

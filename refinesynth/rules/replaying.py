@@ -1,6 +1,6 @@
 """A grounded draft played again: its actions, and nothing else of it, carried out in its script's world."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -9,9 +9,13 @@ from pydantic import JsonValue
 from refinesynth.rules.rule import BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import RulebookError, Ruling, World, world_of
+from refinesynth.world.expression import Expression
 
 _REMEMBERED = 64
 """Worlds of which the last play is kept."""
+
+_AWAITED = 32
+"""Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion to its length."""
 
 
 class ReplayRule(BaseRule):
@@ -40,6 +44,8 @@ class Answered:
     """The same for the progress."""
     visible: tuple[str, ...]
     """Names that can be seen after this exchange."""
+    meets: tuple[int, ...]
+    """Indices of the player turns before it that were refused and whose unmet requirement holds since this exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,27 @@ class _Step:
     done: bool
     progress: float
     visible: tuple[str, ...]
+    meets: tuple[int, ...] = ()
+    """Which of the steps before it, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """The requirement that refused an action, and did not come to hold yet."""
+
+    step: int
+    """Which step was refused, from 0."""
+    condition: Expression
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """How far a play is known."""
+
+    steps: tuple[_Step, ...]
+    state: JsonValue
+    lacks: tuple[_Lack, ...] = ()
 
 
 class _Course:
@@ -131,39 +158,61 @@ class _Course:
         self.visible = world.visible(self._start)
         self.done = world.done(self._start)
         self.progress = world.progress(self._start)
-        self._known: tuple[tuple[_Step, ...], JsonValue] = ((), self._start)
+        self._known = _Known((), self._start)
         """Replaced as a whole, so that several threads may ask."""
 
     def follow(self, asked: Sequence[tuple[int, str, DungeonMasterTurn]]) -> tuple[Answered, ...]:
-        steps, state = self._known
-        known = len(steps)
-        if known > len(asked) or any(
+        known = self._known
+        if len(known.steps) > len(asked) or any(
             step.action != action or step.transient != answer.transient
-            for step, (_, action, answer) in zip(steps, asked, strict=False)
+            for step, (_, action, answer) in zip(known.steps, asked, strict=False)
         ):
-            steps, state, known = (), self._start, 0
-        more: list[_Step] = []
-        before = steps[-1] if steps else None
-        for _, action, answer in asked[known:]:
-            before, state = self._step(before, state, action, transient=answer.transient)
-            more.append(before)
-        steps = (*steps, *more)
-        self._known = (steps, state)
+            known = _Known((), self._start)
+        steps, state, lacks = list(known.steps), known.state, known.lacks
+        for _, action, answer in asked[len(steps) :]:
+            step, state, lacks = self._step(steps, state, lacks, action, transient=answer.transient)
+            steps.append(step)
+        self._known = _Known(tuple(steps), state, lacks)
+        turns = [at for at, _, _ in asked]
         return tuple(
-            Answered(at, action, answer, step.ruling, step.changes, step.done, step.progress, step.visible)
+            Answered(
+                at=at,
+                action=action,
+                answer=answer,
+                ruling=step.ruling,
+                changes=step.changes,
+                done=step.done,
+                progress=step.progress,
+                visible=step.visible,
+                meets=tuple(turns[number] for number in step.meets),
+            )
             for step, (at, action, answer) in zip(steps, asked, strict=True)
         )
 
-    def _step(self, before: _Step | None, state: JsonValue, action: str, *, transient: bool) -> tuple[_Step, JsonValue]:
+    def _step(
+        self, before: Sequence[_Step], state: JsonValue, lacks: tuple[_Lack, ...], action: str, *, transient: bool
+    ) -> tuple[_Step, JsonValue, tuple[_Lack, ...]]:
         ruling = self._world.step(state, action)
         changes = ruling.state is not state
         bare = replace(ruling, state=None, changed=())
         if transient:
-            same = before or self
+            same = before[-1] if before else self
             step = _Step(action, transient, bare, changes, same.done, same.progress, same.visible)
-            return step, state
-        step = _Step(action, transient, bare, changes, ruling.done, ruling.progress, ruling.visible)
-        return step, ruling.state
+            return step, state, lacks
+        met: tuple[int, ...] = ()
+        if changes:
+            met = tuple(lack.step for lack in lacks if lack.condition.answer(ruling.state, lack.values) is True)
+            lacks = tuple(lack for lack in lacks if lack.step not in met)
+        elif ruling.kind is not None and (lack := self._lack(len(before), state, ruling)) is not None:
+            lacks = (*lacks, lack)[-_AWAITED:]
+        step = _Step(action, transient, bare, changes, ruling.done, ruling.progress, ruling.visible, met)
+        return step, ruling.state, lacks
+
+    def _lack(self, step: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
+        """The requirement that refused an action; None if it is no action of the world, or was refused for something else."""
+        taken = next((taken for taken in self._world.actions if taken.spec.name == ruling.action), None)
+        unmet = None if taken is None else taken.unmet(state, ruling.values)
+        return None if unmet is None else _Lack(step, unmet.requirement.condition, ruling.values)
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -5,7 +5,6 @@ keep a DungeonMaster from contradicting the world, not to prove it right.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 from pydantic.dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from refinesynth.rules.lexicon import (
     tells_success,
     verbs_of,
 )
-from refinesynth.rules.names import MAX_CHARACTERS, Names
+from refinesynth.rules.names import MAX_CHARACTERS, names_of
 from refinesynth.rules.replaying import Answered, ReplayRule, world_played
 from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
@@ -99,7 +98,7 @@ def _judged(world: World, before: tuple[str, ...], answered: Answered) -> list[s
 
 
 def _unknown_names(world: World, observation: str, visible: Iterable[str], told: Iterable[str]) -> Iterator[str]:
-    names = _names_of(world)
+    names = names_of(world)
     mentioned = names.mentioned(observation)
     if not mentioned:
         return
@@ -129,11 +128,6 @@ def _own_sentences(observation: str, said: str) -> list[str]:
     known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
     told = dict.fromkeys(sentences(observation))
     return [sentence for sentence in told if sentence.removesuffix("...").rstrip() not in known]
-
-
-@lru_cache(maxsize=256)
-def _names_of(world: World) -> Names:
-    return Names(world.names)
 
 
 def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 
 UNREADABLE = "unreadable"
@@ -38,6 +39,10 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Feature to the grounded trajectories whose script was measured to have it, see `measured`."""
     mistakes: dict[str, int] = Field(default_factory=dict[str, int])
     """Kind to the player's mistakes of it."""
+    refinements: int = 0
+    """Mistakes that a later action answers, see `rules.repairs`."""
+    unrelated: int = 0
+    """Mistakes after which only something was accepted that has nothing to do with them."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
@@ -59,6 +64,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
         said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
         names = {action.name for found in trajectories for action in found.script.actions}
         known = [difficulty for found in trajectories if (difficulty := found.provenance.difficulty) is not None]
+        refined = [refinements(found) for found in trajectories]
         return cls(
             scripts=tuple(dict.fromkeys(found.provenance.script_id or found.script.digest for found in trajectories)),
             actions=tuple(sorted(map(_digest, names))),
@@ -66,6 +72,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
             steps=tuple(difficulty.steps for difficulty in known),
             features=dict(Counter(feature for difficulty in known for feature in measured(difficulty))),
             mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
+            refinements=sum(one.answered for one in refined),
+            unrelated=sum(one.unrelated for one in refined),
             transient=sum(turn.transient for turn in said),
             plain=sum(turn.plain for turn in said),
             stopped=dict(Counter(_stop(item) for item in refused if item.stage == "script")),
@@ -84,6 +92,8 @@ class Figures(BaseModel, extra="forbid"):
     features: Counter[str] = Field(default_factory=Counter[str])
     """Feature to trajectories whose script has it."""
     mistakes: Counter[str] = Field(default_factory=Counter[str])
+    refinements: int = 0
+    unrelated: int = 0
     transient: int = 0
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
@@ -96,6 +106,8 @@ class Figures(BaseModel, extra="forbid"):
         self.steps.update(one.steps)
         self.features.update(one.features)
         self.mistakes.update(one.mistakes)
+        self.refinements += one.refinements
+        self.unrelated += one.unrelated
         self.transient += one.transient
         self.plain += one.plain
         self.stopped.update(one.stopped)

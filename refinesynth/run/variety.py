@@ -64,6 +64,10 @@ class Variety:
     """Grounded: feature of a mix to the trajectories whose script was measured to have it, see `figures.measured`."""
     mistakes: Counter[str]
     """Kind to the player's mistakes of it."""
+    refinements: int
+    """Mistakes that a later action answers; those of episodes that an earlier version journaled are not counted."""
+    unrelated: int
+    """Mistakes after which only something was accepted that has nothing to do with them."""
     transient: int
     """Right actions that failed for a moment."""
     plain: int
@@ -98,6 +102,8 @@ class Variety:
             steps=figures.steps,
             features=figures.features,
             mistakes=figures.mistakes,
+            refinements=figures.refinements,
+            unrelated=figures.unrelated,
             transient=figures.transient,
             plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],

@@ -16,7 +16,7 @@ from refinesynth.world import Ruling, World, ground_actions, world_of
 import_module("cel")
 
 _THOUGHTS = ("I try this next.", "That should bring me nearer.", "Das könnte gehen.")
-_NO_ACTIONS = ("juggle everything", "fly to the moon", "please help", "open sesame", "zzz 1 2 3")
+_NO_ACTIONS = ("juggle everything", "fly to the moon", "please help", "open sesame", "zzzz 1 2 3")
 _PASSING = (
     "It does not work this time; try again.",
     "For a moment something is stuck, and nothing has changed.",
@@ -30,9 +30,9 @@ _STRIDES = (1, 101, 211, 307, 401)
 
 @st.composite
 def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each repaired by the next action.
+    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each answered by the next action.
 
-    It may open with an observation, wander about, and have transient failures, each tried again with success.
+    Either what was refused can be done then, or the player says why it does something else. It may open with an observation, wander about, and have transient failures, each tried again with success.
     """
     script = draw(valid_grounded_scripts())
     play = _Play(draw, script)
@@ -42,8 +42,7 @@ def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
     for _ in range(whole(draw, 2, 4)):
         for _ in range(whole(draw, 0, 2)):
             play.right(play.harmless())
-        play.mistake()
-        play.right(play.harmless())
+        play.answer(play.mistake())
     for action in errands(script, play.state):
         play.right(action)
     return Draft(script=script, turns=tuple(play.turns))
@@ -63,21 +62,37 @@ class _Play:
         """A right action that does not reach the goal; there is always one, to look round."""
         return next(text for text in self._shuffled() if (it := self._rule(text)).kind is None and not it.done)
 
-    def right(self, action: str) -> None:
+    def right(self, action: str, *, thought: str | None = None) -> None:
         """Carry out an action, which may fail for a moment before."""
         if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
             told = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
-            self.turns.extend((self._said(action), _answer(told, progress=progress, transient=True)))
-        self._act(action)
+            self.turns.extend((self._said(action, thought), _answer(told, progress=progress, transient=True)))
+        self._act(action, thought)
 
-    def mistake(self) -> None:
+    def mistake(self) -> str:
         """An action that the world refuses and that was not tried wrongly before."""
         unread = pick(self.draw, [text for text in _NO_ACTIONS if text not in self.wrong])
         refused = (text for text in self._shuffled() if text not in self.wrong and self._rule(text).kind is not None)
         action = next(refused, unread) if whether(self.draw) else unread
         self.wrong.add(action)
         self._act(action)
+        return action
+
+    def answer(self, wrong: str) -> None:
+        """What makes a refused action possible, without a word, or something harmless with the reason for it."""
+        helpful = self._helpful(wrong) if whether(self.draw) else None
+        if helpful is not None:
+            self.right(helpful)
+        else:
+            self.right(self.harmless(), thought=f"{self._rule(wrong).text} So I do something else.")
+
+    def _helpful(self, wrong: str) -> str | None:
+        for text in self._shuffled():
+            it = self._rule(text)
+            if it.kind is None and not it.done and self.world.step(it.state, wrong).kind is None:
+                return text
+        return None
 
     def _shuffled(self) -> Iterator[str]:
         """All actions, in another order each time."""
@@ -88,16 +103,16 @@ class _Play:
     def _rule(self, action: str) -> Ruling:
         return self.world.step(self.state, action)
 
-    def _act(self, action: str) -> None:
+    def _act(self, action: str, thought: str | None = None) -> None:
         ruling = self._rule(action)
         ending = " Task Succeed" if ruling.done else ""
-        self.turns.append(self._said(action))
+        self.turns.append(self._said(action, thought))
         self.turns.append(_answer(f"{ruling.text}{ending}", progress=ruling.progress, kind=ruling.kind))
         self.state = ruling.state
 
-    def _said(self, action: str) -> PlayerTurn:
+    def _said(self, action: str, thought: str | None) -> PlayerTurn:
         spelled = f" {action}\n" if whether(self.draw) else action
-        return PlayerTurn(thought=pick(self.draw, _THOUGHTS), action=spelled)
+        return PlayerTurn(thought=thought or pick(self.draw, _THOUGHTS), action=spelled)
 
 
 def _answer(

@@ -7,7 +7,16 @@ All are frozen pydantic models. They forbid unknown fields, because what we writ
 
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.liberties import Answer, Liberty, read_answer
-from refinesynth.trajectory.record import SCHEMA_VERSION, Branch, Difficulty, Play, Provenance, Trajectory, Usage
+from refinesynth.trajectory.record import (
+    SCHEMA_VERSION,
+    Branch,
+    Difficulty,
+    Play,
+    Provenance,
+    Refinements,
+    Trajectory,
+    Usage,
+)
 from refinesynth.trajectory.rulebook import Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
 from refinesynth.trajectory.script import ActionSpec, Persona, Script
 from refinesynth.trajectory.turns import (
@@ -47,6 +56,7 @@ __all__ = [
     "Play",
     "PlayerTurn",
     "Provenance",
+    "Refinements",
     "Requirement",
     "Rulebook",
     "Script",

@@ -67,6 +67,15 @@ class Branch(Value):
     """Turns at the beginning that it has in common with the first of the same play; 0 for that one."""
 
 
+class Refinements(Value):
+    """What became of a trajectory's mistakes; `refinesynth.rules.repairs` says what counts."""
+
+    answered: int = Field(ge=0)
+    """Mistakes that a later action answers: those are refined."""
+    unrelated: int = Field(ge=0)
+    """Mistakes after which only something else was accepted that has nothing to do with them."""
+
+
 class Provenance(Value):
     """Where a trajectory comes from: enough to make it again on a deterministic backend."""
 
@@ -90,6 +99,8 @@ class Provenance(Value):
     """Digest of the script, the same for all trajectories that were played in it; to be split by. None before 0.2."""
     difficulty: Difficulty | None = Field(default=None, exclude_if=absent)
     """Of a grounded script."""
+    refinements: Refinements | None = Field(default=None, exclude_if=absent)
+    """Of a grounded trajectory, counted when it was accepted, since the world has to be executed for it; None where an earlier version wrote it."""
     branch: Branch | None = Field(default=None, exclude_if=absent)
     """Which of its episode's trajectories this is; None where an episode has one."""
 

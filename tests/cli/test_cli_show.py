@@ -19,12 +19,23 @@ from test_cli_printable import is_inert, nasty
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.cli.marks import Mistake, Refinement, marks
+from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
 from refinesynth.cli.picking import at_random
 from refinesynth.cli.stored import lines
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
-from refinesynth.trajectory import MistakeKind, Persona, Trajectory, read_turn
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DraftTurn,
+    MistakeKind,
+    Persona,
+    Requirement,
+    Rulebook,
+    Script,
+    Trajectory,
+    read_turn,
+)
 
 
 @pytest.fixture
@@ -239,8 +250,12 @@ def test_no_text_in_a_record_reaches_the_terminal_as_it_is(
         assert is_inert(result.output), arguments
 
 
-def test_marks_follow_mistakes_to_their_repair() -> None:
-    turns = (
+def marked(*turns: DraftTurn) -> dict[int, Mistake | Refinement | Unrelated]:
+    return marks(Draft(script=a_trajectory().script, turns=turns))
+
+
+def test_marks_follow_mistakes_to_their_answer() -> None:
+    assert marked(
         dm("It begins."),
         player("a"),
         dm("no", "parameter"),
@@ -253,16 +268,38 @@ def test_marks_follow_mistakes_to_their_repair() -> None:
         player("d"),
         dm("good"),
         player("e"),
-    )
-    assert marks(turns) == {
+    ) == {
         1: Mistake(MistakeKind.PARAMETER),
         3: Mistake(MistakeKind.LOGIC),
+        5: Refinement((1,)),
         7: Mistake(MistakeKind.PLACE),
-        9: Refinement(7),
+        9: Refinement((3, 7)),
     }
+
+
+def test_what_answers_nothing_in_an_executed_world_is_shown_as_unrelated(tmp_path: Path) -> None:
+    lamp = ActionSpec(
+        name="turn lamp on",
+        pattern="turn lamp on",
+        requires=(Requirement(condition="state.lamp == 'plugged'", hint="It has no power."),),
+    )
+    script = Script(
+        environment={"lamp": "off"},
+        goal="Light.",
+        completion_conditions=("light",),
+        actions=(lamp, ActionSpec(name="look", pattern="look")),
+        rulebook=Rulebook(goal=("state.lamp == 'on'",)),
+    )
+    turns = (player("turn lamp on"), dm("No.", "logic"), player("look"), dm("A room."))
+    trajectory = a_trajectory().model_copy(update={"script": script, "turns": turns})
+    assert marks(trajectory.draft())[2] == Unrelated((0,))
+    folder = write_run(tmp_path / "run", [trajectory], [])
+    text = unwrapped(show(folder).stdout)
+    assert "1 mistake · 0 refinements · 1 followed by unrelated actions" in text
+    assert "> look ! unrelated to turn 1, which nothing answers" in text
 
 
 def test_marks_agree_with_the_trajectory() -> None:
     trajectory = a_trajectory()
-    mistakes = [at for at, mark in marks(trajectory.turns).items() if isinstance(mark, Mistake)]
+    mistakes = [at for at, mark in marks(trajectory.draft()).items() if isinstance(mark, Mistake)]
     assert tuple(mistakes) == trajectory.mistakes()

@@ -197,6 +197,7 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
     assert found["action_names"] == len({action.name for one in made for action in one.script.actions})
     assert found["turns"] == {"min": lengths[0], "median": (lengths[1] + lengths[2]) / 2, "max": lengths[3]}
     assert found["mistakes"] == {kind: mistakes.count(kind) for kind in set(mistakes)}
+    assert (found["refinements"], found["unrelated"]) == (sum(map(len, (one.mistakes() for one in made))), 0)
     assert (found["near_duplicates"], found["contaminated"], found["transient"]) == (0, 0, 0)
     text = " ".join(status(complete).stdout.split())
     assert f"{found['environments']} environments and {found['action_names']} action names in 4 trajectories" in text

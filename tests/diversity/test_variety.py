@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
+from refinesynth.rules.repairs import refinements
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
 from refinesynth.run.variety import Spread, Stage, stages
@@ -99,6 +100,9 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
     assert figures.turns == Counter(lengths)
     answers = [turn for found in everything for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
     assert figures.mistakes == Counter(turn.mistake_kind.value for turn in answers if turn.mistake_kind)
+    refined = [refinements(found) for found in everything]
+    assert figures.refinements == sum(one.answered for one in refined)
+    assert figures.unrelated == sum(one.unrelated for one in refined)
     assert figures.transient == sum(turn.transient for turn in answers)
     assert figures.plain == sum(turn.plain for turn in answers)
     difficulties = [found.provenance.difficulty for found in everything]

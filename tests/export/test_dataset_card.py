@@ -25,7 +25,7 @@ from refinesynth.export import (
     write_export,
 )
 from refinesynth.testing import texts
-from refinesynth.trajectory import MistakeKind, Trajectory, Usage
+from refinesynth.trajectory import MistakeKind, Refinements, Trajectory, Usage
 
 HOSTILE = (
     "x' \"---\nlicense: mit\n# Head | <script>alert(1)</script> [a](http://b) ![i](j) `` ` `` {{ 7 * 7 }} \u2028\x00"
@@ -73,7 +73,7 @@ def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
         "| of these mistakes | 2 |",
         "| of these logic | 1 |",
         "| of these parameter | 1 |",
-        "| mistakes repaired by the next action | 1 |",
+        "| refinements: mistakes that a later action answers | 2 |",
         "| messages to train on | 4 |",
         "1 of the trajectories hold nothing to train on and have no record.",
         'dataset = load_dataset("json", data_files="out.jsonl", split="train")',
@@ -148,7 +148,7 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
     assert tally.trajectories == 3
     assert tally.player_turns == 8
     assert tally.mistakes == {MistakeKind.PLACE: 2, MistakeKind.PARAMETER: 1, MistakeKind.LOGIC: 2}
-    assert tally.refinements == 2
+    assert (tally.refinements, tally.unrelated) == (4, 0)
     assert tally.generators == {("player", "gpt-4o"): 3, ("dungeon_master", "rehearsal"): 3}
     assert tally.usage == Usage(requests=27, input_tokens=3_000, cached_tokens=30, output_tokens=600)
     assert tally.cost_usd == pytest.approx(0.75)
@@ -164,6 +164,14 @@ def test_one_unknown_cost_makes_the_sum_unknown() -> None:
 def test_a_repeated_action_is_no_repair_even_if_it_then_works() -> None:
     stubborn = trajectory(act("look"), see("No.", "logic"), act("look"), see("Task Succeed"))
     assert Tally.of([stubborn]).refinements == 0
+
+
+def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
+    counted = provenance().model_copy(update={"refinements": Refinements(answered=1, unrelated=1)})
+    tally = Tally.of([trajectory().model_copy(update={"provenance": counted})])
+    assert (tally.refinements, tally.unrelated) == (1, 1)
+    text = render_card(facts(tally=tally), report())
+    assert "| mistakes that only unrelated actions follow | 1 |" in text.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,142 @@
+"""Which later turn answers a mistake: the one definition of a refinement, for rules, counts and whoever reads a trajectory.
+
+Where the world is imagined, any different action that the DungeonMaster accepts counts: no program can say more. Where it is
+executed (the script has a rulebook that runs), an action that is accepted answers a mistake only if one of these holds:
+
+- it is the refused action itself, which now succeeds;
+- since it, the requirement that refused the action holds, and did not before it;
+- the refused text was no action of the world, and it is what was meant: an action whose form the text has with another value, one
+  that begins with the same word, or one whose value stands in the text;
+- it is the first action that is accepted after the mistake, and its thought gives the plan up for a reason: it takes up what the
+  refusal said, or says that something is not needed and what. See `reasons.gives_reason`.
+
+What an action only prepares is no answer yet: whoever lacks the key and walks to the shelf where it lies answers by taking it. But the thought that
+says so makes the first step an answer. Other actions that are accepted are unrelated.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from refinesynth.actions.matching import match_pattern, meaning
+from refinesynth.actions.wording import folded
+from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
+from refinesynth.rules.names import Names, names_of
+from refinesynth.rules.reasons import gives_reason
+from refinesynth.rules.replaying import Answered, world_played
+from refinesynth.trajectory import ActionSpec, Draft, Refinements, Trajectory
+from refinesynth.world import World, mentions
+
+WITHIN = 3
+"""How many player turns after a mistake may pass until its answer, that one included, unless somebody says otherwise."""
+
+
+class Repair(NamedTuple):
+    """A mistake, and what came after it."""
+
+    mistake: Exchange
+    answer: int | None
+    """Index of the player turn that answers it; None if none does."""
+    unrelated: int | None
+    """Index of the first player turn that was accepted and differs, where none answers."""
+    last: int
+    """Index of the last player turn that could have been the answer; the number of turns if there is none."""
+    waits: bool
+    """Whether an answer can still come: the draft is not finished, and the window is not over."""
+
+
+def refinements(trajectory: Trajectory) -> Refinements:
+    """What became of its mistakes: as it was counted when it was accepted, else counted now."""
+    known = trajectory.provenance.refinements
+    return counted(repairs(trajectory.draft())) if known is None else known
+
+
+def counted(found: Sequence[Repair]) -> Refinements:
+    """How many mistakes are answered, and how many only unrelated actions follow."""
+    return Refinements(
+        answered=sum(repair.answer is not None for repair in found),
+        unrelated=sum(repair.unrelated is not None for repair in found),
+    )
+
+
+_Answers = Callable[[Exchange, Exchange, bool], bool]
+"""Whether an accepted action answers a mistake; it may be the first that was accepted after it."""
+
+
+def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
+    """What became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed over."""
+    steps = [step for step in exchanges(draft.turns) if not step.transient]
+    if not any(step.flagged for step in steps):
+        return ()
+    return tuple(_repairs(draft, steps, within, _judge_of(draft)))
+
+
+def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Answers) -> Iterator[Repair]:
+    complete, actions = is_complete(draft), draft.script.actions
+    for number, mistake in enumerate(steps):
+        if not mistake.flagged:
+            continue
+        window = steps[number + 1 : number + 1 + within]
+        accepted = [step for step in window if step.accepted]
+        found = [step.at for at, step in enumerate(accepted) if answers(mistake, step, at == 0)]
+        others = [step.at for step in accepted if _differs(actions, mistake, step)]
+        yield Repair(
+            mistake=mistake,
+            answer=found[0] if found else None,
+            unrelated=others[0] if others and not found else None,
+            last=window[-1].at if window else len(draft.turns),
+            waits=not complete and (len(window) < within or window[-1].after is None),
+        )
+
+
+def _judge_of(draft: Draft) -> _Answers:
+    def imagined(mistake: Exchange, step: Exchange, _: bool) -> bool:
+        return _differs(draft.script.actions, mistake, step)
+
+    played = world_played(draft) if draft.script.grounded else None
+    if played is None:
+        return imagined
+    known = {step.at: step for step in played.answered}
+    names = names_of(played.world)
+
+    def answers(mistake: Exchange, step: Exchange, first: bool) -> bool:
+        refused, now = known.get(mistake.at), known.get(step.at)
+        if refused is None or now is None or refused.ruling.kind is None:
+            # What the rulebook contradicts, or nobody can replay, is `Replays`' affair.
+            return imagined(mistake, step, first)
+        return _executed(played.world, refused, now) or (first and _gives_up(refused, step, names))
+
+    return answers
+
+
+def _differs(actions: Sequence[ActionSpec], mistake: Exchange, step: Exchange) -> bool:
+    return meaning(actions, step.player.action) != meaning(actions, mistake.player.action)
+
+
+def _executed(world: World, refused: Answered, step: Answered) -> bool:
+    """Whether the world says that an action answers one that it refused."""
+    wanted, done = refused.ruling, step.ruling
+    if wanted.action is None:
+        return refused.at in step.meets or _is_meant(world, refused.action, step)
+    return refused.at in step.meets or (wanted.action, wanted.values) == (done.action, done.values)
+
+
+def _is_meant(world: World, text: str, step: Answered) -> bool:
+    """Whether an action is what a text was meant to be that is none."""
+    ruling = step.ruling
+    taken = next((taken.spec for taken in world.actions if taken.spec.name == ruling.action), None)
+    if taken is None:
+        return False
+    begins, began = folded(step.action).partition(" ")[0], folded(text).partition(" ")[0]
+    return (
+        begins == began
+        or match_pattern(taken, text) is not None
+        or any(mentions(text, value) for value in ruling.values.values())
+    )
+
+
+def _gives_up(refused: Answered, step: Exchange, names: Names) -> bool:
+    # The rulebook's hint may be short and plain, and a DungeonMaster's words for it long: to take up either is enough.
+    return any(
+        gives_reason(step.player.thought, refused=refused.action, refusal=refusal, names=names)
+        for refusal in (refused.ruling.text, refused.answer.observation)
+    )
