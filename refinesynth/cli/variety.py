@@ -41,13 +41,20 @@ def told(variety: Variety) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
-    """Of which kinds they are, and what became of them."""
+    """Of which kinds they are, what became of them, and whether the player knew more than it was told."""
     kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
     yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
     if variety.refinements or variety.unrelated:
         alone = f"; {counted(variety.unrelated, 'mistake')} followed by unrelated actions alone"
         refined = f"{counted(variety.refinements, 'mistake')} answered by a later action"
         yield "refined", f"{refined}{alone if variety.unrelated else ''}"
+    if tried := variety.guesses.total():
+        right, chance = variety.guessed, variety.guessed_by_chance
+        places = f"{counted(tried, 'first place')} tried for something hidden"
+        yield (
+            "guesses",
+            f"{right:,} of {places} right ({right / tried:.0%}), {chance:,.1f} by chance ({chance / tried:.0%})",
+        )
 
 
 def as_json(variety: Variety) -> dict[str, Any]:
@@ -62,6 +69,11 @@ def as_json(variety: Variety) -> dict[str, Any]:
         "mistakes": dict(variety.mistakes),
         "refinements": variety.refinements,
         "unrelated": variety.unrelated,
+        "guesses": {
+            "tried": variety.guesses.total(),
+            "right": variety.guessed,
+            "by_chance": round(variety.guessed_by_chance, 3),
+        },
         "transient": variety.transient,
         "plain": variety.plain,
         "near_duplicates": variety.near_duplicates,

@@ -6,6 +6,7 @@ from refinesynth.rules.chains import agentrefine, grounded, grounded_script, scr
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.grounded import Replays
+from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
 from refinesynth.rules.leaks import LEAKS, NoLeaks
 from refinesynth.rules.letter import ToTheLetter
 from refinesynth.rules.limits import SizeLimits, TurnLimit
@@ -76,6 +77,7 @@ __all__ = [
     "FreshObservations",
     "GoalFitsConditions",
     "GroupsFitPlaceholders",
+    "KnowsOnlyWhatWasSeen",
     "Match",
     "Mismatch",
     "NoFalseAlarm",

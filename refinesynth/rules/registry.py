@@ -14,6 +14,7 @@ from refinesynth.rules.chains import agentrefine, grounded, grounded_script, scr
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.grounded import Replays
+from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.letter import ToTheLetter
 from refinesynth.rules.limits import SizeLimits, TurnLimit
@@ -74,6 +75,7 @@ _FACTORIES: tuple[Factory, ...] = (
     SizeLimits,
     Replays,
     WordsAgree,
+    KnowsOnlyWhatWasSeen,
     ActionCount,
     UniqueNames,
     PlaceholdersHaveParameters,

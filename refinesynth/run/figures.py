@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.rules.knowing import first_tries
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 
@@ -43,6 +44,10 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Mistakes that a later action answers, see `rules.repairs`."""
     unrelated: int = 0
     """Mistakes after which only something was accepted that has nothing to do with them."""
+    guesses: dict[int, int] = Field(default_factory=dict[int, int])
+    """Among how many places something hidden could be, to how often a first place was tried for it; see `rules.knowing.first_tries`."""
+    guessed: int = 0
+    """How many of these were right."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
@@ -56,7 +61,11 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     def of(cls, outcome: EpisodeOutcome) -> Self:
         """Of an outcome."""
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        return cls.told(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+        told = cls.told(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+        # Here and nowhere else, as the world is executed for them: it was just now, and is remembered.
+        tries = [one for found in outcome.trajectories for one in first_tries(found.draft())]
+        guesses = dict(sorted(Counter(one.candidates for one in tries).items()))
+        return told.model_copy(update={"guesses": guesses, "guessed": sum(one.right for one in tries)})
 
     @classmethod
     def told(cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0) -> Self:
@@ -94,6 +103,8 @@ class Figures(BaseModel, extra="forbid"):
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     unrelated: int = 0
+    guesses: Counter[int] = Field(default_factory=Counter[int])
+    guessed: int = 0
     transient: int = 0
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
@@ -108,6 +119,8 @@ class Figures(BaseModel, extra="forbid"):
         self.mistakes.update(one.mistakes)
         self.refinements += one.refinements
         self.unrelated += one.unrelated
+        self.guesses.update(one.guesses)
+        self.guessed += one.guessed
         self.transient += one.transient
         self.plain += one.plain
         self.stopped.update(one.stopped)

@@ -68,6 +68,10 @@ class Variety:
     """Mistakes that a later action answers; those of episodes that an earlier version journaled are not counted."""
     unrelated: int
     """Mistakes after which only something was accepted that has nothing to do with them."""
+    guesses: Counter[int]
+    """Grounded: among how many places something hidden could be, to how often a first place was tried for it."""
+    guessed: int
+    """How many of these were right."""
     transient: int
     """Right actions that failed for a moment."""
     plain: int
@@ -80,6 +84,11 @@ class Variety:
     """What each check left of the scripts; those that refused none are left out."""
     scripts: int
     """Scripts that were written, as far as they were refused or played."""
+
+    @property
+    def guessed_by_chance(self) -> float:
+        """How many of the first places tried would be right by chance."""
+        return sum(count / places for places, count in sorted(self.guesses.items()))
 
     @classmethod
     def of(cls, folder: RunFolder, totals: Totals) -> "Variety":
@@ -104,6 +113,8 @@ class Variety:
             mistakes=figures.mistakes,
             refinements=figures.refinements,
             unrelated=figures.unrelated,
+            guesses=figures.guesses,
+            guessed=figures.guessed,
             transient=figures.transient,
             plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],

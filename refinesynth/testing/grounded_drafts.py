@@ -1,8 +1,9 @@
 """Drafts that `rules.grounded()` accepts, played in small worlds: what the rulebook rules, told in its own words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
+from typing import Any, cast
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -73,7 +74,11 @@ class _Play:
     def mistake(self) -> str:
         """An action that the world refuses and that was not tried wrongly before."""
         unread = pick(self.draw, [text for text in _NO_ACTIONS if text not in self.wrong])
-        refused = (text for text in self._shuffled() if text not in self.wrong and self._rule(text).kind is not None)
+        refused = (
+            text
+            for text in self._shuffled()
+            if text not in self.wrong and self._rule(text).kind is not None and not self._foreknown(text)
+        )
         action = next(refused, unread) if whether(self.draw) else unread
         self.wrong.add(action)
         self._act(action)
@@ -93,6 +98,14 @@ class _Play:
             if it.kind is None and not it.done and self.world.step(it.state, wrong).kind is None:
                 return text
         return None
+
+    def _foreknown(self, action: str) -> bool:
+        """Whether it takes something from where it is, which perhaps nobody could know."""
+        read = self.world.read(action)
+        environment = cast("Mapping[str, Any]", self.world.script.environment)
+        spots = environment["places"]
+        values = {} if read is None else read[1]
+        return values.get("thing") in spots.get(values.get("place"), {"things": ()})["things"]
 
     def _shuffled(self) -> Iterator[str]:
         """All actions, in another order each time."""

@@ -39,7 +39,7 @@ class CompiledSight:
         """Values with which it is read in this state."""
         if self.each is None:
             return ({},)
-        return tuple({EACH: name} for name in _names(_found(self.each, state, {}), alone=False))
+        return tuple({EACH: name} for name in names_in(_found(self.each, state, {}), alone=False))
 
     def asks(self) -> tuple[Expression, ...]:
         """The conditions of `when`, taken apart at `&&`."""
@@ -54,7 +54,7 @@ class CompiledSight:
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Whether this name is there for one reading, whatever `when` says."""
-        return name in _names(_found(self.path, state, values))
+        return name in names_in(_found(self.path, state, values))
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
         """Names that one reading shows; in words why there is no answer to `when`, if so."""
@@ -62,7 +62,7 @@ class CompiledSight:
             answer = self.when.answer(state, values)
             if answer is not True:
                 return answer or ()
-        return _names(_found(self.path, state, values))
+        return names_in(_found(self.path, state, values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonVa
         return None
 
 
-def _names(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
+def names_in(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
     """Texts of a list, keys of an object, or a text alone; none of them blank."""
     if isinstance(value, dict):
         return tuple(sorted(filter(str.strip, value)))

@@ -133,6 +133,13 @@ def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> No
     assert figures.turns == (len(found.turns),) * 2
 
 
+def test_first_places_are_counted_by_their_chance() -> None:
+    figures = Figures()
+    for one in (EpisodeFigures(guesses={2: 3, 4: 2}, guessed=3), EpisodeFigures(guesses={4: 4}, guessed=1)):
+        figures.add(EpisodeFigures.model_validate_json(one.model_dump_json()))
+    assert (figures.guesses, figures.guessed) == ({2: 3, 4: 6}, 4)
+
+
 def test_names_differ_in_more_than_case_and_white_space() -> None:
     one = trajectory(0, [], None)
     action = one.script.actions[0]

@@ -12,6 +12,8 @@ from refinesynth.backends.rehearsal.memory import Past, Position
 from refinesynth.backends.rehearsal.reasons import meaning
 from refinesynth.backends.rehearsal.scene import Scene
 from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.world import mentions
+from refinesynth.world.hiding import hiding_of
 
 _KINDS = tuple(MistakeKind)
 
@@ -52,9 +54,23 @@ def wrong_value(rng: Random, past: Past) -> Slip | None:
 def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) -> Slip | None:
     made = {exchange.action for exchange in past.exchanges if exchange.refused}
     for action, doing in proposals:
-        if action not in made and past.position.judged(action) is kind:
+        if action not in made and past.position.judged(action) is kind and not _foreknown(past, action):
             return Slip(action, kind, doing or meaning(past.position, action))
     return None
+
+
+def _foreknown(past: Past, action: str) -> bool:
+    """Whether an action names something hidden together with where it is, and nobody has seen it or spoken of it."""
+    scene = past.position.scene
+    hidden = hiding_of(scene.world).where
+    read = scene.world.read(action) if hidden else None
+    if read is None:
+        return False
+    values = set(read[1].values())
+    told = (scene.script.introduction, *past.told)
+    return any(
+        values & hidden[thing] and not any(mentions(text, thing) for text in told) for thing in values & hidden.keys()
+    )
 
 
 def _next(rng: Random, past: Past) -> str:

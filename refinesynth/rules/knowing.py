@@ -1,0 +1,213 @@
+"""Whether a player knows what it cannot: where something is that nobody has seen or spoken of."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from pydantic import JsonValue
+from pydantic.dataclasses import dataclass
+
+from refinesynth.actions.wording import quoted
+from refinesynth.rules.names import Names, names_of
+from refinesynth.rules.replaying import Answered, Played, ReplayRule, world_played
+from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
+from refinesynth.world import World
+from refinesynth.world.hiding import Hiding, hiding_of
+
+_PAIRED = 16
+"""Most names of one text of which it is kept that they were named together; where there are more, all count as told."""
+
+_COMPARED = 64
+"""Most other places for which an action is tried."""
+
+_EXPLORES = re.compile(
+    r"(?:look|search|examine|inspect|check|find|seek|explore|scan|peek|peer|feel|investigate|browse|survey|open|go|walk|move|enter)\b",
+    re.IGNORECASE,
+)
+"""How an action's template begins that looks for something: it may be lucky."""
+
+
+@dataclass(frozen=True, config=FIELDS)
+class KnowsOnlyWhatWasSeen(ReplayRule):
+    """No action of a grounded draft reaches straight for something hidden where it is, before anybody could know; else `knows_hidden`.
+
+    That a value is listed says nothing of where it is. An action knows too much if all of these hold:
+
+    - it names a thing and a place, and by the sights of the rulebook the thing is hidden there from the beginning on;
+    - the thing was never visible, and no introduction, opening or accepted answer before has named it. The goal, the actions'
+      descriptions and refusals count where they name thing and place together;
+    - no action before has named the place: whoever went there, or tried to open it, may try to take from it what it could hold;
+    - the rulebook minds: a part of a requirement that asks for both holds there, and not for the same thing at some other place that no
+      action has named either. So it was no last choice, and a text that fits everywhere shows no knowledge;
+    - it does not explore: its template does not begin with a word such as `search`, `open` or `go`, and if it was carried out, it changed
+      something.
+
+    Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the beginning; where there are no
+    sights, nothing is. A lucky first try at the right place is no fault: `first_tries` counts those.
+    """
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        return self.since(draft, 0)
+
+    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
+        """What is wrong at or after the turn `start`."""
+        played = world_played(draft)
+        if played is None or not (hiding := hiding_of(played.world)).where:
+            return
+        known = _Known.at_the_beginning(draft, played)
+        for step in played.answered:
+            if step.at >= start and (found := _knows(played.world, hiding, known, step)) is not None:
+                thing, place = found
+                message = (
+                    f"{quoted(step.action)} reaches for {quoted(thing)} at {quoted(place)}, but nothing that was seen or told says that it "
+                    "is there. Look for it first: go where it could be, open and search; take it once it was seen."
+                )
+                yield self.violation(step.at, "knows_hidden", message)
+            known.add(step)
+
+
+class FirstTry(NamedTuple):
+    """The first place that was tried for something hidden."""
+
+    thing: str
+    candidates: int
+    """Among how many places one of those was where it is: the chance to be right is one over this."""
+    right: bool
+
+
+def first_tries(draft: Draft) -> tuple[FirstTry, ...]:
+    """For each hidden thing that a grounded draft's goal needs: whether the first place tried was right. Never raises.
+
+    Needed is what the goal's text or the author's solution names. Counted are needed things that are hidden from the beginning on and of which
+    nobody said where they are. Tried is the first place that an action names which is carried out, of those that could hold such a thing and are
+    not in view, before the thing is seen. Honest players are right as often as chance has it, or a little more often where things are where
+    one expects them.
+    """
+    played = world_played(draft) if draft.script.grounded else None
+    if played is None or not (hiding := hiding_of(played.world)).where:
+        return ()
+    needed = _needed(played.world) & hiding.where.keys()
+    known = _Known.at_the_beginning(draft, played)
+    tried: dict[str, str] = {}
+    for step in played.answered:
+        if step.ruling.kind is None:
+            for thing in needed - tried.keys():
+                places = [place for place in step.ruling.values.values() if place in hiding.among[thing]]
+                if places and not known.of(thing, hiding.where[thing]):
+                    tried[thing] = places[0]
+        known.add(step)
+    return tuple(
+        FirstTry(thing, len(hiding.among[thing]) // len(hiding.where[thing]), tried[thing] in hiding.where[thing])
+        for thing in sorted(tried)
+        if len(hiding.among[thing]) >= 2 * len(hiding.where[thing])
+    )
+
+
+@lru_cache(maxsize=64)
+def _needed(world: World) -> frozenset[str]:
+    """Names that stand in a world's goal or in its author's solution."""
+    rulebook, names = world.script.rulebook, names_of(world)
+    solution = rulebook.solution if rulebook is not None else ()
+    named = {value for text in solution if (read := world.read(text)) is not None for value in read[1].values()}
+    return frozenset(named).union(names.mentioned(world.script.goal).values())
+
+
+@plain_dataclass
+class _Known:
+    """What a player can know of where things are, and what it has named."""
+
+    names: Names
+    seen: set[str]
+    told: set[str]
+    """Words of the names that were named where nothing was refused."""
+    paired: set[tuple[str, str]]
+    """Words of names that were named together."""
+    named: set[str] = field(default_factory=set[str])
+    """Values that an action has named."""
+
+    @classmethod
+    def at_the_beginning(cls, draft: Draft, played: Played) -> "_Known":
+        """Before the first action."""
+        known = cls(names_of(played.world), set(played.visible), set(), set())
+        known.hear(draft.script.introduction)
+        opening = draft.turns[0] if draft.turns else None
+        if isinstance(opening, DungeonMasterTurn):
+            known.hear(opening.observation)
+        for text in _asked(draft.script):
+            known.pair(text)
+        return known
+
+    def hear(self, text: str) -> None:
+        """An account of the world."""
+        self.told.update(self.names.known_from(text))
+
+    def pair(self, text: str) -> None:
+        """A text that may name things without saying where they are."""
+        found = self.names.known_from(text)
+        if len(found) > _PAIRED:
+            self.told.update(found)
+        else:
+            self.paired.update((one, other) for one in found for other in found)
+
+    def add(self, step: Answered) -> None:
+        """One exchange later."""
+        self.named.update(step.ruling.values.values())
+        self.seen.update(step.visible)
+        tell = self.pair if step.answer.flagged or step.answer.transient else self.hear
+        tell(step.answer.observation)
+
+    def of(self, thing: str, places: frozenset[str]) -> bool:
+        """Whether the player can know that a thing is at these places. What no text can be searched for counts as known."""
+        words = self.names.known_from(thing)
+        if thing in self.seen or not words or not self.told.isdisjoint(words):
+            return True
+        return any((one, other) in self.paired for one in words for p in places for other in self.names.known_from(p))
+
+
+def _asked(script: Script) -> Iterator[str]:
+    yield script.goal
+    yield from (action.description for action in script.actions)
+
+
+def _knows(world: World, hiding: Hiding, known: _Known, step: Answered) -> tuple[str, str] | None:
+    """The thing and the place of which an action knows too much."""
+    ruling = step.ruling
+    if ruling.action is None or _EXPLORES.match(ruling.action) or (ruling.kind is None and not step.changes):
+        return None
+    for name, thing in ruling.values.items():
+        if thing not in hiding.where or thing in hiding.places:
+            continue
+        for other, place in ruling.values.items():
+            if (
+                other != name
+                and place in hiding.where[thing]
+                and place not in known.named
+                and not known.of(thing, frozenset((place,)))
+                and _minds(world, ruling.action, ruling.values, (name, other), known.named)
+            ):
+                return thing, place
+    return None
+
+
+def _minds(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
+    """Whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other place."""
+    state: JsonValue = world.script.environment
+    taken = next(taken for taken in world.actions if taken.spec.name == action)
+    _, other = pair
+    parts = [
+        part
+        for requirement in taken.requires
+        for part in requirement.condition.conjuncts
+        if set(pair) <= set(part.analysis.parameters) and part.answer(state, values) is True
+    ]
+    places = (place for place in taken.spec.parameters.get(other, ()) if place != values[other] and place not in named)
+    return any(
+        part.answer(state, {**values, other: place}) is not True
+        for place in islice(places, _COMPARED)
+        for part in parts
+    )

@@ -1,0 +1,263 @@
+"""Knowing where something is before anybody could: what is blamed, and what honest exploration is free to do."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_drafts import dm, player
+from words_corpus import HOUSE
+
+from refinesynth import rules, testing
+from refinesynth.backends.rehearsal.families import FAMILIES
+from refinesynth.backends.rehearsal.scene import GROUNDED, draw_scene
+from refinesynth.prompts.fewshot import shipped_examples
+from refinesynth.rules.growth import still_passes
+from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen, first_tries
+from refinesynth.trajectory import Draft, DraftTurn, MistakeKind, Script, Sight
+from refinesynth.world import ground_actions, world_of
+from refinesynth.world.hiding import hiding_of
+
+FEWER = settings(max_examples=max(8, settings().max_examples // 8))
+KEY = "take red key from drawer"
+
+
+def played(*acts: str, script: Script = HOUSE, opening: str = "") -> Draft:
+    world, state = world_of(script), script.environment
+    turns: list[DraftTurn] = [dm(opening)] if opening else []
+    for action in acts:
+        ruling = world.step(state, action)
+        state = ruling.state
+        answer = dm(ruling.text, ruling.kind) if ruling.kind else dm(ruling.text)
+        turns += [player(action), answer.model_copy(update={"progress": ruling.progress})]
+    return Draft(script=script, turns=tuple(turns), finished=False)
+
+
+def blamed(draft: Draft) -> list[int]:
+    return [found.turn for found in KnowsOnlyWhatWasSeen()(draft)]
+
+
+def test_the_house_hides_what_is_shut_or_elsewhere() -> None:
+    found = hiding_of(world_of(HOUSE))
+    assert found.where["red key"] == {"drawer"}
+    assert found.where["apple"] == {"fridge"}
+    assert found.among["red key"] == {"drawer", "fridge"}
+    assert found.where["torch"] == {"hall"}
+    assert "blue mug" not in found.where, "which is in sight"
+
+
+@pytest.mark.parametrize(
+    ("acts", "expected"),
+    [
+        # Straight for it, at once or after something else.
+        ((KEY,), [0]),
+        (("look", "turn lamp on", KEY), [4]),
+        # Guessed wrong: nobody who knew would.
+        (("take apple from drawer",), []),
+        (("take red key from fridge",), []),
+        # Looked for where it could be.
+        (("go to hall", "open drawer", KEY), []),
+        (("open drawer", KEY), []),
+        (("go to hall", "look", KEY), [4]),
+        # The last place that is left.
+        (("open fridge", KEY), []),
+        # Something in sight, or nowhere.
+        (("take blue mug from fridge", "take letter from drawer"), []),
+        # Looking is free.
+        (("open drawer", "go to cellar", "open fridge", "look", "go to hall", "open drawer"), []),
+    ],
+)
+def test_what_nobody_could_know_is_blamed(acts: tuple[str, ...], expected: list[int]) -> None:
+    assert blamed(played(*acts)) == expected
+
+
+def test_whoever_was_told_may_know() -> None:
+    assert blamed(played(KEY, opening="A red key is somewhere here.")) == []
+    assert blamed(played(KEY, opening="You stand in a kitchen.")) == [1]
+    told = HOUSE.model_copy(update={"introduction": "The red key lies in the drawer."})
+    assert blamed(played(KEY, script=told)) == []
+    asked = HOUSE.model_copy(update={"goal": "Fetch the red key."})
+    assert blamed(played(KEY, script=asked)) == [0], "that it is wanted says nothing of where it is"
+    asked = HOUSE.model_copy(update={"goal": "Fetch the red key from the drawer."})
+    assert blamed(played(KEY, script=asked)) == []
+
+
+def test_a_refusal_tells_where_something_is_only_if_it_says_so() -> None:
+    first = played("take red key from fridge")
+    key = played(KEY).turns
+    refused = dm("There is no red key here.", MistakeKind.LOGIC)
+    assert blamed(first.model_copy(update={"turns": (first.turns[0], refused, *key)})) == [], "the fridge was tried"
+    for said, expected in (("No. The red key is in the drawer.", []), ("No. What of the red key?", [2])):
+        asked = (player("turn lamp off"), dm(said, MistakeKind.LOGIC))
+        assert blamed(Draft(script=HOUSE, turns=(*asked, *key), finished=False)) == expected
+
+
+def test_the_message_can_be_told_to_a_player() -> None:
+    [found] = KnowsOnlyWhatWasSeen()(played(KEY))
+    assert (found.code, found.keeps_prefix) == ("knows_hidden", True)
+    assert '"red key" at "drawer"' in found.message
+    assert not {"DM", "mistake", "Turn"} & set(found.message.split())
+
+
+def test_where_nothing_is_hidden_nothing_is_blamed() -> None:
+    assert HOUSE.rulebook is not None
+    open_house = HOUSE.model_copy(update={"rulebook": HOUSE.rulebook.model_copy(update={"sights": ()})})
+    assert blamed(played(KEY, script=open_house)) == []
+    assert blamed(played(KEY).model_copy(update={"script": HOUSE.imagined()})) == []
+    assert first_tries(played(KEY).model_copy(update={"script": HOUSE.imagined()})) == ()
+
+
+def test_a_thing_that_says_itself_where_it_is_is_hidden_there() -> None:
+    script = Script.model_validate(
+        {
+            "environment": {
+                "you": "hall",
+                "things": {"key": {"name": "key", "at": "chest"}, "rope": {"name": "rope", "at": "hall"}},
+            },
+            "goal": "Get out.",
+            "completion_conditions": ["out"],
+            "actions": [
+                {
+                    "name": "get {thing} from {place}",
+                    "pattern": "get (.+) from (.+)",
+                    "parameters": {"thing": ["key", "rope"], "place": ["hall", "chest", "well"]},
+                    "requires": [
+                        {"condition": "state.things[thing].at == place"},
+                        {"condition": "state.you == place", "kind": "place"},
+                    ],
+                }
+            ],
+            "rulebook": {
+                "goal": ["state.you == 'out'"],
+                "sights": [
+                    {"each": "/things", "path": "/things/{each}/name", "when": "state.things[each].at == state.you"}
+                ],
+            },
+        }
+    )
+    assert hiding_of(world_of(script)).where == {"key": {"chest"}}
+    assert blamed(played("get key from chest", script=script)) == [0]
+    assert blamed(played("get key from well", script=script)) == []
+
+
+class TestFirstTries:
+    def test_the_first_place_counts_and_only_for_what_the_goal_needs(self) -> None:
+        both = HOUSE.model_copy(update={"goal": "Find the apple and the red key."})
+        acts = ("open fridge", "take apple from fridge", "go to hall", "open drawer", KEY)
+        assert first_tries(played(*acts, script=both)) == (("apple", 2, True), ("red key", 2, False))
+        assert first_tries(played(*acts)) == ()
+
+    def test_what_somebody_told_is_no_guess(self) -> None:
+        wanted = HOUSE.model_copy(update={"goal": "Find the apple."})
+        assert len(first_tries(played("open fridge", script=wanted))) == 1
+        assert first_tries(played("open fridge", script=wanted, opening="The apple is in the fridge.")) == ()
+
+    def test_blind_luck_is_as_good_as_chance(self) -> None:
+        """Over many worlds, a player that goes about at random is right about as often as the figure says."""
+        right = expected = 0.0
+        for number in range(70):
+            draft = _exploring(draw_scene(f"household-{number}{GROUNDED}").executed, Random(number), steps=8)
+            for one in first_tries(draft):
+                right += one.right
+                expected += 1 / one.candidates
+        assert expected > 6
+        assert abs(right - expected) < 3 * expected**0.5
+
+    def test_a_player_that_knows_is_found_out(self) -> None:
+        right = expected = 0.0
+        for number in range(30):
+            script = draw_scene(f"household-{number}{GROUNDED}").executed
+            assert script.rulebook is not None
+            for one in first_tries(played(*script.rulebook.solution, script=script)):
+                right += one.right
+                expected += 1 / one.candidates
+        assert right > expected + 3 * expected**0.5
+
+
+def _exploring(script: Script, rng: Random, steps: int = 30) -> Draft:
+    """A play by somebody who goes, opens and errs at random with what is in sight, and uses at once what came into view."""
+    world, state = world_of(script), script.environment
+    everything, hidden, used = list(ground_actions(world)), hiding_of(world), set[str]()
+    turns: list[DraftTurn] = []
+    for _ in range(steps):
+        free = hidden.places.union(world.visible(state))
+        known = [(text, set(read[1].values())) for text in everything if (read := world.read(text)) is not None]
+        sensible = [(text, names & hidden.where.keys() - hidden.places) for text, names in known]
+        sensible = [(text, things) for text, things in sensible if things <= free]
+        fresh = [text for text, things in sensible if things - used and world.step(state, text).kind is None]
+        action = rng.choice(fresh or [text for text, _ in sensible])
+        ruling = world.step(state, action)
+        used.update(ruling.values.values())
+        state = ruling.state
+        turns += [player(action), dm(ruling.text, ruling.kind) if ruling.kind else dm(ruling.text)]
+    return Draft(script=script, turns=tuple(turns), finished=False)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_honest_exploration_is_never_blamed(family: str) -> None:
+    for number in range(6):
+        script = draw_scene(f"{family}-{number}{GROUNDED}").executed
+        assert blamed(_exploring(script, Random(number))) == []
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_honest_exploration_of_the_shipped_worlds_is_never_blamed(number: int) -> None:
+    for script in shipped_examples().grounded:
+        assert blamed(_exploring(script, Random(number))) == []
+
+
+def test_who_reads_the_state_is_blamed_in_the_household() -> None:
+    """Whatever is hidden in a home: to take it from where it is, as the first action, is to know."""
+    found = 0
+    for number in range(12):
+        script = draw_scene(f"household-{number}{GROUNDED}").executed
+        if "Nobody has told you" not in script.introduction:
+            continue
+        world = world_of(script)
+        take = next(
+            action
+            for action in script.actions
+            if set(action.placeholders) == {"item", "place"}
+            and len(action.effects) == 1
+            and action.effects[0].from_path
+            and "/places" in action.effects[0].from_path
+        )
+        for item, places in hiding_of(world).where.items():
+            for place in take.parameters["place"]:
+                knew = bool(blamed(played(take.fill({"item": item, "place": place}), script=script)))
+                assert knew == (place in places)
+                found += knew
+    assert found > 10
+
+
+@given(testing.drafts())
+def test_it_never_raises(draft: Draft) -> None:
+    assert list(KnowsOnlyWhatWasSeen()(draft)) == []
+    assert first_tries(draft) == ()
+
+
+@FEWER
+@given(testing.grounded_corruptions(), st.data())
+def test_what_it_keeps_verifies_and_what_grows_is_read_once(
+    corruption: testing.Corruption, data: st.DataObject
+) -> None:
+    rule, draft = KnowsOnlyWhatWasSeen(), corruption.draft
+    verdict = rules.verify(draft, rule)
+    assert rules.verify(draft.prefix(verdict.verified_turns), rule).accepted
+    first_tries(draft)
+    verified = data.draw(st.integers(0, len(draft.turns)))
+    if rules.verify(draft.prefix(verified), rule).accepted and still_passes(draft, rule, verified=verified):
+        assert rules.verify(draft, rule).accepted
+
+
+@given(
+    st.lists(
+        st.sampled_from(["/places/{state:/you}", "/you", "/places", "/{each}/{each}", "/things/{each}/at"]), max_size=4
+    )
+)
+def test_odd_sights_hide_something_or_nothing(paths: list[str]) -> None:
+    assert HOUSE.rulebook is not None
+    sights = tuple(Sight(path=path, each="/rooms" if "{each}" in path else None) for path in paths)
+    script = HOUSE.model_copy(update={"rulebook": HOUSE.rulebook.model_copy(update={"sights": sights})})
+    found = hiding_of(world_of(script))
+    assert all(found.where[name] <= found.among[name] for name in found.where)
