@@ -97,7 +97,7 @@ class Variety:
         Raises:
             StorageError: The journal cannot be read.
         """
-        figures = totals.figures
+        figures = totals.figures.model_copy(deep=True)  # whose counters go on counting
         scripts: set[str] = set()
         actions: set[str] = set()
         for one in _each(folder) if figures.trajectories else ():

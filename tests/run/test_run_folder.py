@@ -27,6 +27,8 @@ from refinesynth.run import (
     stable_repr,
 )
 from refinesynth.run.lines import LineWriter, cut, last_line, last_line_end, read_lines, size_of
+from refinesynth.run.status import RunStatus
+from refinesynth.run.variety import Spread
 from refinesynth.trajectory import Persona
 
 
@@ -39,6 +41,13 @@ async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     assert folder.waiting_lines() == [EpisodeLine.of(outcome(4)), EpisodeLine.of(outcome(5))]
     assert folder.config == CONFIG
     assert repr(folder) == f"RunFolder({str(tmp_path / 'runs' / 'first')!r})"
+
+
+async def test_status_tells_of_the_trajectories_in_the_files_alone(tmp_path: Path) -> None:
+    """Of what waits, nothing is written yet."""
+    variety = RunStatus.of(await write(tmp_path, True, False, True, waiting=(5, 4))).variety
+    assert (variety.trajectories, variety.mistakes.total(), variety.refinements, variety.unrelated) == (2, 2, 2, 0)
+    assert variety.turns == Spread(4, 4.0, 4)
 
 
 async def test_totals_count_each_refusal_and_each_violation(tmp_path: Path) -> None:
