@@ -94,6 +94,7 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
         from refinesynth.train.engine import launching
         stand_in = "import os, signal, time; os.kill(os.getppid(), int(os.environ['SENT'])); time.sleep(60)"
         launching.command = lambda _processes, _settings: [sys.executable, "-c", stand_in]
+        launching.check_given = lambda _config, _sources: None
         config = TrainConfig(data=("x",), model="x", output="x", processes=2)
         try:
             launching.launch(config)
