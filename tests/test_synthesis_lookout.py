@@ -14,6 +14,7 @@ def state(
     held_until: float | None = None,
     down_since: float | None = None,
     fault: str | None = None,
+    met: bool = True,
 ) -> GovernorState:
     return GovernorState(
         name="gpt-4o",
@@ -25,6 +26,7 @@ def state(
         breaker=Position.CLOSED if down_since is None else Position.OPEN,
         down_since=down_since,
         fault=fault,
+        met=met,
     )
 
 
@@ -33,6 +35,7 @@ def state(
     [
         (state(), None),
         (state(fault="gpt-4o answered 500"), None),
+        (state(waiting=9, fault="gpt-4o failed", met=False), "gpt-4o failed; it has not answered yet"),
         (state(held_until=99.0), None),
         (state(waiting=9, limit=None), None),
         (state(waiting=9), "gpt-4o is given 8 requests at once, 9 wait"),

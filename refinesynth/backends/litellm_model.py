@@ -29,8 +29,10 @@ from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, Refi
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
-_REFUSALS = 5
-"""Rejected requests, without a single answer, after which the settings are at fault and not the prompts."""
+_FRUITLESS = 5
+"""Requests that gave nothing, before any that gave an answer to use, after which the settings are at fault and not the prompts."""
+_TO_LOOK_AT = {Kind.REJECTED: "output_mode and extra", Kind.CONTENT: "max_tokens, output_mode and extra"}
+"""Kinds of fault that settings can bring about at every request, with the settings."""
 _DOUBTFUL = 5
 """Requests in a row, without an answer to any, that must seem to say that no episode can go on, where none says it for sure."""
 _SEED_STEP = 0x9E3779B1
@@ -91,7 +93,9 @@ class LiteLLMModel(Model):
         self._prepared: dict[int, tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """What requests ask for, and what became of it here: the roles have one object each for all their requests."""
         self._answered = 0
-        self._rejected = 0
+        self._fruitless = 0
+        self._usable = False
+        """Whether any answer could be used so far."""
         self._doubtful = 0
         own: dict[str, Any] = {
             "temperature": backend.temperature,
@@ -190,6 +194,7 @@ class LiteLLMModel(Model):
         else:
             answer, cost = await self._buy(request, account, call)
         answer.check(max_tokens=request.get("max_tokens"))
+        self._usable = True
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
@@ -293,17 +298,23 @@ class LiteLLMModel(Model):
             return self._stop_or_abandon(fault)
         if fault.step is Step.RETRY:
             message = f"{fault.message} (after {gave_up.attempts} attempts)"
-            if fault.kind is Kind.CONTENT or others_answered:
-                return EpisodeAbandoned(message) if fault.kind is Kind.CONTENT else EpisodeLost(message)
+            if fault.kind is Kind.CONTENT:
+                return self._abandoned_or_hopeless(message, fault)
+            if others_answered:
+                return EpisodeLost(message)
             return _stopped(f"{message}{self._outlook(fault)}")
-        if fault.kind is Kind.REJECTED and not self._answered:
-            self._rejected += 1
-            if self._rejected >= _REFUSALS:
+        return self._abandoned_or_hopeless(fault.message, fault)
+
+    def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
+        """One episode is given up, or all are: where the first requests of a backend give nothing to use, none will."""
+        if fault.kind in _TO_LOOK_AT and not self._usable:
+            self._fruitless += 1
+            if self._fruitless >= _FRUITLESS:
                 return _stopped(
-                    f"{fault.message}; it rejected each of the first {self._rejected} requests, so the settings must be "
-                    "wrong: look at output_mode and extra of the backend"
+                    f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
+                    f"wrong: look at {_TO_LOOK_AT[fault.kind]} of the backend"
                 )
-        return EpisodeAbandoned(fault.message)
+        return EpisodeAbandoned(message)
 
     def _stop_or_abandon(self, fault: Fault) -> BackendError:
         """One answer that only seems to say that no episode can go on may echo its prompt; several in a row do not."""

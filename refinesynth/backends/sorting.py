@@ -98,18 +98,19 @@ _CONTEXT = re.compile(
 )
 _QUOTA = re.compile(
     r"insufficient[_ ](quota|balance|credit|fund)|exceeded your current quota|check your plan and billing"
-    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|exceeded budget|spending limit|payment required|arrear|account (is )?(deactivated|suspended)",
+    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)",
     re.IGNORECASE,
 )
 _PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
 """What is said along with a quota that fills up again: Google words a limit per minute as `exceeded your current quota`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
-    r"|api_key client option|unauthori[sz]ed|permission[ _]denied",
+    # What litellm's proxy says of a key that is not its master key where it has no database to look others up in.
+    r"|no connected db|no_db_connection|api_key client option|unauthori[sz]ed|permission[ _]denied",
     re.IGNORECASE,
 )
 _MODEL = re.compile(
-    r"model[ _](not|does)[ _](not )?(exist|found)|model `[^`]*` does not|not a valid model|unknown model|no such model"
+    r"model[ _](not|does)[ _](not )?(exist|found)|model `[^`]*` does not|not a valid model|unknown model|no such model|server is pinned to"
     r"|LLM Provider NOT provided|invalid model|model .{0,80}(deprecated|retired|decommissioned|not supported)",
     re.IGNORECASE,
 )

@@ -53,6 +53,8 @@ def trouble(state: "GovernorState", *, now: float) -> str | None:
         because = f" ({state.fault})" if state.fault else ""
         then = "the run waits for it" if state.waits else "the fallback is asked"
         return f"{state.name} has been down for {_seconds(now - state.down_since)}; {then}{because}"
+    if state.fault is not None and not state.met:
+        return f"{state.fault}; it has not answered yet"
     if state.held_until is not None and state.held_until > now:
         return f"{state.name} asks for a pause of {_seconds(state.held_until - now)}"
     if state.waiting and state.limit is not None:

@@ -24,6 +24,7 @@ MODELS = [
     "o3",
     "hosted_vllm/Qwen/Qwen3-8B",
     "lm_studio/qwen3",
+    "litellm_proxy/mine",
     "deepseek/deepseek-flash",
     "dashscope/qwen3.7-plus",
     "moonshot/kimi-k2.5",

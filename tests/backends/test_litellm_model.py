@@ -1,6 +1,7 @@
 """The model over an injected completion function."""
 
 from decimal import Decimal
+from typing import Any
 
 import anyio
 import pytest
@@ -312,6 +313,34 @@ async def test_rejected_prompts_do_not_stop_a_run_that_has_answers() -> None:
     await ask(answering)
     for _ in range(6):
         with pytest.raises(EpisodeAbandoned):
+            await ask(answering)
+
+
+@pytest.mark.parametrize(
+    ("useless", "said"),
+    [
+        (completion("hello", finish_reason="length"), "raise max_tokens"),
+        (completion(" \n"), "gave an empty answer"),
+    ],
+)
+async def test_a_server_that_never_gives_an_answer_to_use_stops_the_run_and_says_where_to_look(
+    useless: dict[str, Any], said: str
+) -> None:
+    attempts = BACKEND.content_retries + 1
+    answering = model(Scripted(*[useless] * attempts * 5))
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned, match=said):
+            await ask(answering)
+    with pytest.raises(RunStopped, match=rf"{said}.*each of the first 5 requests.*look at max_tokens"):
+        await ask(answering)
+
+
+async def test_answers_without_use_do_not_stop_a_run_that_has_others() -> None:
+    cut = completion("hello", finish_reason="length")
+    answering = model(Scripted(completion(), *[cut] * (BACKEND.content_retries + 1) * 9))
+    await ask(answering)
+    for _ in range(9):
+        with pytest.raises(EpisodeAbandoned, match="raise max_tokens"):
             await ask(answering)
 
 

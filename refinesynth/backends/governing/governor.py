@@ -44,6 +44,8 @@ class GovernorState:
     """What the backend failed with last, if it has not answered since."""
     waits: bool = True
     """Whether requests wait for the end of an outage; False where they go elsewhere."""
+    met: bool = True
+    """Whether the backend has ever answered anything."""
 
 
 class Governor:
@@ -118,6 +120,7 @@ class Governor:
             down_since=self._breaker.down_since,
             fault=None if fault is None else fault.message,
             waits=self._breaker.waits,
+            met=self._breaker.met,
         )
 
     def excuses(self, fault: Fault) -> bool:

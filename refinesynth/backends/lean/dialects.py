@@ -94,6 +94,12 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "llamafile": Dialect(
             "http://127.0.0.1:8080/v1", ("LLAMAFILE_API_BASE",), ("LLAMAFILE_API_KEY",), prefix="llamafile/"
         ),
+        "litellm_proxy": Dialect(
+            None,
+            ("LITELLM_PROXY_API_BASE",),
+            takes=lambda _model: COMMON | _REASONS | {"thinking"},
+            prefix="litellm_proxy/",
+        ),
         "deepseek": Dialect(
             "https://api.deepseek.com/beta",
             ("DEEPSEEK_API_BASE",),
