@@ -1,5 +1,6 @@
 """A run may be ended at any instant: the same call goes on with it, and neither loses, repeats nor pays for anything twice."""
 
+import asyncio
 import os
 import shutil
 from collections import Counter
@@ -249,3 +250,21 @@ async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
     assert sum(count - 1 for count in call.asked.values()) <= 2
     await play(tmp_path / "whole", Counting(), play="narrated")
     assert contents(path) == contents(tmp_path / "whole")
+
+
+async def test_an_interrupted_call_says_where_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task: asyncio.Task[object] = asyncio.current_task() or pytest.fail("no task")
+
+    async def interrupting(**_request: object) -> object:
+        task.cancel()
+        return await anyio.sleep_forever()
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await synthesize(["Somebody"], 1, "openai/any", call=interrupting)
+    task.uncancel()
+    # Without a folder of its own the next call would begin another run.
+    place = repr(str(Path("runs/001")))
+    assert caught.value.__notes__ == [
+        f"What was finished is in {place}; the same call with output={place} goes on with it."
+    ]

@@ -1,38 +1,5 @@
-"""Untrusted text made harmless for a terminal: what a reader cannot see becomes something that they can."""
+"""What the command line prints of others' text."""
 
-import unicodedata
+from refinesynth.printable import one_line, printable
 
-_KEPT = frozenset("\n\t\u200c\u200d")
-"""Line feed and tab lay text out; the two joiners belong to the spelling of Persian, of Indic scripts and of emoji."""
-
-
-def printable(text: str) -> str:
-    r"""`text` with every character that a terminal might obey, or show as nothing, written as `\uXXXX`.
-
-    That is all but what Unicode calls printable, the spaces, line feed, tab and the two joiners: so escape and other
-    control characters, bidirectional overrides, byte order marks, lone surrogates, private and unassigned characters are
-    replaced. CR LF becomes LF. JSON text stays JSON text with the same value. Doing it twice changes nothing.
-    """
-    text = text.replace("\r\n", "\n")
-    if text.isprintable():
-        return text
-    return "".join(character if _is_harmless(character) else _escaped(character) for character in text)
-
-
-def one_line(text: str, *, most: int | None = None) -> str:
-    r"""`printable` text for a place that has one line: line feeds and tabs are written as `\uXXXX` too.
-
-    Longer text than `most` characters is cut, with an ellipsis at the end.
-    """
-    line = printable(text).replace("\n", _escaped("\n")).replace("\t", _escaped("\t"))
-    return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
-
-
-def _is_harmless(character: str) -> bool:
-    return character.isprintable() or character in _KEPT or unicodedata.category(character) == "Zs"
-
-
-def _escaped(character: str) -> str:
-    # UTF-16 code units, as JSON writes them; a lone surrogate is one unit.
-    units = character.encode("utf-16-be", errors="surrogatepass")
-    return "".join(f"\\u{int.from_bytes(units[at : at + 2], 'big'):04x}" for at in range(0, len(units), 2))
+__all__ = ["one_line", "printable"]

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.jsontext import scrub
+from refinesynth.notebook import html_table
 from refinesynth.trajectory import Draft
 
 FIELDS = ConfigDict(extra="forbid")
@@ -50,6 +51,13 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     violations: tuple[Violation, ...]
     verified_turns: int = Field(ge=0)
     """Length of the verified prefix, in turns: where generation may go on. All turns if accepted."""
+
+    def _repr_html_(self) -> str:
+        standing = "accepted" if self.accepted else "refused"
+        found = (
+            (one.rule, f"turn {one.turn + 1}: {one.message} ({one.code}, {one.severity})") for one in self.violations
+        )
+        return html_table([(standing, f"{self.verified_turns:,} turns verified"), *found])
 
 
 @runtime_checkable

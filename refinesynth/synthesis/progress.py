@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from refinesynth.backends.money.budget import Budget
+from refinesynth.printable import one_line
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
 
@@ -67,3 +68,8 @@ class Progress:
         if self.surroundings is not None:
             return self.surroundings()
         return Surroundings(paid=Spent(usage=self.usage, cost_usd=self.cost_usd))
+
+    def __str__(self) -> str:
+        """The moment on one line, whatever servers said: `3/10 accepted, 7 in flight, 1 gave none`."""
+        counts = f"{min(self.accepted, self.n):,}/{self.n:,} accepted, {self.in_flight:,} in flight, {self.failed:,} gave none"
+        return "; ".join([counts, *(one_line(trouble, most=200) for trouble in self.look().troubles)])

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from refinesynth.notebook import html_table
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
@@ -235,8 +235,4 @@ class SynthesisResult:
         }
         if self.shortfall:
             rows["note"] = self.shortfall
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in rows.items()
-        )
-        return f"<table>{cells}</table>"
+        return html_table(rows.items())

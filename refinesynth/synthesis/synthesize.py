@@ -4,6 +4,8 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from anyio import get_cancelled_exc_class
+
 from refinesynth.attempts import DEADLINE, Attempts
 from refinesynth.curation import Curation
 from refinesynth.grounding import Grounding
@@ -143,5 +145,11 @@ async def synthesize(
         call=call,
     )
     async with request.begin() as run:
-        await run.pool.run()
+        try:
+            await run.pool.run()
+        except get_cancelled_exc_class() as error:
+            # In a notebook this ends what an interrupted cell shows.
+            place = str(run.folder.path)
+            error.add_note(f"What was finished is in {place!r}; the same call with output={place!r} goes on with it.")
+            raise
     return run.result()

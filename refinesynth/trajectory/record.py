@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from refinesynth.notebook import html_table
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
-from refinesynth.trajectory.turns import Turn, flagged_turns
+from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns
 from refinesynth.trajectory.value import Value, absent
 
 SCHEMA_VERSION = 1
@@ -122,3 +123,26 @@ class Trajectory(Value):
     def mistakes(self) -> tuple[int, ...]:
         """Indices of the player turns that the DungeonMaster flagged."""
         return flagged_turns(self.turns)
+
+    def _repr_html_(self) -> str:
+        mistakes = frozenset(self.mistakes())
+        return html_table(
+            [
+                ("id", self.id),
+                ("persona", self.persona.text),
+                ("goal", self.script.goal),
+                ("actions", "\n".join(action.name for action in self.script.actions)),
+                *(
+                    _told(number, turn, mistake=number - 1 in mistakes)
+                    for number, turn in enumerate(self.turns, start=1)
+                ),
+            ]
+        )
+
+
+def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:
+    """A turn as a row: who, and what the player reads of it."""
+    if not isinstance(turn, PlayerTurn):
+        return f"{number} DM", turn.observation
+    mark = "\n✗ mistake: kept as context, never trained on" if mistake else ""
+    return f"{number} player", f"{turn.thought}\n> {turn.action}{mark}"

@@ -166,3 +166,11 @@ def test_the_board_stays_with_its_last_moment() -> None:
     shown.close()
     assert "starting" in written.getvalue()
     assert "62/100" in written.getvalue().rpartition("accepted")[2]
+
+
+def test_a_moment_is_a_line_whatever_servers_say() -> None:
+    now = moment(1_200, 5.0, n=32_000, in_flight=16, failed=3)
+    assert str(now) == "1,200/32,000 accepted, 16 in flight, 3 gave none"
+    around = Surroundings(paid=Spent(), troubles=("it said \x1b[2J\r\nand more",))
+    said = str(replace(now, surroundings=lambda: around))
+    assert said.endswith("gave none; it said \\u001b[2J\\u000aand more")
