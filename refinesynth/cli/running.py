@@ -189,7 +189,9 @@ def _report_unfinished(folder: Path, how: str, arguments: Sequence[str], *, json
     try:
         result = SynthesisResult.open(folder)
     except RunFolderError:
-        notes().print(f"{how} before anything was written", soft_wrap=True)
+        # What stopped a run speaks for itself; its folder may be gone.
+        if how == "interrupted":
+            notes().print(f"{how} before anything was written", soft_wrap=True)
         return
     except StorageError:
         return

@@ -37,6 +37,8 @@ def primary_code(error: sqlite3.Error) -> int | None:
 def storage_error(path: Path, error: BaseException) -> StorageError:
     """The error to raise for what went wrong with the file at `path`."""
     match error:
+        case StorageError():
+            return error
         case sqlite3.Error():
             # Without a code, and with most others, it is content that SQLite could not make sense of.
             says = _ADVICE.get(primary_code(error) or 0, _DAMAGED)
@@ -53,6 +55,19 @@ def storage_error(path: Path, error: BaseException) -> StorageError:
 def damaged(path: Path, what: str) -> StorageError:
     """The error for content that this program did not write."""
     return StorageError(f"{str(path)!r} {_DAMAGED} ({what})")
+
+
+def refuse_if_gone(path: Path) -> None:
+    """See that a file that is being written is still where it was.
+
+    Raises:
+        StorageError: It is not: what is written now would be found by nobody.
+    """
+    if not path.exists():
+        raise StorageError(
+            f"{str(path)!r} is gone: its folder was moved or deleted while the run went on. Move it back, or give its new place as "
+            f"the folder, and the same command goes on with it; a deleted one has to be begun anew"
+        )
 
 
 @contextmanager

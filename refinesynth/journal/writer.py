@@ -9,7 +9,7 @@ from time import monotonic
 
 from refinesynth.journal.batch import Batch, Failure
 from refinesynth.journal.commits import Commits
-from refinesynth.journal.faults import storage_error
+from refinesynth.journal.faults import refuse_if_gone, storage_error
 from refinesynth.journal.gathering import LONGEST_S, Gathering
 
 
@@ -22,7 +22,7 @@ class Writer:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         """Write through `connection`, which becomes this writer's own."""
-        self._path = path
+        self._path = path.absolute()
         self._commits = Commits(connection)
         self._process = os.getpid()
         self._gathering = Gathering()
@@ -125,6 +125,8 @@ class Writer:
         if self._failure is None:
             try:
                 self._commits.commit(batch)
+                # Afterwards: where the folder was only moved, all that was paid for goes with it.
+                refuse_if_gone(self._path)
             except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must be told
                 found = Failure(str(storage_error(self._path, error)), error)
                 with self._changed:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import anyio
@@ -127,6 +128,26 @@ class TestFullDisk:
         with Journal.open(path) as journal:
             await journal.keep(paid(count, answer=b"x" * 1_000))
             assert journal.paid_count() == count + 1
+
+
+@pytest.mark.parametrize("moved", [True, False])
+async def test_a_journal_whose_folder_goes_away_takes_no_more_money(tmp_path: Path, moved: bool) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with Journal.open(folder / "journal.sqlite") as journal:
+        await journal.keep(paid(0))
+        if moved:
+            folder.rename(tmp_path / "elsewhere")
+        else:
+            rmtree(folder)
+        with pytest.raises(StorageError, match="is gone: its folder was moved or deleted"):
+            await journal.keep(paid(1))
+        with pytest.raises(StorageError, match="is gone"):
+            await journal.keep(paid(2))
+    if moved:
+        with JournalReader.read(tmp_path / "elsewhere" / "journal.sqlite") as reader:
+            # The one that could no longer be told of is there too: it was paid for.
+            assert reader.paid_count() == 2
 
 
 async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
