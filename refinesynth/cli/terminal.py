@@ -11,6 +11,11 @@ from rich.text import Text
 
 from refinesynth.cli.printable import printable
 
+_NARROWEST = 20
+"""Columns that are needed to show anything at all."""
+_USUAL = 80
+"""Columns where nobody says how many there are."""
+
 
 class SafeConsole(Console):
     """A console that interprets nothing in what it is given: no markup, no emoji names, no control characters.
@@ -39,12 +44,19 @@ class SafeConsole(Console):
 
 def output() -> SafeConsole:
     """Standard output: results."""
-    return SafeConsole(markup=False, emoji=False, highlight=False)
+    return _wide_enough(SafeConsole(markup=False, emoji=False, highlight=False))
 
 
 def notes() -> SafeConsole:
     """Standard error: errors, progress, remarks."""
-    return SafeConsole(stderr=True, markup=False, emoji=False, highlight=False)
+    return _wide_enough(SafeConsole(stderr=True, markup=False, emoji=False, highlight=False))
+
+
+def _wide_enough(console: SafeConsole) -> SafeConsole:
+    # COLUMNS is 0 where nobody knows better, and on no columns nothing is shown.
+    if console.width < _NARROWEST:
+        console.width = _NARROWEST if console.width else _USUAL
+    return console
 
 
 def styled(text: str, style: str = "") -> Text:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.printable import one_line, printable
-from refinesynth.cli.terminal import SafeConsole, styled
+from refinesynth.cli.terminal import SafeConsole, notes, output, styled
 
 anything = st.text(st.characters(exclude_categories=()))
 """Any code points, lone surrogates included."""
@@ -98,3 +98,11 @@ def test_markup_and_emoji_names_are_not_interpreted() -> None:
     console = SafeConsole(file=written, force_terminal=True, markup=False, emoji=False, highlight=False)
     console.print("[red]:smile:[/red] [link=https://example.org]x[/link]")
     assert written.getvalue() == "[red]:smile:[/red] [link=https://example.org]x[/link]\n"
+
+
+@pytest.mark.parametrize(("columns", "width"), [("0", 80), ("1", 20), ("20", 20), ("33", 33), ("-5", 80), ("wide", 80)])
+def test_there_are_always_columns_to_show_something_on(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert (output().width, notes().width) == (width, width)
