@@ -14,7 +14,8 @@ from functools import lru_cache
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, encode
 from refinesynth.actions.wording import listed, quoted
-from refinesynth.trajectory import ActionSpec
+from refinesynth.lifetime import while_it_lives
+from refinesynth.trajectory import ActionSpec, Script
 
 MAX_ACTION_CHARACTERS = 10_000
 """Longest action text that is matched, in characters; a longer one matches nothing."""
@@ -27,8 +28,8 @@ _COMPARED_ACTIONS = 100
 
 _CASE = "capital and small letters count"
 
-_REMEMBERED = 4_096
-"""How many answers of `match_action` are kept: role, rules and DungeonMaster's request ask for the same one after another."""
+_REMEMBERED = 256
+"""How many answers of `match_in` are kept of a script: role, rules and DungeonMaster's request ask for the same one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +108,6 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
     """
     if len(text) > MAX_ACTION_CHARACTERS or not (trimmed := text.strip()):
         return None
-    key = (id(actions), trimmed)
-    if (known := _remembered.get(key)) is not None and known[0] is actions:
-        return known[1]
-    found = _first_match(actions, trimmed)
-    if isinstance(actions, tuple):
-        if len(_remembered) >= _REMEMBERED:
-            _remembered.clear()
-        # The actions are kept too: others of that id cannot come about meanwhile.
-        _remembered[key] = (actions, found)
-    return found
-
-
-_remembered: dict[tuple[int, str], tuple[Sequence[ActionSpec], Match | None]] = {}
-
-
-def _first_match(actions: Sequence[ActionSpec], trimmed: str) -> Match | None:
     encoded = encode(trimmed)
     for action in _likely_first(actions, trimmed):
         if found := _match(action, encoded):
@@ -130,12 +115,29 @@ def _first_match(actions: Sequence[ActionSpec], trimmed: str) -> Match | None:
     return None
 
 
-def meaning(actions: Sequence[ActionSpec], text: str) -> tuple[str, ...]:
+def match_in(script: Script, text: str) -> Match | None:
+    """The same among a script's actions. Answers are remembered for as long as the script is there."""
+    if len(text) > MAX_ACTION_CHARACTERS:
+        return None
+    answers = _answers(script)
+    if text not in answers:
+        if len(answers) >= _REMEMBERED:
+            answers.clear()
+        answers[text] = match_action(script.actions, text)
+    return answers[text]
+
+
+@while_it_lives
+def _answers(_script: Script) -> dict[str, Match | None]:
+    return {}
+
+
+def meaning(script: Script, text: str) -> tuple[str, ...]:
     """What a text does: equal for two texts that are the same action with the same values, and for two that are none and read alike.
 
     White space does not matter, case does where it decides.
     """
-    found = match_action(actions, text)
+    found = match_in(script, text)
     said = (text,) if found is None else (found.action.name, *found.values.values())
     return tuple(" ".join(part.split()) for part in said)
 

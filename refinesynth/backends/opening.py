@@ -43,11 +43,10 @@ def open_model(
         return LiteLLMModel(backend, call=call, price=price_of(backend, listings=False), governor=governor, calls=calls)
     if backend.rehearses:
         from refinesynth.backends.rehearsal import Faults, Rehearsal
+        from refinesynth.backends.rehearsing import Rehearsing
 
-        faults = Faults.model_validate(rehearsal_faults(backend.model))
-        return LiteLLMModel(
-            backend, call=Rehearsal(faults=faults), price=price_of(backend), governor=governor, calls=calls
-        )
+        played = Rehearsing(Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model))))
+        return LiteLLMModel(backend, call=played, price=price_of(backend), governor=governor, calls=calls)
     _require_key(backend)
     if (lean := lean_completion(backend)) is not None:
         return LiteLLMModel(

@@ -35,7 +35,7 @@ class Replay:
         self._seed = ReplayedRun.read(folder).seed
         self._journals = [JournalReader.read(path) for path in journals(folder)]
         weakref.finalize(self, _close, self._journals)
-        self._known: dict[int, Recorded] = {}
+        self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
         """What is recorded of each session that is being played."""
         self._strangers: set[str] | None = set()
         """Episodes of which nothing is recorded; None once one was found."""
@@ -61,15 +61,14 @@ class Replay:
         return as_completion(paid)
 
     def _recorded(self, session: Session) -> Recorded:
-        key = id(session)
-        if key not in self._known:
-            recorded = Recorded([paid for journal in self._journals for paid in journal.recorded(session.id)])
-            if not recorded:
+        known = self._known.get(session)
+        if known is None:
+            known = Recorded([paid for journal in self._journals for paid in journal.recorded(session.id)])
+            if not known:
                 self._complain(session.id)
             self._strangers = None
-            self._known[key] = recorded
-            weakref.finalize(session, self._known.pop, key, None)
-        return self._known[key]
+            self._known[session] = known
+        return known
 
     def _complain(self, episode: str) -> None:
         nothing = (

@@ -23,9 +23,9 @@ SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
-    """One episode, as its models see it.
+    """One episode, as its models see it. What others know of an episode is kept by this object, and goes with it.
 
     Seeds follow from the session's seed, the role and how many requests that role has made, so the same episode sends
     the same seeds whatever else runs at the time.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 from pydantic_ai.models import Model
 
-from refinesynth.actions.matching import explain_mismatch, match_action
+from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import RULING, WORDS
@@ -146,7 +146,7 @@ def form(script: Script, action: str) -> dict[str, JsonValue]:
 
     Of the turns that the paper's DungeonMaster called wrong, 18 % were right, and of those that it called right, some were not.
     """
-    if match_action(script.actions, action) is not None:
+    if match_in(script, action) is not None:
         return {"available": True, "problem": None}
     return {"available": False, "problem": explain_mismatch(script.actions, action).message}
 

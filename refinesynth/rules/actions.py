@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.matching import explain_mismatch, match_action
+from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
@@ -21,12 +21,12 @@ class ValidActions(BaseRule):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        actions = draft.script.actions
+        script = draft.script
         for step in exchanges(draft.turns):
             if not (step.accepted or isinstance(step.after, PlayerTurn)):
                 continue
-            if match_action(actions, step.player.action) is None:
-                found = explain_mismatch(actions, step.player.action)
+            if match_in(script, step.player.action) is None:
+                found = explain_mismatch(script.actions, step.player.action)
                 mend = "Take an available action with allowed values, or let the DM flag parameter_error."
                 yield self.violation(step.at, found.code, f"Turn {step.at + 1}: {found.message} {mend}")
 
@@ -47,7 +47,7 @@ class NoFalseAlarm(BaseRule):
         for step in exchanges(draft.turns):
             if step.answer is None or not step.answer.parameter_error:
                 continue
-            found = match_action(draft.script.actions, step.player.action)
+            found = match_in(draft.script, step.player.action)
             if found is not None:
                 message = (
                     f"Turn {step.at + 2} flags parameter_error, but {quoted(step.player.action)} is the available action "

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
+from refinesynth.lifetime import while_it_lives
 from refinesynth.rules.names import Names, names_of
 from refinesynth.rules.replaying import Answered, Played, ReplayRule, world_played
 from refinesynth.rules.rule import FIELDS, Violation
@@ -108,7 +108,7 @@ def first_tries(draft: Draft) -> tuple[FirstTry, ...]:
     )
 
 
-@lru_cache(maxsize=64)
+@while_it_lives
 def _needed(world: World) -> frozenset[str]:
     """Names that stand in a world's goal or in its author's solution."""
     rulebook, names = world.script.rulebook, names_of(world)

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
+from refinesynth.lifetime import while_it_lives
 from refinesynth.world import World
 
 MAX_CHARACTERS = 20_000
@@ -106,7 +106,7 @@ class Names:
         return name, length
 
 
-@lru_cache(maxsize=256)
+@while_it_lives
 def names_of(world: World) -> Names:
     """Every name that an action of a world can be given."""
     return Names(world.names)

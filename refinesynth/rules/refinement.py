@@ -82,7 +82,7 @@ class NoRepeatedMistake(BaseRule):
         wrong: dict[tuple[str, ...], int] = {}
         unchanged = set[tuple[str, ...]]()  # Those of `wrong` since which no other action was accepted.
         for step in exchanges(draft.turns):
-            action = meaning(draft.script.actions, step.player.action)
+            action = meaning(draft.script, step.player.action)
             if action in wrong and (step.flagged or action in unchanged):
                 since = "and calls wrong again" if action not in unchanged else "though nothing has changed since"
                 message = (

@@ -23,7 +23,7 @@ from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
 from refinesynth.rules.names import Names, names_of
 from refinesynth.rules.reasons import gives_reason
 from refinesynth.rules.replaying import Answered, world_played
-from refinesynth.trajectory import ActionSpec, Draft, Refinements, Trajectory
+from refinesynth.trajectory import Draft, Refinements, Script, Trajectory
 from refinesynth.world import World, mentions
 
 WITHIN = 3
@@ -71,14 +71,14 @@ def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
 
 
 def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Answers) -> Iterator[Repair]:
-    complete, actions = is_complete(draft), draft.script.actions
+    complete = is_complete(draft)
     for number, mistake in enumerate(steps):
         if not mistake.flagged:
             continue
         window = steps[number + 1 : number + 1 + within]
         accepted = [step for step in window if step.accepted]
         found = [step.at for at, step in enumerate(accepted) if answers(mistake, step, at == 0)]
-        others = [step.at for step in accepted if _differs(actions, mistake, step)]
+        others = [step.at for step in accepted if _differs(draft.script, mistake, step)]
         yield Repair(
             mistake=mistake,
             answer=found[0] if found else None,
@@ -90,7 +90,7 @@ def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Ans
 
 def _judge_of(draft: Draft) -> _Answers:
     def imagined(mistake: Exchange, step: Exchange, _: bool) -> bool:
-        return _differs(draft.script.actions, mistake, step)
+        return _differs(draft.script, mistake, step)
 
     played = world_played(draft) if draft.script.grounded else None
     if played is None:
@@ -108,8 +108,8 @@ def _judge_of(draft: Draft) -> _Answers:
     return answers
 
 
-def _differs(actions: Sequence[ActionSpec], mistake: Exchange, step: Exchange) -> bool:
-    return meaning(actions, step.player.action) != meaning(actions, mistake.player.action)
+def _differs(script: Script, mistake: Exchange, step: Exchange) -> bool:
+    return meaning(script, step.player.action) != meaning(script, mistake.player.action)
 
 
 def _executed(world: World, refused: Answered, step: Answered) -> bool:

@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from pydantic import JsonValue
 
+from refinesynth.lifetime import while_it_lives
 from refinesynth.rules.rule import BaseRule, Violation
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
-from refinesynth.world import RulebookError, Ruling, World, world_of
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
+from refinesynth.world import Ruling, World
 from refinesynth.world.expression import Expression
-
-_REMEMBERED = 64
-"""Worlds of which the last play is kept."""
+from refinesynth.world.replaying import world_or_problem
 
 _AWAITED = 32
 """Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion to its length."""
@@ -66,28 +64,13 @@ class Played:
 
 def world_of_draft(draft: Draft) -> World | str:
     """The world of a draft's script, or why there is none."""
-    script = draft.script
-    known = _worlds.get(id(script))
-    if known is not None and known[0] is script:
-        return known[1]
-    try:
-        world = world_of(script)
-    except RulebookError as error:
-        world = str(error)
-    if len(_worlds) >= _REMEMBERED:
-        _worlds.clear()
-    # The script is kept too: another of that id cannot come about meanwhile.
-    _worlds[id(script)] = script, world
-    return world
-
-
-_worlds: dict[int, tuple[Script, World | str]] = {}
+    return world_or_problem(draft.script)
 
 
 def world_played(draft: Draft) -> Played | None:
     """The draft played again; None if its script has no world. Never raises.
 
-    The last play in each of some worlds is remembered without its states but the last, so that a draft that grows by an exchange
+    The last play in a world is remembered with it, without its states but the last, so that a draft that grows by an exchange
     costs one step.
     """
     world = world_of_draft(draft)
@@ -95,7 +78,7 @@ def world_played(draft: Draft) -> Played | None:
         return None
     exchanged, end = _exchanged(draft.turns)
     course = _course(world)
-    answered = course.follow([(at, player.action, answer) for at, player, answer in exchanged])
+    answered = course.follow(world, [(at, player.action, answer) for at, player, answer in exchanged])
     return Played(world, course.visible, course.done, course.progress, answered, end)
 
 
@@ -150,10 +133,9 @@ class _Known:
 
 
 class _Course:
-    """The last play in one world: a function of the world and the actions, remembered."""
+    """The last play in one world: a function of the world and the actions, remembered. It goes with its world, so it does not hold it."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
         self._start: JsonValue = world.script.environment
         self.visible = world.visible(self._start)
         self.done = world.done(self._start)
@@ -161,7 +143,7 @@ class _Course:
         self._known = _Known((), self._start)
         """Replaced as a whole, so that several threads may ask."""
 
-    def follow(self, asked: Sequence[tuple[int, str, DungeonMasterTurn]]) -> tuple[Answered, ...]:
+    def follow(self, world: World, asked: Sequence[tuple[int, str, DungeonMasterTurn]]) -> tuple[Answered, ...]:
         known = self._known
         if len(known.steps) > len(asked) or any(
             step.action != action or step.transient != answer.transient
@@ -170,7 +152,7 @@ class _Course:
             known = _Known((), self._start)
         steps, state, lacks = list(known.steps), known.state, known.lacks
         for _, action, answer in asked[len(steps) :]:
-            step, state, lacks = self._step(steps, state, lacks, action, transient=answer.transient)
+            step, state, lacks = self._step(world, steps, state, lacks, action, transient=answer.transient)
             steps.append(step)
         self._known = _Known(tuple(steps), state, lacks)
         turns = [at for at, _, _ in asked]
@@ -190,9 +172,16 @@ class _Course:
         )
 
     def _step(
-        self, before: Sequence[_Step], state: JsonValue, lacks: tuple[_Lack, ...], action: str, *, transient: bool
+        self,
+        world: World,
+        before: Sequence[_Step],
+        state: JsonValue,
+        lacks: tuple[_Lack, ...],
+        action: str,
+        *,
+        transient: bool,
     ) -> tuple[_Step, JsonValue, tuple[_Lack, ...]]:
-        ruling = self._world.step(state, action)
+        ruling = world.step(state, action)
         changes = ruling.state is not state
         bare = replace(ruling, state=None, changed=())
         if transient:
@@ -203,18 +192,19 @@ class _Course:
         if changes:
             met = tuple(lack.step for lack in lacks if lack.condition.answer(ruling.state, lack.values) is True)
             lacks = tuple(lack for lack in lacks if lack.step not in met)
-        elif ruling.kind is not None and (lack := self._lack(len(before), state, ruling)) is not None:
+        elif ruling.kind is not None and (lack := _lack(world, len(before), state, ruling)) is not None:
             lacks = (*lacks, lack)[-_AWAITED:]
         step = _Step(action, transient, bare, changes, ruling.done, ruling.progress, ruling.visible, met)
         return step, ruling.state, lacks
 
-    def _lack(self, step: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
-        """The requirement that refused an action; None if it is no action of the world, or was refused for something else."""
-        taken = next((taken for taken in self._world.actions if taken.spec.name == ruling.action), None)
-        unmet = None if taken is None else taken.unmet(state, ruling.values)
-        return None if unmet is None else _Lack(step, unmet.requirement.condition, ruling.values)
+
+def _lack(world: World, step: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
+    """The requirement that refused an action; None if it is no action of the world, or was refused for something else."""
+    taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
+    unmet = None if taken is None else taken.unmet(state, ruling.values)
+    return None if unmet is None else _Lack(step, unmet.requirement.condition, ruling.values)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@while_it_lives
 def _course(world: World) -> _Course:
     return _Course(world)

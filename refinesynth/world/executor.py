@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import match_action
+from refinesynth.actions.matching import match_in
 from refinesynth.actions.refusing import refusal
-from refinesynth.trajectory import ActionSpec, MistakeKind, Script
+from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.world.compiled import (
     DONE,
@@ -48,7 +48,6 @@ class World:
     invariants: tuple[CompiledInvariant, ...] = field(init=False, repr=False)
     names: frozenset[str] = field(init=False, repr=False)
     """Every name that an action can be given: the allowed values of all parameters."""
-    _specs: tuple[ActionSpec, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         rulebook = self.script.rulebook
@@ -79,7 +78,6 @@ class World:
         object.__setattr__(self, "sights", sights)
         object.__setattr__(self, "invariants", invariants)
         object.__setattr__(self, "names", frozenset(names))
-        object.__setattr__(self, "_specs", tuple(action.spec for action in actions))
 
     def step(self, state: JsonValue, action_text: str) -> Ruling:
         """Carry out an action, or say what is wrong with it. Any text and any state give a ruling; nothing is raised.
@@ -93,7 +91,7 @@ class World:
             return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, problem=problem)
         read = self.read(action_text)
         if read is None:
-            return self._refused(state, MistakeKind.PARAMETER, refusal(self._specs, action_text))
+            return self._refused(state, MistakeKind.PARAMETER, refusal(self.script.actions, action_text))
         action, values = read
         unmet = action.unmet(state, values)
         if unmet is not None:
@@ -120,7 +118,7 @@ class World:
 
     def read(self, action_text: str) -> tuple[CompiledAction, Mapping[str, str]] | None:
         """The action that a text is, and its parameters' values; None if it is none."""
-        match = match_action(self._specs, action_text)
+        match = match_in(self.script, action_text)
         if match is None:
             return None
         return next(action for action in self.actions if action.spec is match.action), match.values

@@ -5,7 +5,7 @@ costs a fraction of what asking every action anew would.
 """
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from pydantic import JsonValue
@@ -29,8 +29,6 @@ class Node:
     """Bytes of the state, as JSON."""
     truth: bytearray
     """What is known of each condition here."""
-    following: "tuple[tuple[GroundAction, Node], ...] | None" = field(default=None, repr=False)
-    """What every possible action that changes something leads to, once that was asked."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +62,8 @@ class Explorer:
                 self._readers.setdefault(place, []).append(number)
         self._written: dict[Place, frozenset[int]] = {}
         self._nodes: dict[bytes, Node] = {}
+        # Not in the nodes: they lead back to one another, and whatever is in a circle outlives the survey.
+        self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
     def begin(self, state: JsonValue) -> Node:
         """The node of the state from which everything else is reached."""
@@ -76,9 +76,10 @@ class Explorer:
 
     def expand(self, node: Node) -> tuple[tuple[GroundAction, Node], ...]:
         """What every possible action that changes something leads to."""
-        if node.following is None:
-            node.following = tuple(self.successors(node, range(len(self._needs))))
-        return node.following
+        following = self._following.get(node)
+        if following is None:
+            following = self._following[node] = tuple(self.successors(node, range(len(self._needs))))
+        return following
 
     def numbers_of(self, actions: Iterable[GroundAction]) -> tuple[int, ...]:
         """The numbers by which `successors` knows these actions."""

@@ -101,14 +101,19 @@ class Expression:
         question = encode((shown, given))
         return 0 if question is None else min(self._cost(shown, given, len(question)), self.most)
 
-    @cached_property
+    @property
     def conjuncts(self) -> "tuple[Expression, ...]":
         """The conditions that `&&` joins in this one; it holds if all of them do."""
-        parts = self.analysis.conjuncts
-        if len(parts) == 1:
-            return (self,)
+        # An expression that kept itself would never be let go of by counting references.
+        return (self,) if len(self.analysis.conjuncts) == 1 else self._parts
+
+    @cached_property
+    def _parts(self) -> "tuple[Expression, ...]":
         parameters = frozenset(self.analysis.parameters)
-        return tuple(compile_expression(part, parameters, visible=self.visible, most=self.most) for part in parts)
+        return tuple(
+            compile_expression(part, parameters, visible=self.visible, most=self.most)
+            for part in self.analysis.conjuncts
+        )
 
     def _given(self, state: JsonValue, values: Mapping[str, str]) -> dict[str, JsonValue]:
         given: dict[str, JsonValue] = {name: values[name] for name in self.analysis.parameters if name in values}

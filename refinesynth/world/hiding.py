@@ -7,10 +7,10 @@ but out of the world's sight for good, and is left out.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from pydantic import JsonValue
 
+from refinesynth.lifetime import while_it_lives
 from refinesynth.world.executor import World
 from refinesynth.world.sights import CompiledSight, names_in
 from refinesynth.world.template import Slot, Template
@@ -34,7 +34,7 @@ class Hiding:
     """Every name on the way to what a sight could show."""
 
 
-@lru_cache(maxsize=64)
+@while_it_lives
 def hiding_of(world: World) -> Hiding:
     """What a world hides at the beginning; nothing where its rulebook has no sights."""
     state: JsonValue = world.script.environment

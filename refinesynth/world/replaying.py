@@ -1,17 +1,16 @@
-"""A trajectory's states, made again from its script and its actions alone; and worlds kept by what their scripts say."""
+"""A trajectory's states, made again from its script and its actions alone; and worlds kept as long as their scripts are there."""
 
 from collections.abc import Container, Iterable
-from functools import lru_cache
 from typing import cast
+from weakref import WeakValueDictionary, ref
 
 from pydantic import JsonValue
 
+from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import Script
+from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import World
 from refinesynth.world.ruling import Ruling
-
-CACHED_WORLDS = 256
-"""Worlds that `world_of` keeps."""
 
 
 def replay(world: World, actions: Iterable[str], transient: Container[int] = ()) -> list[Ruling]:
@@ -35,30 +34,53 @@ def replay(world: World, actions: Iterable[str], transient: Container[int] = ())
 
 
 def world_of(script: Script) -> World:
-    """The world of a script, compiled once for all scripts that say the same.
+    """The world of a script, compiled once for all scripts that say the same. It goes when they are gone.
 
     Raises:
         RulebookError: The rulebook cannot be run.
     """
-    return _world(Said(script))
+    world = world_or_problem(script)
+    if isinstance(world, str):
+        raise RulebookError(world)
+    return world
+
+
+@while_it_lives
+def world_or_problem(script: Script) -> World | str:
+    """The world of a script; in words why it cannot be run, if so. Asking again of the same object costs next to nothing."""
+    digest = script.digest
+    world = _by_digest.get(digest)
+    if world is None:
+        try:
+            # Of a copy, which shares all its parts: a world that held on to the script would keep it, and so itself, for ever.
+            world = _by_digest[digest] = World(script.model_copy())
+        except RulebookError as error:
+            return str(error)
+    return world
+
+
+_by_digest: WeakValueDictionary[str, World] = WeakValueDictionary()
 
 
 class Said:
-    """A script as a key: equal if it says the same."""
+    """A script as a key: equal if it says the same. It does not keep the script, which is there while its key is made use of."""
 
-    __slots__ = ("digest", "script")
+    __slots__ = ("_script", "digest")
 
     def __init__(self, script: Script) -> None:
-        self.script = script
+        self._script = ref(script)
         self.digest = script.digest
+
+    @property
+    def script(self) -> Script:
+        """The script; ReferenceError if it is gone."""
+        script = self._script()
+        if script is None:
+            raise ReferenceError(f"the script {self.digest} is gone")
+        return script
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Said) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
-
-
-@lru_cache(maxsize=CACHED_WORLDS)
-def _world(said: Said) -> World:
-    return World(said.script)

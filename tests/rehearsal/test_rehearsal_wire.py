@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, ask, play, text, user, write
 
 from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.backends.rehearsal.memory import opening
+from refinesynth.backends.rehearsal.memory import forget
 from refinesynth.chat import parse_player, render_task
 from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
@@ -100,7 +100,7 @@ def test_an_answer_is_cut_at_max_tokens() -> None:
 def test_the_same_request_gets_the_same_answer_whatever_came_before(seed: int, persona: str) -> None:
     messages = user(block(persona, "persona"))
     first = orjson.dumps(ask(Rehearsal(), messages, seed=seed))
-    opening.cache_clear()
+    forget()
     ask(Rehearsal(), user("something else"))
     assert orjson.dumps(ask(Rehearsal(), messages, seed=seed)) == first
 
@@ -110,7 +110,7 @@ def test_a_play_is_the_same_with_and_without_what_is_remembered(seed: int) -> No
     faulty = Rehearsal(Faults.none().model_copy(update={"natural_mistake": 0.4, "false_alarm": 0.1}))
     script = write(faulty, "a lighthouse keeper", seed=seed)
     first = play(faulty, script, seed=seed)
-    opening.cache_clear()
+    forget()
     assert play(faulty, script, seed=seed) == first
     assert play(faulty, script, seed=seed) == first
 

@@ -10,14 +10,19 @@ from refinesynth.actions.matching import (
     action_form,
     explain_mismatch,
     match_action,
+    match_in,
     match_pattern,
 )
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, encode
-from refinesynth.trajectory import ActionSpec
+from refinesynth.trajectory import ActionSpec, Script
 
 
 def action(name: str, pattern: str, **parameters: tuple[str, ...]) -> ActionSpec:
     return ActionSpec(name=name, pattern=pattern, parameters=parameters)
+
+
+def with_actions(*actions: ActionSpec) -> Script:
+    return HOUSE.model_copy(update={"actions": actions})
 
 
 class TestMatches:
@@ -216,23 +221,24 @@ class TestExplanations:
 
 
 class TestRemembering:
-    """Answers are remembered for a tuple of actions; the memory is bounded and never mixes them up."""
+    """Answers are remembered for a script; the memory is bounded, never mixes them up, and goes with the script."""
 
     def test_the_same_text_is_asked_of_each_script_anew(self) -> None:
-        first = (action("go {place}", r"go (?P<place>\w+)", place=("hall",)),)
-        second = (action("go {where}", r"go (?P<where>\w+)", where=("hall",)),)
+        first = with_actions(action("go {place}", r"go (?P<place>\w+)", place=("hall",)))
+        second = with_actions(action("go {where}", r"go (?P<where>\w+)", where=("hall",)))
         for _ in range(2):
-            found, other = match_action(first, "go hall"), match_action(second, "go hall")
+            found, other = match_in(first, "go hall"), match_in(second, "go hall")
             assert found is not None
-            assert found.action is first[0]
+            assert found.action is first.actions[0]
             assert other is not None
             assert other.values == {"where": "hall"}
-            assert match_action(HOUSE.actions, "go hall") is None
+            assert match_in(HOUSE, "go hall") is None
+            assert match_in(first, f"go {'x' * 10_000}") is None
 
     def test_more_texts_than_are_remembered_stay_right(self) -> None:
-        actions = (action("count {number}", r"count (?P<number>\d+)"),)
+        script = with_actions(action("count {number}", r"count (?P<number>\d+)"))
         for _ in range(2):
-            for number in range(5_000):
-                found = match_action(actions, f"count {number}")
+            for number in range(1_000):
+                found = match_in(script, f"count {number}")
                 assert found is not None
                 assert found.values == {"number": str(number)}

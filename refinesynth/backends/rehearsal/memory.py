@@ -1,19 +1,26 @@
 """What has happened so far in a scene, replayed through the executor.
 
-Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again.
+Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again. Where it is
+known which episode asks, its scenes are kept as long as the episode goes on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+from weakref import ref
 
 from refinesynth.backends.rehearsal.scene import Scene, draw_scene
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world import Ruling, plan
 
 CACHED_SCENES = 1_024
-"""Scenes kept, each with the positions played in it."""
+"""Scenes kept where it is not known whose they are, each with the positions played in it."""
+
+_EPISODES_SCENES = 16
+"""Scenes kept of one episode; it has one, and another for each script that was refused."""
 
 _MOST_POSITIONS = 256
 """Positions remembered of one scene."""
@@ -28,25 +35,18 @@ _MOST_SEARCHED = 300
 """States that the second search looks at, for when what the scene calls useful leads nowhere."""
 
 
-@dataclass
-class _Room:
-    """How many more positions of a scene may be remembered."""
-
-    left: int = _MOST_POSITIONS
-
-
 class Position:
     """A state of a scene's world, reached by actions that changed it, and the plan from there on."""
 
-    def __init__(self, scene: Scene, state: Any, *, before: "tuple[Position, str] | None", room: _Room) -> None:
+    def __init__(self, scene: Scene, state: Any, *, before: "tuple[Position, str] | None", kept: "_Kept") -> None:
         self.scene = scene
         self.state = state
         self.before = before
-        self._room = room
+        # A position holds the one before it; if that held this one too, neither would go when its scene is let go of.
+        self._kept = ref(kept)
         self.planned: tuple[str, ...] | None = None
         """The plan, once somebody has asked for it."""
         self._rulings: dict[str, Ruling] = {}
-        self._next: dict[str, Position] = {}
 
     def ruling(self, action: str) -> Ruling:
         """What comes of an action here."""
@@ -63,16 +63,16 @@ class Position:
 
     def after(self, action: str) -> "Position":
         """The position after an action: this one, if it is a mistake or changes nothing."""
-        known = self._next.get(action)
+        kept = self._kept() or _Kept()
+        known = kept.reached.get((self, action))
         if known is not None:
             return known
         ruling = self.ruling(action)
         if ruling.kind is not None or ruling.state is self.state:
             return self
-        reached = Position(self.scene, ruling.state, before=(self, action), room=self._room)
-        if self._room.left and len(action) <= _LONGEST_REMEMBERED:
-            self._room.left -= 1
-            self._next[action] = reached
+        reached = Position(self.scene, ruling.state, before=(self, action), kept=kept)
+        if len(kept.reached) < _MOST_POSITIONS and len(action) <= _LONGEST_REMEMBERED:
+            kept.reached[self, action] = reached
         return reached
 
     @property
@@ -109,11 +109,50 @@ def _planned(position: Position) -> tuple[str, ...]:
     return found or ()
 
 
-@lru_cache(maxsize=CACHED_SCENES)
+@dataclass(eq=False)
+class _Kept:
+    """The positions of a scene that are remembered."""
+
+    reached: dict[tuple[Position, str], Position] = field(default_factory=dict[tuple[Position, str], Position])
+    """By the position before and the action that led on from there."""
+
+
 def opening(label: str) -> Position:
     """The first position of the scene with this label."""
-    scene = draw_scene(label)
-    return Position(scene, scene.plot.state, before=None, room=_Room())
+    return (_scenes.get() or _everybodys)(label)[0]
+
+
+def forget() -> None:
+    """Draw scenes anew that were drawn before for nobody in particular."""
+    _everybodys.cache_clear()
+
+
+Scenes: TypeAlias = Callable[[str], tuple[Position, _Kept]]
+"""The openings of scenes by their label, with what is kept of each."""
+
+
+def scenes(most: int = _EPISODES_SCENES) -> Scenes:
+    """Scenes of which so many are kept, those that were asked for last."""
+    return lru_cache(maxsize=most)(_opened)
+
+
+def _opened(label: str) -> tuple[Position, _Kept]:
+    scene, kept = draw_scene(label), _Kept()
+    return Position(scene, scene.plot.state, before=None, kept=kept), kept
+
+
+_everybodys = lru_cache(maxsize=CACHED_SCENES)(_opened)
+_scenes: ContextVar[Scenes | None] = ContextVar("scenes", default=None)
+
+
+@contextmanager
+def among(own: Scenes) -> Generator[None]:
+    """Within this block, scenes are looked for among these and kept there."""
+    token = _scenes.set(own)
+    try:
+        yield
+    finally:
+        _scenes.reset(token)
 
 
 class Exchange(NamedTuple):
