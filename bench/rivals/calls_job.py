@@ -4,7 +4,6 @@ The same command again goes on in the same folder.
 """
 
 import asyncio
-import gc
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 
 from refinesynth.backends import Backend, Role, open_model
 from refinesynth.backends.session import Session
+from refinesynth.collector import calm_collector
 from refinesynth.journal import Journal
 from refinesynth.run import EpisodeMemory
 
@@ -45,8 +45,7 @@ async def _answer(model: Model, journal: Journal, number: int) -> None:
 
 if __name__ == "__main__":
     # As the command line does for a run.
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    calm_collector()
     place = Path(sys.argv[2])
     place.mkdir(parents=True, exist_ok=True)
     asyncio.run(main(sys.argv[1], place, int(sys.argv[3])))

@@ -15,8 +15,9 @@ from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.figures import compact, counted, dollars, duration
 from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.printable import one_line, printable
-from refinesynth.cli.running import calm_garbage_collector, import_backends, shown
+from refinesynth.cli.running import import_backends, shown
 from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.collector import calm_collector
 from refinesynth.jsontext import write_json
 from refinesynth.synthesis.dry_run import SAMPLE, estimate
 from refinesynth.synthesis.forecast import CONFIDENCE, Estimate, Range
@@ -32,7 +33,7 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
     display = choose(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
     import_backends(asked)
-    calm_garbage_collector()
+    calm_collector()
     found: Estimate | None = None
     with interruptible() as interrupt:
         display.open()

@@ -1,7 +1,6 @@
 """A run from start to report: synthesize under a display, end on a signal, say what came of it."""
 
 import asyncio
-import gc
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.printable import one_line
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
+from refinesynth.collector import calm_collector
 from refinesynth.errors import BackendError, RefinesynthError, RunFolderError, StorageError
 from refinesynth.run import RunFolder, next_aside
 from refinesynth.run.status import RunStatus
@@ -59,7 +59,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
     if there is None or there < asked["n"]:
         import_backends(asked)
-    calm_garbage_collector()
+    calm_collector()
     stopped: BackendError | StorageError | None = None
     result: SynthesisResult | None = None
     with interruptible() as interrupt:
@@ -110,16 +110,6 @@ def import_backends(asked: Mapping[str, Any]) -> None:
         from refinesynth.backends.litellm_sdk import litellm
 
         litellm()
-
-
-def calm_garbage_collector() -> None:
-    """Look for garbage cycles less often, and never among what is imported by now.
-
-    With many episodes in flight this saves an eighth of the CPU and more, and at the end the interpreter does not go through
-    all of litellm once again, which took longer than a user waits after Ctrl-C. Nothing is put back: the process ends.
-    """
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 async def shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:

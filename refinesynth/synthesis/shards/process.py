@@ -1,6 +1,5 @@
 """A worker process, from both sides: how it is started and ended, and what it does in between."""
 
-import gc
 import logging
 import math
 import multiprocessing
@@ -17,6 +16,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from refinesynth.backends.account import Purse
+from refinesynth.collector import calm_collector
 from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.run import Finished
 from refinesynth.run.logs import LOGGER, facts_of
@@ -96,8 +96,7 @@ async def _work(connection: socket.socket, assignment: Assignment) -> None:
             logger = logging.getLogger(LOGGER)
             logger.addHandler(_ToParent(channel))
             logger.setLevel(assignment.log_level)
-            gc.freeze()
-            gc.set_threshold(20_000, 20, 50)
+            calm_collector()
             try:
                 await run_shard(assignment, parent)
             except RefinesynthError as error:
