@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.spent import Spent
 from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
@@ -68,6 +69,8 @@ class EpisodeOutcome(Value):
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None
     """US dollars for the whole episode; None where a model's price is unknown."""
+    borrowed: Borrowed | None = None
+    """What of the script is also in examples; None if there is no trajectory, or too few examples to compare with."""
 
     @property
     def accepted(self) -> bool:

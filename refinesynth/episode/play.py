@@ -10,6 +10,7 @@ from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
 from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
+from refinesynth.episode.borrowing import borrowed_from
 from refinesynth.episode.cast import Cast, assemble
 from refinesynth.episode.identity import episode_id, episode_seed
 from refinesynth.episode.narrated import play_narrated
@@ -98,6 +99,7 @@ async def _played(
         lost=lost and not accepted,
         usage=session.ledger.usage,
         cost_usd=session.ledger.cost_usd,
+        borrowed=borrowed_from(settings.prompts, accepted[0].draft.script, seed=session.seed) if accepted else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
+from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules.knowing import first_tries
 from refinesynth.rules.repairs import refinements
@@ -56,6 +57,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
     passed: int = 0
     """Scripts that were played to an end at least once, well or not; 0 or 1."""
+    borrowed: Borrowed | None = None
+    """What of the script that gave trajectories is also in examples; None if nobody knows."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
@@ -65,7 +68,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
         # Here and nowhere else, as the world is executed for them: it was just now, and is remembered.
         tries = [one for found in outcome.trajectories for one in first_tries(found.draft())]
         guesses = dict(sorted(Counter(one.candidates for one in tries).items()))
-        return told.model_copy(update={"guesses": guesses, "guessed": sum(one.right for one in tries)})
+        guessed = sum(one.right for one in tries)
+        return told.model_copy(update={"guesses": guesses, "guessed": guessed, "borrowed": outcome.borrowed})
 
     @classmethod
     def told(cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0) -> Self:
@@ -109,6 +113,7 @@ class Figures(BaseModel, extra="forbid"):
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
+    borrowed: Borrowed = Borrowed()
 
     def add(self, one: EpisodeFigures) -> None:
         """Count one more episode."""
@@ -125,6 +130,7 @@ class Figures(BaseModel, extra="forbid"):
         self.plain += one.plain
         self.stopped.update(one.stopped)
         self.passed += one.passed
+        self.borrowed += one.borrowed or Borrowed()
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
+from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.journal import JournalReader
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
@@ -80,6 +81,8 @@ class Variety:
     """Trajectories refused because their script resembles another."""
     contaminated: int
     """Trajectories refused because an evaluation set shares words with them."""
+    borrowed: Borrowed
+    """What of the scripts is also in examples: in those that their writers were shown, and in as many that they were not."""
     stages: tuple[Stage, ...]
     """What each check left of the scripts; those that refused none are left out."""
     scripts: int
@@ -119,6 +122,7 @@ class Variety:
             plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],
             contaminated=totals.by_rule[CONTAMINATED],
+            borrowed=figures.borrowed,
             stages=stages(figures, folder.config.script_rules),
             scripts=figures.passed + figures.stopped.total(),
         )
