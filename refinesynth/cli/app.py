@@ -18,6 +18,7 @@ from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.personas import personas
+from refinesynth.cli.prompts import prompts
 from refinesynth.cli.rules import rules
 from refinesynth.cli.run import run
 from refinesynth.cli.serve import serve
@@ -123,6 +124,7 @@ def _refinesynth(
 for command in (run, status, show, verify, export, train, backends, rules, serve):
     app.command()(command)
 app.add_typer(personas)
+app.add_typer(prompts)
 
 
 def main() -> None:

@@ -1,0 +1,126 @@
+"""`refinesynth prompts`: what models are sent."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refinesynth.cli.run import BackendOption, PlayOption, Set, TwoSteps
+from refinesynth.errors import ConfigurationError, InputError
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Role
+
+prompts = typer.Typer(
+    name="prompts",
+    help="Look at the prompts. docs/prompts.md has more.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@prompts.callback()
+def _prompts() -> None:
+    """Keeps `show` a command of its own as long as there is no other."""
+
+
+@prompts.command()
+def show(
+    role: Annotated[
+        str,
+        typer.Argument(metavar="ROLE", help="script_writer, dungeon_master, player, narrator or judge."),
+    ],
+    *,
+    play: PlayOption = None,
+    two_steps: TwoSteps = None,
+    persona: Annotated[
+        str | None, typer.Option("--persona", metavar="TEXT", help="Whose episode; by default one of our own.")
+    ] = None,
+    request: Annotated[int, typer.Option("--request", min=1, help="The role's first request, its second, ...")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="The run's seed, which draws the examples.")] = 0,
+    own: Annotated[Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates.")] = None,
+    backend: BackendOption = None,
+    set_: Set = None,
+    json: Annotated[bool, typer.Option("--json", help="As one JSON object, as it goes out.")] = False,
+) -> None:
+    """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the episode."""
+    import anyio
+
+    from refinesynth import rules
+    from refinesynth.backends import resolve_roles
+    from refinesynth.cli.options import backend_spec
+    from refinesynth.cli.tuning import tuned
+    from refinesynth.episode import EpisodeSettings
+    from refinesynth.episode.preview import preview
+    from refinesynth.personas.shipped import shipped
+    from refinesynth.prompts import Prompts
+    from refinesynth.trajectory import Persona
+
+    if persona is not None and not persona.strip():
+        raise InputError("--persona is blank; give a sentence about somebody")
+    grounded = play == "grounded"
+    if two_steps and not grounded:
+        raise ConfigurationError("--two-steps: for grounded play alone; give --play grounded too, or leave it out")
+    settings = EpisodeSettings(
+        rules=rules.grounded() if grounded else rules.strict(),
+        script_rules=rules.grounded_script() if grounded else rules.script(),
+        prompts=Prompts(own),
+        play=play or "live",
+        seed=seed,
+        judge=role == "judge",
+        two_steps=bool(two_steps),
+    )
+    backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
+    chosen = _role(role, settings.roles, settings.play)
+    of = Persona(text=persona) if persona else shipped()[0]
+
+    requests = anyio.run(partial(preview, of, settings=settings, backends=backends))[chosen]
+    if request > len(requests):
+        raise InputError(f"--request {request}: in this episode, {chosen.value} is asked {len(requests)} times")
+    _print(requests[request - 1], model=backends[chosen].each[0].model, json=json)
+
+
+def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":
+    from refinesynth.backends import Role
+
+    name = given.strip().casefold().replace("-", "_")
+    asked = [*(role.value for role in known), *(["judge"] if Role.JUDGE not in known else [])]
+    if name not in asked:
+        raise ConfigurationError(f"{play} play asks no {given!r}; the roles that it asks are {', '.join(asked)}")
+    return Role(name)
+
+
+def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
+    from refinesynth.backends.tokens import TOKENIZER, count_tokens
+    from refinesynth.cli.printable import printable
+    from refinesynth.cli.terminal import notes, output
+    from refinesynth.jsontext import write_json
+
+    parts = list(_parts(request))
+    counts = [(name, count_tokens(text)) for name, text in parts]
+    total = sum(count for _, count in counts)
+    if json:
+        told = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
+        output().print(printable(write_json(told).decode()), soft_wrap=True)
+        return
+    console = output()
+    for name, text in parts:
+        console.print(f"--- {name}\n{text}\n", soft_wrap=True)
+    each = ", ".join(f"{name} {count:,}" for name, count in counts)
+    notes().print(
+        f"{total:,} tokens ({each}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own",
+        soft_wrap=True,
+    )
+
+
+def _parts(request: dict[str, Any]) -> "list[tuple[str, str]]":
+    """What goes out, each part with a title."""
+    import orjson
+
+    def indented(value: object) -> str:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+    parts = [
+        (message["role"], message["content"] or indented(message.get("tool_calls"))) for message in request["messages"]
+    ]
+    return parts + [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]

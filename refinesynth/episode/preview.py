@@ -1,0 +1,39 @@
+"""What each role would be asked in an episode, word for word: the rehearsal plays it, whichever models it is meant for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from refinesynth.backends import Backend, Role, open_model
+from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.episode.play import play_episode
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.trajectory import Persona
+
+_PERFECT = Rehearsal(Faults.none())
+
+
+@dataclass
+class _Recorder:
+    """A completion function that keeps what it is asked, in order."""
+
+    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    async def __call__(self, **request: Any) -> Any:
+        kept = ("messages", "tools", "tool_choice", "response_format")
+        self.asked.append({name: request[name] for name in kept if name in request})
+        return await _PERFECT(**request)
+
+
+async def preview(
+    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend], index: int = 0
+) -> dict[Role, list[dict[str, Any]]]:
+    """The requests of an episode by role: messages, and tools or a response format where an answer is held to a schema.
+
+    They are in the form that `backends` are asked in, but nothing is sent: the rehearsal answers, so that everything after the
+    ScriptWriter's first request is about a script of its own, and nothing goes wrong by itself.
+    """
+    recorders = {role: _Recorder() for role in settings.roles}
+    models = {role: open_model(backends[role].each[0], call=recorder) for role, recorder in recorders.items()}
+    await play_episode(persona, index=index, settings=settings, models=models)
+    return {role: recorder.asked for role, recorder in recorders.items()}

@@ -1,0 +1,109 @@
+"""`refinesynth prompts show`: what a model would be sent, and nothing is sent."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from refinesynth.backends.tokens import TOKENIZER, count_tokens
+from refinesynth.cli import app
+from refinesynth.prompts import SHOWN, Prompts
+from refinesynth.prompts.blocks import read_blocks
+
+
+def show(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["prompts", "show", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "template"),
+    [
+        ("script_writer", "script_writer"),
+        ("dungeon_master", "dungeon_master"),
+        ("judge", "judge"),
+        ("narrator --play narrated", "narrator"),
+        ("script_writer --play grounded", "rulebook_writer"),
+        ("script-writer --play grounded --two-steps", "world_writer"),
+        ("script_writer --play grounded --two-steps --request 2", "goal_writer"),
+        ("dungeon_master --play grounded", "grounded_master"),
+    ],
+)
+def test_a_role_is_shown_its_template_filled_and_the_tokens_beside_it(arguments: str, template: str) -> None:
+    result = show(*arguments.split())
+    assert result.exit_code == 0, result.stderr
+    first = Prompts().fill(template, "instructions", **DATA.get(template, {})).split("\n")[0]
+    assert result.stdout.startswith(f"--- system\n{first}\n")
+    assert "\n--- user\n" in result.stdout
+    assert "\n--- response_format\n{" in result.stdout
+    assert f"by {TOKENIZER}" in result.stderr
+    assert "tokens" not in result.stdout.splitlines()[-1]
+
+
+DATA: dict[str, dict[str, object]] = {
+    "script_writer": {"examples": []},
+    "narrator": {"minimum": 2, "example": {}},
+    "rulebook_writer": {"examples": []},
+    "world_writer": {"examples": []},
+    "goal_writer": {"examples": []},
+}
+
+
+def test_the_player_is_sent_the_task_and_later_its_history() -> None:
+    first, third = show("player"), show("player", "--request", "3")
+    assert first.stdout.count("--- ") == 1
+    assert "Available actions:" in first.stdout
+    assert third.stdout.startswith(first.stdout.rstrip())
+    assert third.stdout.count("--- assistant") == 2
+
+
+@pytest.mark.parametrize(
+    ("backend", "holds"), [("gpt-4o", "response_format"), ("claude", "tools"), ("gemini", "system")]
+)
+def test_each_backend_is_asked_in_its_own_form_after_the_same_words(backend: str, holds: str) -> None:
+    result = show("script_writer", "--json", "--persona", "A baker.", "--backend", backend)
+    told = orjson.loads(result.stdout)
+    system, user = (message["content"] for message in told["messages"])
+    assert system.startswith("You design small text worlds")
+    assert system.count("\n<example>\n") == SHOWN
+    assert read_blocks(user) == {"persona": "A baker."}
+    described = system if holds == "system" else orjson.dumps(told[holds]).decode()
+    assert "completion_conditions" in described
+    assert ("tools" in told) is (holds == "tools")
+    assert told["tokens"] >= count_tokens(system) + count_tokens(user)
+    assert told["tokenizer"] == TOKENIZER
+
+
+def test_own_templates_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "judge.md.j2").write_text(
+        "{% block instructions %}Be kind.{% endblock %}{% block request %}{{ script.goal | block('goal') }}{% endblock %}"
+    )
+    assert show("judge", "--prompts", str(tmp_path)).stdout.startswith("--- system\nBe kind.\n\n--- user\n<goal>\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("narrator", "live play asks no 'narrator'; the roles that it asks are script_writer, dungeon_master, player"),
+        ("player --play narrated", "narrated play asks no 'player'"),
+        ("dm", "live play asks no 'dm'"),
+        ("player --request 999", "in this episode, player is asked"),
+        ("script_writer --two-steps", "--two-steps: for grounded play alone"),
+        ("script_writer --prompts nowhere", "is not a folder"),
+        ("script_writer --backend nobody", "nobody"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_and_nothing_printed(arguments: str, message: str) -> None:
+    result = show(*arguments.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_a_blank_persona_is_refused() -> None:
+    assert show("script_writer", "--persona", " ").exit_code == 2
+
+
+def test_the_count_takes_control_tokens_for_text() -> None:
+    assert count_tokens("") == 0
+    assert count_tokens("hello world") == 2
+    assert count_tokens("<|endoftext|>") > 1
