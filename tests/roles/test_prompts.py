@@ -159,7 +159,7 @@ def test_the_examples_are_shown_inside_blocks_of_their_own(prompts: Prompts) -> 
     assert set(read_blocks(narrator)) == {"example_script", "example_answer"}
 
 
-DIGEST = "5cb3fe6833adb01b6ed3d06424614604e96669d53099ffde34ae4fb4331c8d73"
+DIGEST = "ab80d4c8c201e7058f2305d02542b6b050a58d2afe8298db040552e4224331e0"
 """Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
 
 
