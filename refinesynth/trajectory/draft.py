@@ -15,7 +15,7 @@ _TELLING = 3
 """So many different actions, made and judged alike in the same order, are no accident."""
 
 
-class Draft(Value):
+class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     """A script with turns that nobody has verified yet: what a `Rule` looks at."""
 
     script: Script
@@ -25,7 +25,16 @@ class Draft(Value):
     finished: bool = True
     """Whether this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
     liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
-    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has none."""
+    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has none.
+
+    Drafts are equal that say the same, however they were read.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Draft) and self._says() == other._says()
+
+    def _says(self) -> tuple[Script, tuple[DraftTurn, ...], str | None, bool]:
+        return self.script, self.turns, self.text_error, self.finished
 
     @classmethod
     def from_text(cls, script: Script, text: str, *, prefix: Iterable[PlayerTurn | DungeonMasterTurn] = ()) -> Self:

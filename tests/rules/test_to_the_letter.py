@@ -142,7 +142,9 @@ class TestWhatIsRemembered:
         assert told.prefix(3).liberties == told.liberties
         assert told.prefix(2).liberties == ()
         assert b"liberties" not in told.to_json()
-        assert verify(Draft.from_json(told.to_json()), agentrefine(letter=True)).accepted
+        again = Draft.from_json(told.to_json())
+        assert again == told
+        assert verify(again, agentrefine(letter=True)).accepted
 
     def test_a_model_cannot_say_it_itself(self) -> None:
         assert Draft.from_text(HOUSE, changed(2, liberties=[])).liberties == ((2, Liberty.EXTRA_KEYS),)
