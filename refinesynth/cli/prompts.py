@@ -61,11 +61,12 @@ def show(
     grounded = play == "grounded"
     if two_steps and not grounded:
         raise ConfigurationError("--two-steps: for grounded play alone; give --play grounded too, or leave it out")
+    drafts, scripts = (rules.grounded(), rules.grounded_script()) if grounded else (rules.strict(), rules.script())
     settings = EpisodeSettings(
-        rules=rules.grounded() if grounded else rules.strict(),
-        script_rules=rules.grounded_script() if grounded else rules.script(),
-        prompts=Prompts(own),
-        play=play or "live",
+        rules=drafts,
+        script_rules=scripts,
+        prompts=Prompts(own, rules=(drafts, scripts)),
+        play="live" if play is None else play.value,
         seed=seed,
         judge=role == "judge",
         two_steps=bool(two_steps),

@@ -42,7 +42,7 @@ def test_a_role_is_shown_its_template_filled_and_the_tokens_beside_it(arguments:
 
 DATA: dict[str, dict[str, object]] = {
     "script_writer": {"examples": []},
-    "narrator": {"minimum": 2, "example": {}},
+    "narrator": {"minimum": 2, "example": {"script": "", "answer": ""}},
     "rulebook_writer": {"examples": []},
     "world_writer": {"examples": []},
     "goal_writer": {"examples": []},
