@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _BACKTICKS = re.compile("`+")
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^])")
-"""What means something inside a line; the text never begins one."""
+_PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)
+"""What means something inside a line, the beginning of a bare address included; the text never begins one."""
 
 
 def yaml_text(text: str) -> str:

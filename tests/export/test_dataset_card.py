@@ -135,6 +135,10 @@ def test_no_text_changes_the_shape_of_the_card(hostile: str) -> None:
     assert "<script" not in MarkdownIt("commonmark").enable("table").render(body(odd))
 
 
+def test_a_bare_address_is_no_link_for_readers_that_make_links_of_them() -> None:
+    assert "# See WWW\\.example.org" in render_card(facts(title="See WWW.example.org"), report())
+
+
 @given(texts(surrogates=False))
 def test_a_title_survives_the_header(title: str) -> None:
     assert header(render_card(facts(title=title), report())).get("pretty_name") == title
