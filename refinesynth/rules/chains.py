@@ -4,7 +4,6 @@ from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
 from refinesynth.rules.grounded import Replays
-from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
 from refinesynth.rules.leaks import NoLeaks
 from refinesynth.rules.letter import ToTheLetter
 from refinesynth.rules.limits import SizeLimits, TurnLimit
@@ -79,7 +78,7 @@ def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100)
     """`strict` for grounded play: the world is played again by its rulebook, and every verdict must be the rulebook's.
 
     No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own words
-    says the same of the same. Instead the words must agree with the rulings, and nobody knows what is hidden. Mistakes are as many, and as well repaired, as there:
+    says the same of the same. Instead the words must agree with the rulings. Mistakes are as many, and as well repaired, as there:
     they are what is trained on, whoever says that they are some.
     """
     return all_of(
@@ -95,7 +94,6 @@ def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100)
         SizeLimits(),
         Replays(),
         WordsAgree(),
-        KnowsOnlyWhatWasSeen(),
     )
 
 

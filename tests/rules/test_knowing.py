@@ -230,6 +230,14 @@ def test_who_reads_the_state_is_blamed_in_the_household() -> None:
     assert found > 10
 
 
+@FEWER
+@given(testing.valid_grounded_drafts())
+def test_it_composes_with_the_chain_by_name(draft: Draft) -> None:
+    chain = rules.parse("grounded() & KnowsOnlyWhatWasSeen()")
+    assert rules.verify(draft, chain).accepted
+    assert rules.parse(repr(chain)) == chain
+
+
 @given(testing.drafts())
 def test_it_never_raises(draft: Draft) -> None:
     assert list(KnowsOnlyWhatWasSeen()(draft)) == []
