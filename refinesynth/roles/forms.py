@@ -156,7 +156,7 @@ def _in_text(text: str, listed: str | None) -> dict[str, Any]:
 def _object(value: object, listed: str | None) -> dict[str, Any]:
     if isinstance(value, list):
         items = cast("list[object]", value)
-        objects = [item for item in items if isinstance(item, dict)]
+        objects = [cast("object", item) for item in items if isinstance(item, dict)]
         if listed is not None:
             value = {listed: items}
         elif len(objects) == 1:  # in brackets of its own, or beside some that prose around it has

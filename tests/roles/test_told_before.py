@@ -24,7 +24,7 @@ from refinesynth.rules.numbers import numbers
 from refinesynth.rules.registry import BUILT_IN
 
 SHIPPED = Prompts()
-EXAMPLE = {"script": SCRIPT, "answer": {"turns": []}}
+EXAMPLE: dict[str, Any] = {"script": SCRIPT, "answer": {"turns": []}}
 DATA: Mapping[str, Mapping[str, Any]] = {"narrator": {"minimum": 2, "example": EXAMPLE}}
 WRITERS = ("script_writer", "rulebook_writer", "world_writer")
 
@@ -180,7 +180,7 @@ def codes_of(name: str) -> set[str]:
 
 
 def check(table: Mapping[str, Mapping[str, Any]], *chains: rules.Rule) -> None:
-    named = set().union(*map(names_of, chains))
+    named = {name for chain in chains for name in names_of(chain)}
     assert named <= table.keys(), (
         f"say in the prompts what these refuse, and here with which words: {named - table.keys()}"
     )
