@@ -211,7 +211,7 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
     for file in complete.glob("journal.sqlite*"):
         file.unlink()
     alone = as_json(complete)["variety"]
-    unknown = {"scripts": 0, "stages": [], "examples": dict.fromkeys(found["examples"], 0)}
+    unknown: dict[str, Any] = {"scripts": 0, "stages": [], "examples": dict.fromkeys(found["examples"], 0)}
     assert alone == {**found, **unknown}
 
 
