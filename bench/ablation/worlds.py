@@ -11,7 +11,7 @@ from refinesynth.backends.rehearsal import Faults, dungeon_master, player
 from refinesynth.backends.rehearsal.families import Plot, Verb
 from refinesynth.backends.rehearsal.faults import Luck
 from refinesynth.backends.rehearsal.memory import Exchange, Past, Position
-from refinesynth.backends.rehearsal.memory import _Room as Room  # pyright: ignore[reportPrivateUsage]
+from refinesynth.backends.rehearsal.memory import _Kept as Kept  # pyright: ignore[reportPrivateUsage]
 from refinesynth.backends.rehearsal.scene import Scene, written
 from refinesynth.mistakes import at_least
 from refinesynth.trajectory import (
@@ -71,7 +71,7 @@ def scene_of(name: str) -> Scene:
 def opening(name: str) -> Past:
     """Where every play of this scene begins."""
     scene = scene_of(name)
-    return Past(Position(scene, scene.plot.state, before=None, room=Room()))
+    return Past(Position(scene, scene.plot.state, before=None, kept=Kept()))
 
 
 def answered(past: Past, action: str) -> tuple[DungeonMasterTurn, Past]:

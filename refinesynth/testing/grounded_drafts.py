@@ -102,10 +102,10 @@ class _Play:
     def _foreknown(self, action: str) -> bool:
         """Whether it takes something from where it is, which perhaps nobody could know."""
         read = self.world.read(action)
-        environment = cast("Mapping[str, Any]", self.world.script.environment)
-        spots = environment["places"]
-        values = {} if read is None else read[1]
-        return values.get("thing") in spots.get(values.get("place"), {"things": ()})["things"]
+        spots = cast("Mapping[str, Any]", self.world.script.environment["places"])
+        values: Mapping[str, str] = {} if read is None else read[1]
+        place = spots.get(values.get("place", ""), {"things": ()})
+        return values.get("thing") in place["things"]
 
     def _shuffled(self) -> Iterator[str]:
         """All actions, in another order each time."""

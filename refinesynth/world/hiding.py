@@ -82,11 +82,8 @@ def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tu
     each = any(isinstance(part, Slot) for part in step.parts)
     for key in keys:
         below = value[key]
-        itself = isinstance(below, dict) and each and len(below) <= MOST_BESIDE
-        yield (
-            below,
-            way | {key} | ({text for text in below.values() if isinstance(text, str)} if itself else set[str]()),
-        )
+        beside = [*below.values()] if isinstance(below, dict) and each and len(below) <= MOST_BESIDE else []
+        yield below, way | {key, *(text for text in beside if isinstance(text, str))}
 
 
 def _in_view(sight: CompiledSight, state: JsonValue) -> Iterator[str]:
