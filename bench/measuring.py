@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from bench.figures import Section, table
+from refinesynth.collector import calm_collector
 
 Core = Literal["client", "server"]
 """Whose core: on a machine with two or more, what is measured and what serves it do not share one."""
@@ -47,8 +48,7 @@ def pin(core: Core, pid: int = 0) -> None:
 def calm() -> None:
     """Set the garbage collector as the command line does for a run, once everything is imported."""
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    calm_collector()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +80,29 @@ def cpu_of(pid: int) -> float:
 
 def rss() -> float:
     """MiB of memory that this process holds now; its peak where the system does not tell."""
-    return _status("VmRSS")
+    return _status("VmRSS") or _most_so_far()
 
 
-def peak_rss() -> float:
-    """MiB of memory that this process held at most so far."""
+def peak_rss(pid: int | None = None) -> float:
+    """MiB of memory that this process held at most so far; or another one, then 0 if it has ended or the system does not tell."""
+    if pid is not None:
+        return _status("VmHWM", str(pid))
     # What getrusage says begins with the peak of the process that started this one.
-    return _status("VmHWM")
+    return _status("VmHWM") or _most_so_far()
 
 
-def _status(name: str) -> float:
+def _most_so_far() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def _status(name: str, pid: str = "self") -> float:
     try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-    return next(int(line.split()[1]) / 2**10 for line in lines if line.startswith(f"{name}:"))
+        return 0.0
+    # A process that has ended and was not asked for its exit code yet has no memory to tell of.
+    return next((int(line.split()[1]) / 2**10 for line in lines if line.startswith(f"{name}:")), 0.0)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import orjson
 from anyio.lowlevel import checkpoint
 
 import refinesynth as rs
+from bench.command import peaks
 from bench.figures import Figure, Section
 from bench.measuring import ask, calm, peak_rss, process, program
 from bench.recording import MODEL, people, record
@@ -35,13 +36,25 @@ def measure(*, quick: bool) -> Section:
     personas = people(more // 10)
     with process(_narrated, record(personas, play="narrated").answers, personas, some, more) as run:
         narrated: Mapping[int, float] = ask(run)
+    short, long = (100, 400) if quick else (500, 5_000)
+    commanded = [(play, 1) for play in ("live", "narrated", "grounded")] + [("grounded", 2)]
     return Section(
         title="Memory",
         how=f"Peak memory of one run with {CONCURRENCY} in flight when it has accepted so many, beside what it was when it had accepted fewer. The "
-        "engine alone: everything around an episode, with one that is made up. Narrated: everything but the network.",
+        "engine alone: everything around an episode, with one that is made up. Narrated: everything but the network. From the command line: "
+        "the largest process of `refinesynth run` by the rehearsal, with the 16 in flight that it has by itself.",
         figures=(
             _figure("engine alone", made_up, few, many),
             _figure("narrated", narrated, some, more),
+            *(
+                _figure(
+                    f"{play} from the command line{f', {count} processes' if count > 1 else ''}",
+                    peaks(play, (short, long), count),
+                    short,
+                    long,
+                )
+                for play, count in commanded
+            ),
         ),
     )
 
@@ -87,10 +100,10 @@ def _made_up(parent: Connection, few: int, many: int) -> None:
 
     episode.play_episode = play
     calm()
-    peaks = _Peaks(few, many)
+    found = _Peaks(few, many)
     everybody = (Persona(text=f"Somebody with the number {number}") for number in range(many))
-    asyncio.run(_run(everybody, many, peaks))
-    parent.send(peaks.found)
+    asyncio.run(_run(everybody, many, found))
+    parent.send(found.found)
 
 
 async def _sample() -> rs.Trajectory:
@@ -114,20 +127,20 @@ def _narrated(parent: Connection, recorded: Recorded, personas: list[str], few: 
         return orjson.loads(answer)
 
     calm()
-    peaks = _Peaks(few, many)
+    found = _Peaks(few, many)
     everybody = (Persona(text=text) for _ in range(2 * many // len(personas)) for text in personas)
-    asyncio.run(_run(everybody, many, peaks, call=call, play="narrated"))
-    parent.send(peaks.found)
+    asyncio.run(_run(everybody, many, found, call=call, play="narrated"))
+    parent.send(found.found)
 
 
-async def _run(personas: Any, n: int, peaks: _Peaks, **options: Any) -> None:
+async def _run(personas: Any, n: int, found: _Peaks, **options: Any) -> None:
     from refinesynth.backends import Backend
 
     if "call" in options:
         options["backend"] = Backend(model=MODEL, base_url="http://127.0.0.1:1/v1")
     with tempfile.TemporaryDirectory() as folder:
         await rs.synthesize(
-            personas, n=n, output=Path(folder) / "run", concurrency=CONCURRENCY, on_progress=peaks.look, **options
+            personas, n=n, output=Path(folder) / "run", concurrency=CONCURRENCY, on_progress=found.look, **options
         )
 
 
