@@ -28,6 +28,10 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
     """Role name to the backend's settings that change what it answers; to several where the role's models took turns."""
     connections: Mapping[str, _Settings | tuple[_Settings, ...]]
     """Role name to the others."""
+    rules: str = ""
+    """Text of the chain that accepted drafts; empty in a run of another version."""
+    script_rules: str = ""
+    """Text of the chain that accepted scripts."""
 
     @classmethod
     def read(cls, folder: Path) -> "ReplayedRun":
@@ -101,11 +105,20 @@ def recorded_backend(folder: Path, role: Role) -> Backend:
     Raises:
         ConfigurationError: There is no such run, or it did not play the role.
     """
+    return recorded_run(folder, role).backend(role)
+
+
+def recorded_run(folder: Path, role: Role) -> ReplayedRun:
+    """The run in which a model answered for a role: that in `folder`, or where it was a replay itself, the one behind it.
+
+    Raises:
+        ConfigurationError: There is no such run, or it did not play the role.
+    """
     for _ in range(_LINKS):
-        backend = ReplayedRun.read(folder).backend(role)
-        further = replayed_folder(backend)
+        run = ReplayedRun.read(folder)
+        further = replayed_folder(run.backend(role))
         if further is None:
-            return backend
+            return run
         folder = further
     raise ConfigurationError(f"{REPLAY}:{folder}: replays of replays go round in circles")
 

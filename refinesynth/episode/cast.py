@@ -20,7 +20,6 @@ from refinesynth.roles import (
     ScriptWriter,
     Verifier,
 )
-from refinesynth.rules.numbers import numbers
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def assemble(settings: EpisodeSettings, *, session: Session, models: Mapping[Rol
     writer = writes(model(Role.SCRIPT_WRITER), prompts, answers=answers, seed=session.seed, calls=calls)
     if settings.play == "narrated":
         # What is asked for is never less than what is refused.
-        minimum = max(settings.mistakes.minimum, numbers(settings.rules).get("EnoughMistakes", {}).get("minimum", 0))
+        minimum = max(settings.mistakes.minimum, prompts.required.get("EnoughMistakes", {}).get("minimum", 0))
         scene = Narrator(
             model(Role.NARRATOR), prompts, minimum=minimum, seed=session.seed, answers=answers, calls=calls
         )

@@ -102,7 +102,9 @@ class Prompts:
         self, folder: Path | str | None = None, *, examples: Examples | None = None, rules: Iterable[Rule] = ()
     ) -> None:
         self.folder = None if folder is None else Path(folder)
-        told = {**usual_numbers(), **numbers(*rules), **_READERS}
+        self.required = numbers(*rules)
+        """Rule name to setting to its number, of `rules` alone."""
+        told = {**usual_numbers(), **self.required, **_READERS}
         # As attributes: of a mapping, `values` would be something else.
         self.limits = {name: SimpleNamespace(**figures) for name, figures in told.items()}
         self.examples = shipped_examples() if examples is None else examples
@@ -116,7 +118,7 @@ class Prompts:
 
     def __reduce__(self) -> tuple[type["Prompts"], tuple[Path | None], dict[str, object]]:
         # Compiled templates cannot go to another process; it reads the folder again.
-        return Prompts, (self.folder,), {"examples": self.examples, "limits": self.limits}
+        return Prompts, (self.folder,), {"examples": self.examples, "limits": self.limits, "required": self.required}
 
     @property
     def digest(self) -> str:

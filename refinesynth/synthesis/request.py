@@ -1,7 +1,7 @@
 """What is asked of a run, checked before anything is written or paid for; and the run made ready from it."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from os import PathLike
@@ -302,11 +302,25 @@ class Request:
             episodes_per_script=self.episodes_per_script,
             attempts=self.attempts or Attempts(),
             seed=self.seed,
-            prompts=Prompts(own_prompts, rules=(draft_chain, script_chain)),
+            prompts=Prompts(own_prompts, rules=self._replayed_rules() or (draft_chain, script_chain)),
             max_turns=MAX_TURNS if self.max_turns is None else self.max_turns,
             judge=self.judge,
             deadline=self.deadline,
         )
+
+    def _replayed_rules(self) -> "tuple[Rule, ...]":
+        """The rules of a run that is replayed: its answers are found by prompts that tell these rules' numbers, whatever is judged by now."""
+        from refinesynth import rules
+        from refinesynth.backends import resolve_roles
+        from refinesynth.backends.replayed import recorded_run, replayed_folder
+
+        for role, backend in resolve_roles(self.backend).items():
+            folder = next(filter(None, map(replayed_folder, backend.each)), None)
+            with suppress(InputError):  # a role that was not played, or a rule that is not installed here
+                if folder is not None:
+                    run = recorded_run(folder, role)
+                    return rules.parse(run.rules), rules.parse(run.script_rules)
+        return ()
 
 
 def _check_count(name: str, value: object, meaning: str, *, least: int = 1, most: int | None = None) -> None:

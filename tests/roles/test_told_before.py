@@ -252,7 +252,8 @@ def test_no_number_that_is_told_is_a_rules_and_typed_twice() -> None:
 
 def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> None:
     for wanted, rule in ((3, rules.strict(3)), (2, rules.strict(0)), (2, rules.TurnLimit())):
-        settings = EpisodeSettings(rules=rule, script_rules=rules.script(), prompts=SHIPPED, play="narrated")
+        own = Prompts(rules=(rule,))
+        settings = EpisodeSettings(rules=rule, script_rules=rules.script(), prompts=own, play="narrated")
         cast = assemble(settings, session=Session(id="x", seed=0), models=dict.fromkeys(Role, TestModel()))
         assert isinstance(cast.scene, Narrator)
         assert cast.scene.minimum == wanted
