@@ -39,6 +39,8 @@ STAGES = rules.script() & rules.all_of(
     ActionsUsable(),
 )
 ACTIONS = ("open box", "take saw", "take key", "put saw on bench", "put key on bench")
+REASON = "There is no saw here and I hold none, so the key will do instead."
+"""Gives up what was refused, in whichever of these actions."""
 WORLD = as_json(world_part(GROUNDED))
 GOAL = as_json(goal_part(GROUNDED))
 
@@ -51,7 +53,7 @@ def book(**parts: Any) -> Script:
 
 async def write(*answers: Answer, **given: Any) -> tuple[EpisodeOutcome, Scripted]:
     writer = Scripted(answers)
-    player = Scripted([said(act(action)) for action in ACTIONS])
+    player = Scripted([said(act(action, REASON)) for action in ACTIONS])
     models: dict[Role, Model] = {Role.SCRIPT_WRITER: writer.model, Role.PLAYER: player.model}
     chosen: dict[str, Any] = {
         "rules": rules.grounded(),

@@ -83,7 +83,7 @@ async def test_the_papers_preset_runs(tmp_path: Path) -> None:
     asked: dict[str, Any] = {**paper(), "backend": "rehearsal"}
     result = await synthesize(None, 4, **asked, output=tmp_path / "run")
     assert result.reached
-    assert result.config.rules == repr(rules.agentrefine())
+    assert result.config.rules == repr(paper()["rules"])
     assert all(line.usage.requests <= 4 for line in RunFolder.open(result.path).episodes())
 
 
