@@ -69,7 +69,8 @@ async def test_everything_that_was_paid_is_told_where_it_went(tmp_path: Path) ->
     assert result.spent_by_model.keys() == {"gpt-4o"}
     assert result.spent_by_role.keys() == {"script_writer", "dungeon_master", "player"}
     assert result.wasted_by_rule.keys() == result.by_rule.keys()
-    assert all(spent.usage.requests > 0 for spent in result.wasted_by_rule.values())
+    # One request that several rules refused is shared out whole.
+    assert all(spent.tokens > 0 for spent in result.wasted_by_rule.values())
     assert result.cost_per_accepted == pytest.approx((result.cost_usd or 0) / 10)
     refused = sum((Spent(usage=item.usage, cost_usd=item.cost_usd) for item in result.rejected), Spent())
     assert sum(result.wasted_by_rule.values(), Spent()).usage == refused.usage

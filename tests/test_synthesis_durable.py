@@ -230,7 +230,7 @@ async def test_other_personas_are_refused_by_what_they_are(tmp_path: Path) -> No
 async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, call, keep, left = tmp_path / "run", Counting(), Journal.keep, [7]
+    path, call, keep, left = tmp_path / "run", Counting(), Journal.keep, [4]
 
     async def failing(journal: Journal, paid: Paid) -> None:
         left[0] -= 1
@@ -243,7 +243,7 @@ async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
         with pytest.raises(StorageError, match="no room") as caught:
             await play(path, call, play="narrated", concurrency=2)
     assert "The run stopped with" in caught.value.__notes__[0]
-    assert sum(row.requests for row in RunFolder.open(path).spent()) == 7
+    assert sum(row.requests for row in RunFolder.open(path).spent()) == 4
     await play(path, call, play="narrated")
     # Those that could not be kept were paid for once more.
     assert {count for count in call.asked.values() if count > 1} <= {2}

@@ -261,7 +261,7 @@ def test_marks_follow_mistakes_to_their_answer() -> None:
         dm("no", "parameter"),
         player("b"),
         dm("no", "logic"),
-        player("B "),
+        player(" b "),
         dm("fine now"),
         player("c"),
         dm("no", "place"),
