@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from refinesynth.cli.funnel import how_to_continue
-from refinesynth.cli.printable import one_line
 from refinesynth.cli.reading import why_refused
 from refinesynth.cli.terminal import styled
+from refinesynth.printable import one_line
 from refinesynth.synthesis.result import SynthesisResult
 
 _BESIDE = 60

@@ -13,8 +13,8 @@ from rich.text import Text
 from refinesynth.cli import bill
 from refinesynth.cli.figures import counted, duration, per_time
 from refinesynth.cli.pace import Pace
-from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
+from refinesynth.printable import one_line
 from refinesynth.synthesis.progress import Progress
 
 LOG_EVERY = 10.0

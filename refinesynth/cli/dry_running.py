@@ -14,11 +14,11 @@ from refinesynth.cli.display import choose
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.figures import compact, counted, dollars, duration
 from refinesynth.cli.interrupt import interruptible
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.running import import_backends, shown
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.collector import calm_collector
 from refinesynth.jsontext import write_json
+from refinesynth.printable import one_line, printable
 from refinesynth.synthesis.dry_run import SAMPLE, estimate
 from refinesynth.synthesis.forecast import CONFIDENCE, Estimate, Range
 

@@ -4,8 +4,8 @@ import errno
 from enum import IntEnum
 from traceback import format_exception
 
-from refinesynth.cli.printable import printable
 from refinesynth.errors import BackendError, RefinesynthError, StorageError, TrainingError
+from refinesynth.printable import printable
 
 
 class ExitCode(IntEnum):

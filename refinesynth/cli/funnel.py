@@ -9,8 +9,8 @@ from rich.table import Table
 
 from refinesynth.cli import spending as told
 from refinesynth.cli.figures import counted, dollars
-from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
+from refinesynth.printable import one_line
 from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
 

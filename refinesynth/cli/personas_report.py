@@ -8,10 +8,10 @@ from typing import Any
 from rich.table import Table
 
 from refinesynth.cli.figures import counted, dollars
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.jsontext import write_json
 from refinesynth.personas import DedupReport, PersonaStats, Sample
+from refinesynth.printable import one_line, printable
 
 _LISTED = 10
 """Most frequent things that people are shown; JSON has more."""

@@ -93,9 +93,9 @@ def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     from refinesynth.backends.tokens import TOKENIZER, count_tokens
-    from refinesynth.cli.printable import printable
     from refinesynth.cli.terminal import notes, output
     from refinesynth.jsontext import write_json
+    from refinesynth.printable import printable
 
     parts = list(_parts(request))
     counts = [(name, count_tokens(text)) for name, text in parts]

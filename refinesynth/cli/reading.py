@@ -14,11 +14,11 @@ from rich.text import Text
 
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import styled
 from refinesynth.errors import InputError
 from refinesynth.jsontext import write_json
 from refinesynth.outcome import Refused
+from refinesynth.printable import one_line, printable
 from refinesynth.rules import Severity, Violation, rejects
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import (

@@ -16,11 +16,11 @@ from refinesynth.cli.display import LOG_EVERY, Display, choose
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.funnel import funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.printable import one_line
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
 from refinesynth.collector import calm_collector
 from refinesynth.errors import BackendError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.printable import one_line
 from refinesynth.run import RunFolder, next_aside
 from refinesynth.run.status import RunStatus
 from refinesynth.synthesis import SynthesisResult, synthesize

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from refinesynth.cli.figures import compact, dollars
-from refinesynth.cli.printable import one_line
+from refinesynth.printable import one_line
 from refinesynth.run.spending import Spending
 from refinesynth.spent import Spent
 

@@ -59,8 +59,8 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 def _overview(found: "RunStatus") -> "Table":
     from refinesynth.cli.figures import counted, duration
-    from refinesynth.cli.printable import one_line
     from refinesynth.cli.terminal import styled
+    from refinesynth.printable import one_line
 
     table = _labelled()
     totals = found.totals
@@ -114,7 +114,7 @@ def _various(found: "RunStatus") -> "RenderableType | None":
 
 def _in_flight(found: "RunStatus") -> "RenderableType | None":
     from refinesynth.cli.figures import counted
-    from refinesynth.cli.printable import one_line
+    from refinesynth.printable import one_line
 
     if not found.outstanding:
         return None
@@ -134,8 +134,8 @@ def _paid(found: "RunStatus") -> "RenderableType | None":
     from rich.table import Table
 
     from refinesynth.cli.figures import dollars
-    from refinesynth.cli.printable import one_line
     from refinesynth.cli.terminal import styled
+    from refinesynth.printable import one_line
 
     if not found.spent:
         return None
@@ -162,8 +162,8 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     """What came of what was paid."""
     from refinesynth.cli import spending as told
     from refinesynth.cli.figures import dollars
-    from refinesynth.cli.printable import one_line
     from refinesynth.cli.terminal import styled
+    from refinesynth.printable import one_line
 
     spending = found.spending
     if not found.spent:
@@ -193,8 +193,8 @@ def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
     from dataclasses import asdict
 
     from refinesynth.cli import variety
-    from refinesynth.cli.printable import printable
     from refinesynth.jsontext import write_json
+    from refinesynth.printable import printable
 
     holder = found.holder
     value: dict[str, Any] = {

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from refinesynth.cli.printable import printable
+from refinesynth.printable import printable
 
 _NARROWEST = 20
 """Columns that are needed to show anything at all."""

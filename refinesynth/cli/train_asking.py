@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.jsontext import write_json
+from refinesynth.printable import one_line, printable
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.figures import compact, duration
-from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.train_plan import as_lines, laid_out
+from refinesynth.printable import one_line
 from refinesynth.train import events
 from refinesynth.train.plan import Plan
 

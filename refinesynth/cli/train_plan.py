@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from refinesynth.cli.figures import compact, counted
-from refinesynth.cli.printable import one_line
 from refinesynth.cli.terminal import styled
+from refinesynth.printable import one_line
 from refinesynth.train.memory import Memory
 from refinesynth.train.plan import Plan
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.figures import counted
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import styled
+from refinesynth.printable import one_line, printable
 from refinesynth.train.preview import Preview
 from refinesynth.train.tokens import Label
 

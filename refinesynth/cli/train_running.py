@@ -7,10 +7,10 @@ from pathlib import Path
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.cli.train_display import choose, held_out
 from refinesynth.jsontext import write_json
+from refinesynth.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.engine.outcome import tell, told_elsewhere
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from refinesynth.cli.figures import counted
-from refinesynth.cli.printable import one_line
 from refinesynth.diversity.borrowing import Borrowed
+from refinesynth.printable import one_line
 from refinesynth.run.figures import FEATURES, UNREADABLE
 from refinesynth.run.variety import Spread, Stage, Variety
 

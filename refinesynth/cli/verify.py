@@ -69,7 +69,7 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> "tu
 
 
 def _change(item: "Checked") -> str:
-    from refinesynth.cli.printable import one_line
+    from refinesynth.printable import one_line
     from refinesynth.rules import rejects
 
     if item.accepted_now:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.printable import one_line, printable
 from refinesynth.cli.terminal import SafeConsole, notes, output, styled
+from refinesynth.printable import one_line, printable
 
 anything = st.text(st.characters(exclude_categories=()))
 """Any code points, lone surrogates included."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from refinesynth import chat, rules
 from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.cli.printable import printable
 from refinesynth.jsontext import read_json, write_json
+from refinesynth.printable import printable
 from refinesynth.prompts.blocks import block
 from refinesynth.testing import drafts, texts, valid_drafts, valid_scripts
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
