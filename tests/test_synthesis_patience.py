@@ -187,6 +187,9 @@ def test_it_stops_only_where_it_said_that_it_would(counts: tuple[int, int, int],
     [
         # 6 % of 300 are 18.
         (Yield(episodes=50, fruitful=3, accepted=3), Patience(n=100, personas=300), "unreachable"),
+        # Nearly all of them will come.
+        (Yield(episodes=83, fruitful=81, accepted=81), Patience(n=300, personas=301), None),
+        (Yield(episodes=83, fruitful=60, accepted=60), Patience(n=300, personas=301), "unreachable"),
         (Yield(episodes=50, fruitful=3, accepted=3), Patience(n=18, personas=300), None),
         (Yield(episodes=50, fruitful=3, accepted=3), Patience(n=300, personas=300), None),
         (Yield(episodes=50, fruitful=3, accepted=3), Patience(n=100), None),

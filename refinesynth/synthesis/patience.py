@@ -16,6 +16,8 @@ _CHANCE = 1e-4
 every episode."""
 _UNTOLD = 4
 """Times `patience` after which episodes that tell nothing of the data count too: a deadline may be too short for all of them."""
+_NEARLY = 0.9
+"""Share of `n` that is worth going on for: who asked for 300 and will get 294 wants them."""
 _NEGLIGIBLE = 1e-12
 _MANY = 10**9
 """Of more, a draw changes nothing, and differences of logarithms lose their last digits."""
@@ -75,7 +77,7 @@ class Patience:
         """Why the run should stop after these episodes; None if it should go on.
 
         That the personas, or the budget at the cost of an episode so far, would not do even if every episode went well is no
-        reason: whoever asks for so many wants what there is. Nor is a low yield once most of them are used.
+        reason: whoever asks for so many wants what there is. Nor is a low yield once most of them are used, or where nearly `n` will come.
         """
         judged = seen.episodes - seen.lost
         if not self.episodes or seen.accepted >= self.n:
@@ -86,7 +88,7 @@ class Patience:
         remaining = self.remaining(seen)
         if judged < self.episodes or remaining < seen.episodes or remaining == math.inf:
             return None
-        if self.n >= self.per_episode * (seen.episodes + remaining):
+        if self.n >= self.per_episode * (seen.episodes + remaining) or self.expected(seen) >= _NEARLY * self.n:
             return None
         needed = seen.fruitful + math.ceil((self.n - seen.accepted) / self.per_episode)
         likely = chance_of_so_few(seen.fruitful, of=judged, hits=needed, among=judged + int(remaining))
