@@ -3,8 +3,11 @@
 import gc
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -51,6 +54,32 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.endswith(("_API_KEY", "_API_BASE")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_clients() -> Iterator[None]:
+    """litellm keeps the clients of a loop that has ended for ten minutes, and then drops them with what they have open.
+
+    So in whichever test came then, warnings of unclosed sockets were errors. They are dropped where they were used; what else a
+    test leaves open is still told.
+    """
+    yield
+    clients = getattr(sys.modules.get("litellm"), "in_memory_llm_clients_cache", None)
+    if clients is None or not any(key.rpartition("-")[2].isdecimal() for key in clients.cache_dict):
+        return
+    _freeze_once()
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        clients.flush_cache()
+        gc.collect()
+
+
+@cache
+def _freeze_once() -> None:
+    """litellm came after what was frozen, and is large: a look for garbage is not to go through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,7 @@
 """Runs over real sockets against a server with every fault on: they reach n or say why not, and record nothing unverified."""
 
-import gc
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -24,19 +21,6 @@ LONGEST_SECONDS = 120
 
 LETHAL = frozenset({"filter"})
 """Faults that end the episode that meets them, by decision: asking a filter again is no use."""
-
-
-@pytest.fixture(autouse=True)
-def dropped_connections(request: pytest.FixtureRequest) -> Iterator[None]:
-    """litellm drops connections to a server that has gone without closing them: no fault of the next test. The lean path may not."""
-    by_litellm = "path" in request.fixturenames and request.getfixturevalue("path") == "litellm"
-    if by_litellm:
-        request.applymarker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-    yield
-    if by_litellm:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
 
 
 async def run(
