@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.train.layers import settings_in
 
 _ASSIGNMENT: Final = re.compile(r"\s*(?P<name>[\w.-]+?)\s*=(?P<value>.*)", re.DOTALL)
 _STAGES: Final = ("zero2", "zero3")
@@ -25,7 +27,7 @@ def given(
     settings = {name: _plain(value) for name, value in options.items() if value is not None}
     if deepspeed is not None:
         settings |= {"parallel": deepspeed} if deepspeed in _STAGES else {"deepspeed": _file(deepspeed)}
-    assigned: dict[str, Any] = {}
+    assigned: dict[str, object] = {}
     for text in assignments:
         name, value = _assignment(text)
         if name in assigned:
@@ -50,16 +52,18 @@ def _assignment(text: str) -> tuple[str, object]:
     found = _ASSIGNMENT.fullmatch(text)
     if found is None:
         raise ConfigurationError(f"--set {text!r}: write FIELD=VALUE, as in weight_decay=0.1 or lora.rank=64")
-    return found["name"].replace("-", "_"), _value(found["value"].strip())
+    name = found["name"].replace("-", "_")
+    # In a mapping there is no field that would read a number or a truth from text.
+    return name, _value(found["value"].strip(), reads_text=settings_in(name.partition(".")[0]) is not dict)
 
 
-def _value(text: str) -> object:
-    """Null, a list, an object or a quoted text as JSON; all else as it stands, since fields read numbers and truths from text."""
+def _value(text: str, *, reads_text: bool) -> object:
+    """Null, a list, an object or a quoted text as JSON; all else too, or as it stands where a field `reads_text`."""
     if text == "null":
         return None
-    if text.startswith(("[", "{", '"')):
-        try:
+    if not reads_text or text.startswith(("[", "{", '"')):
+        with suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
+    if not reads_text and text in {"True", "False"}:
+        return text == "True"
     return text

@@ -5,13 +5,13 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train.config import PATHS, LoraConfig, TrainConfig
+from refinesynth.train.config import PATHS, TrainConfig
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
@@ -21,7 +21,6 @@ DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
 _SHORT: Final = {"lr": "learning_rate"}
 """Other names of settings, which are not near them."""
-_LORA: Final = "lora"
 _RECIPE: Final = "recipe"
 _MOST_BYTES: Final = 1_000_000
 _HOW_TO_GIVE: Final = {
@@ -38,7 +37,7 @@ class Layered:
 
     config: TrainConfig
     origins: Mapping[str, str]
-    """By field (`lora.rank` for those of the adapters), those that are no defaults."""
+    """By field (`lora.rank` for what is inside of one), those that are no defaults."""
 
     def origin(self, field: str) -> str:
         """Where a field's value comes from, in a few words."""
@@ -55,8 +54,9 @@ def layered(
 ) -> Layered:
     """Put the layers on each other. A file may name a `recipe` of its own, which `recipe` overrides.
 
-    In every layer `lora` may be true (adapters with their defaults, or as a layer below says), false, or their settings; dotted
-    names (`lora.rank`) reach into it. `defaults` are for fields that have none.
+    What has settings of its own (`lora`, a mapping) is put together from all layers; dotted names (`lora.rank`) reach into it. `false`
+    or `null` takes away what the layers below say of it; a model of settings may also be `true`: with their defaults, or as a layer
+    below says. `defaults` are for fields that have none.
 
     Raises:
         ConfigurationError: No such recipe or field, a value that a field does not take, a field that is missing.
@@ -127,7 +127,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
 
 
-def _refuse_repeated(node: Any, path: Path) -> None:
+def _refuse_repeated(node: Any, path: Path, *, inside: bool = False) -> None:
     """Raises: InputError: A setting stands twice in a file, of which YAML would silently take the last one."""
     if node is None or node.id != "mapping":
         return
@@ -138,8 +138,8 @@ def _refuse_repeated(node: Any, path: Path) -> None:
             lines = f"lines {seen[name]} and {line}" if seen[name] != line else f"line {line}"
             raise InputError(f"{str(path)!r} gives {reprlib.repr(name)} twice, in {lines}; leave one of them")
         seen[name] = line
-        if key.value == _LORA:
-            _refuse_repeated(value, path)
+        if not inside and settings_in(name) is not None:
+            _refuse_repeated(value, path, inside=True)
 
 
 def _yaml() -> Any:
@@ -154,48 +154,75 @@ def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any]
     for origin, layer in layers:
         for name, value in layer.items():
             owner, dot, inner = name.partition(".")
-            if name == _LORA or (owner == _LORA and dot):
-                _merge_lora(values, origins, origin, {inner: value} if dot else value)
+            if settings_in(owner) is not None:
+                _merge_inside(values, origins, origin, owner, {inner: value} if dot else value)
                 continue
             _check_known(name, TrainConfig, origin)
             values[name], origins[name] = value, origin
     return values, origins
 
 
-def _merge_lora(values: dict[str, Any], origins: dict[str, str], origin: str, value: object) -> None:
-    """Adapters: off, on, or some of their settings over those of the layers below."""
+def settings_in(name: str) -> type[BaseModel] | type[dict[str, Any]] | None:
+    """What a field's own settings are: of a model, or any names (`dict`); None: it has none."""
+    field = TrainConfig.model_fields.get(name)
+    if field is None:
+        return None
+    for each in (field.annotation, *get_args(field.annotation)):
+        if get_origin(each) is dict:
+            return dict
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each
+    return None
+
+
+def _merge_inside(values: dict[str, Any], origins: dict[str, str], origin: str, name: str, value: object) -> None:
+    """A field with settings of its own: off, on, or some of them over those of the layers below."""
+    inside = settings_in(name)
+    is_model = inside is not None and issubclass(inside, BaseModel)
     if value in (None, False, "false"):
-        for name in [name for name in origins if name.startswith(f"{_LORA}.")]:
-            del origins[name]
-        values[_LORA], origins[_LORA] = None, origin
+        for each in [each for each in origins if each.startswith(f"{name}.")]:
+            del origins[each]
+        values[name], origins[name] = (None if is_model else {}), origin
         return
-    if value not in (True, "true") and not isinstance(value, dict):
-        raise ConfigurationError(f"lora is {reprlib.repr(value)} ({origin}): write true, false or its settings")
-    settings = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    for name in settings:
-        _check_known(str(name), LoraConfig, origin, prefix=f"{_LORA}.")
-        origins[f"{_LORA}.{name}"] = origin
-    below = cast("dict[str, Any] | None", values.get(_LORA))
-    values[_LORA] = {**(below or {}), **settings}
-    origins.setdefault(_LORA, origin)
+    if not isinstance(value, dict) and not (is_model and value in (True, "true")):
+        how = "true, false or its settings" if is_model else "its settings"
+        raise ConfigurationError(f"{name} is {reprlib.repr(value)} ({origin}): write {how}")
+    settings = cast("dict[object, Any]", value) if isinstance(value, dict) else {}
+    for each in settings:
+        if is_model:
+            _check_known(str(each), cast("type[BaseModel]", inside), origin, prefix=f"{name}.")
+        origins[f"{name}.{each}"] = origin
+    values[name] = {**(values.get(name) or {}), **settings}
+    origins.setdefault(name, origin)
 
 
 def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str = "") -> None:
     """Raises: ConfigurationError: `name` is no field; the message names near ones."""
     if name in model.model_fields:
         return
-    inner = [f"{_LORA}.{field}" for field in LoraConfig.model_fields] if model is TrainConfig else []
-    known = [*(f"{prefix}{field}" for field in model.model_fields), *inner]
+    known = [f"{prefix}{field}" for field in model.model_fields]
+    if model is TrainConfig:
+        known += _inner_names()
     near = [_SHORT[name]] if name in _SHORT else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
+
+
+def _inner_names() -> Iterator[str]:
+    for name in TrainConfig.model_fields:
+        inside = settings_in(name)
+        if inside is not None and issubclass(inside, BaseModel):
+            yield from (f"{name}.{field}" for field in inside.model_fields)
 
 
 def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
     seen: set[str] = set()
     for item in error.errors(include_url=False):
         # A union reports each of its members; the field's first problem says enough.
-        name = ".".join(str(part) for part in item["loc"][: 2 if item["loc"][:1] == (_LORA,) else 1])
+        name = ".".join(
+            str(part)
+            for part in item["loc"][: 1 if settings_in(str(item["loc"][0] if item["loc"] else "")) is None else 2]
+        )
         if name not in seen:
             seen.add(name)
             yield _problem(name, item, origins)

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel
-
-from refinesynth.train.config import PATHS, LoraConfig, TrainConfig
+from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.extra import require
-from refinesynth.train.layers import Layered
+from refinesynth.train.layers import Layered, settings_in
 
 _COMMENT_COLUMN: Final = 40
 
@@ -51,18 +49,20 @@ def _explained(layers: Layered) -> Iterator[str]:
     values = portable_config(layers.config)
     for name, value in values.items():
         yield from _documented(TrainConfig, name)
-        if name == "lora" and value is not None:
-            yield "lora:"
+        inside = settings_in(name)
+        if inside is not None and value:
+            yield f"{name}:"
             for inner, each in value.items():
-                yield from _documented(LoraConfig, inner, indent="  ")
-                yield _line(f"  {_setting(inner, each)}", layers.origin(f"lora.{inner}"))
+                yield from _documented(inside, inner, indent="  ")
+                yield _line(f"  {_setting(inner, each)}", layers.origin(f"{name}.{inner}"))
         else:
             yield _line(_setting(name, value), layers.origin(name))
         yield ""
 
 
-def _documented(model: type[BaseModel], name: str, *, indent: str = "") -> Iterator[str]:
-    yield from (f"{indent}# {line}" for line in (model.model_fields[name].description or "").splitlines())
+def _documented(model: type, name: str, *, indent: str = "") -> Iterator[str]:
+    field = getattr(model, "model_fields", {}).get(name)
+    yield from (f"{indent}# {line}" for line in ((field and field.description) or "").splitlines())
 
 
 def _line(setting: str, origin: str) -> str:

@@ -10,9 +10,12 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 from train_values import a_config
 
+from refinesynth.cli.train_settings import given as given_by_hand
 from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.train import layers as layers_module
 from refinesynth.train.config import LoraConfig, TrainConfig, interval
 from refinesynth.train.layers import DEFAULT, RECIPES, layered
 from refinesynth.train.settings import explained_yaml, to_yaml
@@ -110,6 +113,62 @@ def test_no_lora_takes_the_recipes_adapters_off() -> None:
     layers = layered(recipe="lora", given={**NAMES, "lora": False})
     assert layers.config.lora is None
     assert not [name for name in layers.origins if name.startswith("lora.")]
+
+
+class _WithNotes(TrainConfig):
+    notes: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """A mapping of any names."""
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that is a mapping."""
+    monkeypatch.setattr(layers_module, "TrainConfig", _WithNotes)
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_mapping_is_put_together_from_all_layers(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.yaml", "notes: {a: 1, b: [2], c: no}\n")
+    layers = layered(file=file, given={**NAMES, "notes.b": 3, "notes.any-name": {"x": 1}})
+    assert layers.config.model_dump()["notes"] == {"a": 1, "b": 3, "c": False, "any-name": {"x": 1}}
+    assert (layers.origin("notes.a"), layers.origin("notes.b")) == (str(file), "command line")
+    assert layered(given={**NAMES, "notes": {"a": 1}, "notes.b": 2}).config.model_dump()["notes"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.parametrize("nothing", [None, False, "false"])
+def test_a_mapping_of_a_layer_below_is_taken_away(tmp_path: Path, nothing: object) -> None:
+    layers = layered(file=written(tmp_path / "mine.yaml", "notes: {a: 1}\n"), given={**NAMES, "notes": nothing})
+    assert layers.config.model_dump()["notes"] == {}
+    assert [name for name in layers.origins if name.startswith("notes.")] == []
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.parametrize("value", [7, True, ["a"], "text"])
+def test_what_is_no_mapping_is_none(value: object) -> None:
+    assert "write its settings" in refusal(notes=value)
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_name_stands_once_in_a_mapping(tmp_path: Path) -> None:
+    assert "gives 'a' twice, in lines 2 and 3" in refusal(written(tmp_path / "mine.yaml", "notes:\n  a: 1\n  a: 2\n"))
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_mapping_is_given_by_hand_with_its_types() -> None:
+    texts = ["a=true", "b=False", "c=1e-3", "d=8", "e=null", "f=[1]", "g=adamw_8bit", 'h="7"', "i=", "j=True story"]
+    found = given_by_hand({}, assignments=[f"notes.{text}" for text in texts])
+    expected = [True, False, 0.001, 8, None, [1], "adamw_8bit", "7", "", "True story"]
+    assert found == {f"notes.{name}": value for name, value in zip("abcdefghij", expected, strict=True)}
+    assert given_by_hand({}, assignments=['notes={"a": 1}', "seed=8"]) == {"notes": {"a": 1}, "seed": "8"}
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_mapping_is_shown_with_where_each_comes_from(tmp_path: Path) -> None:
+    layers = layered(given={**NAMES, "notes": {"a": 1, "b": "text"}})
+    shown = explained_yaml(layers)
+    assert "notes:\n  a: 1                                    # command line\n" in shown
+    assert layered(file=written(tmp_path / "a.yaml", shown)).config == layers.config
 
 
 @pytest.mark.parametrize(
