@@ -5,7 +5,6 @@
 
 import contextlib
 import logging
-import warnings
 from collections.abc import Generator, Iterable
 from itertools import islice
 from pathlib import Path
@@ -16,11 +15,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
-from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
+from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
+from refinesynth.train.engine.adapters import with_adapters
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
-from refinesynth.train.extra import require
 from refinesynth.train.hub import is_only_here
 from refinesynth.train.memory import ModelShape, Precision
 from refinesynth.train.render import Renderer
@@ -173,32 +172,6 @@ def stop_at(model: nn.Module, store: TokenStore) -> None:
     if missing := sorted(ends.difference(before)):
         found = [*missing, *before]
         generation.eos_token_id = found[0] if len(found) == 1 else found
-
-
-def with_adapters(model: nn.Module, lora: LoraConfig) -> nn.Module:
-    """`model` with trainable low-rank adapters, all else frozen.
-
-    Raises:
-        InputError: No module is called what `targets` says.
-    """
-    require("peft")
-    import peft
-
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    wanted = peft.LoraConfig(
-        r=lora.rank,
-        lora_alpha=cast("int", lora.alpha),
-        lora_dropout=lora.dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
-    try:
-        with warnings.catch_warnings():
-            # peft asks for it by its old name; nothing that a user could change.
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-            return cast("nn.Module", peft.get_peft_model(cast("Any", model), wanted))
-    except (ValueError, KeyError) as exc:
-        raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. See lora.targets.") from exc
 
 
 def shape_of(model: nn.Module, name: str) -> ModelShape:

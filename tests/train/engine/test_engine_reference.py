@@ -79,7 +79,8 @@ def test_accumulated_over_packs_with_warm_up_decay_and_a_smaller_last_step(tmp_p
 
 def test_checkpointed_below_adapters_is_plain(tmp_path: Path):
     from refinesynth.train.config import LoraConfig
-    from refinesynth.train.engine.loading import _checkpoint_activations, with_adapters
+    from refinesynth.train.engine.adapters import with_adapters
+    from refinesynth.train.engine.loading import _checkpoint_activations
 
     found: list[dict[str, torch.Tensor]] = []
     for checkpointed in (False, True):

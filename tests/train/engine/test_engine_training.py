@@ -18,8 +18,8 @@ from transformers import Trainer
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.adapters import with_adapters
 from refinesynth.train.engine.checkpoints import Checkpoint
-from refinesynth.train.engine.loading import with_adapters
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
 
 Weights = dict[str, torch.Tensor]

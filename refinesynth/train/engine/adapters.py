@@ -1,0 +1,41 @@
+"""Low-rank adapters: put on a model in the place of training all its weights."""
+
+# torch and peft are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
+
+from torch import nn
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import LoraConfig
+from refinesynth.train.extra import require
+
+
+def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
+    """`model` with trainable low-rank adapters, all else frozen; modules whose names end in one of `exclude` get none.
+
+    Raises:
+        InputError: No module is called what `targets` says.
+    """
+    require("peft")
+    import peft
+
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    wanted = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=cast("int", lora.alpha),
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        exclude_modules=list(exclude) or None,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # peft asks for it by its old name; nothing that a user could change.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+            return cast("nn.Module", peft.get_peft_model(cast("Any", model), wanted))
+    except (ValueError, KeyError) as exc:
+        raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. See lora.targets.") from exc
