@@ -26,8 +26,9 @@ from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.loading import load_model, stop_at
 from refinesynth.train.engine.preparing import Ready, agree, make_ready
 from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.trainer import RefinementTrainer, Task, writing
+from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.engine.world import World, leave, standing_alone
 from refinesynth.train.events import LOSS, Events, Silent
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE

@@ -9,24 +9,17 @@ so the sum of a micro-batch's losses is divided by the step's trained tokens and
 # pyright: reportUnknownMemberType=false
 
 import math
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from pickle import UnpicklingError
+from collections.abc import Callable
 from time import monotonic
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainingArguments
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers import PrinterCallback, TrainingArguments
 
 from refinesynth.errors import TrainingError
-from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.batch import Batch
 from refinesynth.train.engine.evaluation import held_out_batches, losses_by_kind
 from refinesynth.train.engine.flow import Flow
@@ -34,34 +27,16 @@ from refinesynth.train.engine.head import CHUNK_ELEMENTS, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.probing import Layout
-from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.saving import SavingTrainer, Task
 from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import LOSS, MEMORY, TOKENS_PER_SECOND, TRAINED_TOKENS_PER_SECOND, Events
-from refinesynth.train.tokens import TokenStore
 
 _PREFIX = "eval_"
 _NAMED = 10
 """Conversations that a message names."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """What a trainer is given besides the model and the library's arguments."""
-
-    store: TokenStore
-    held_out: TokenStore | None
-    schedule: Schedule
-    identity: Mapping[str, Any]
-    """What decides about the weights; kept in every checkpoint."""
-    keep: Literal["all"] | int
-    """Checkpoints kept besides the best."""
-    early_stop: int | None
-    """Evaluations without a better loss before the end."""
-    tokenizer: PreTrainedTokenizerBase | None
-    """Saved with every checkpoint."""
-
-
-class RefinementTrainer(Trainer):
+class RefinementTrainer(SavingTrainer):
     """Trains on a schedule of packed conversations; everything else is the library's.
 
     `layout` may be left out where the model can be called only once it is wrapped (ZeRO-3, FSDP); `lay_out` then finds it, at
@@ -245,80 +220,8 @@ class RefinementTrainer(Trainer):
             self.events.logged(self.state.global_step, told)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-        with writing(folder):
-            if self.is_world_process_zero():
-                checkpoints.remove(folder)  # an unsound one that an earlier run left here
-            self.accelerator.wait_for_everyone()
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.is_world_process_zero():
-                checkpoints.mark(folder, step=self.state.global_step, identity=self.task.identity)
-                checkpoints.rotate(folder.parent, keep=self.task.keep, best=self.state.best_model_checkpoint)
-                self.events.saved(folder)
+        super()._save_checkpoint(model, trial)
         self._pace.leave_out()
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        super()._save(output_dir, state_dict)
-        folder = Path(output_dir or str(self.args.output_dir))
-        if self.args.should_save:
-            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and the mark says it all
-            if self.task.tokenizer is not None:
-                self.task.tokenizer.save_pretrained(str(folder))
-
-    def keep_best(self) -> None:
-        """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint is damaged."""
-        best = self.state.best_model_checkpoint
-        if best is None or self.state.best_global_step == self.state.global_step:
-            return
-        found = checkpoints.read(Path(best))
-        if isinstance(found, str):
-            self.events.note(f"The best model, in {best}, cannot be kept: {found}. The last one is kept instead.")
-            self.state.best_model_checkpoint = None
-            return
-        with reading(Path(best)):
-            self._load_best_model()
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        with reading(Path(resume_from_checkpoint)):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with reading(Path(checkpoint or "")):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
-
-class writing:  # noqa: N801 - reads as a statement: `with writing(folder)`
-    """Turns what libraries raise when a checkpoint cannot be written into a `TrainingError`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        """Nothing to be done."""
-
-    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
-        # torch reports a full disk as a RuntimeError, safetensors as its own.
-        if isinstance(raised, torch.OutOfMemoryError):
-            return
-        if isinstance(raised, (OSError, RuntimeError, SafetensorError)):
-            raise TrainingError(
-                f"{self._folder} cannot be written: {raised}. Make room or take another output folder, and start again: the "
-                f"training goes on from the newest sound checkpoint."
-            ) from raised
-
-
-@contextmanager
-def reading(folder: Path) -> Generator[None]:
-    """Turns what libraries raise when a checkpoint's large files, which are known by their size alone, are damaged inside."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError) as exc:
-        raise TrainingError(
-            f"{folder} cannot be read: {exc}. Remove that folder, and start again: the training goes on from the sound checkpoint before it."
-        ) from exc
 
 
 class _Pace:

@@ -19,8 +19,9 @@ from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.saving import Task
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.trainer import RefinementTrainer, Task
+from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.engine.world import World
 from refinesynth.train.events import Events, Silent
 from refinesynth.train.plan import Devices, Means
