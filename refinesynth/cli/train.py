@@ -19,6 +19,16 @@ class Precision(StrEnum):
     bf16_pure = "bf16-pure"
 
 
+class SaveDtype(StrEnum):
+    """What the finished model's weights are written in."""
+
+    auto = "auto"
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp32 = "fp32"
+    fp64 = "fp64"
+
+
 class LossOn(StrEnum):
     """Which assistant turns give loss."""
 
@@ -128,6 +138,14 @@ PrecisionOption = Annotated[
         help="bf16 (over fp32 weights; the default on a GPU), fp32 (the default on a CPU), fp64 or bf16-pure.",
     ),
 ]
+SaveDtypeOption = Annotated[
+    SaveDtype | None,
+    typer.Option(
+        "--save-dtype",
+        metavar="TYPE",
+        help="Of the finished model's weights: auto (the base's, the default), bf16, fp16, fp32 or fp64.",
+    ),
+]
 Deepspeed = Annotated[
     str | None,
     typer.Option(
@@ -201,6 +219,7 @@ def train(
     held_out: HeldOut = None,
     tokens_per_pack: TokensPerPack = None,
     precision: PrecisionOption = None,
+    save_dtype: SaveDtypeOption = None,
     deepspeed: Deepspeed = None,
     processes: Processes = None,
     tokenizer: Tokenizer = None,
@@ -248,6 +267,7 @@ def train(
         "held_out": held_out,
         "tokens_per_pack": tokens_per_pack,
         "precision": precision,
+        "save_dtype": save_dtype,
         "processes": processes,
         "tokenizer": tokenizer,
         "chat_template": chat_template,

@@ -146,6 +146,9 @@ class TrainConfig(BaseModel):
     """Write TensorBoard event files to `tensorboard/` in the output folder."""
     plots: bool = True
     """Draw the curves as PNG in `plots/` in the output folder."""
+    save_dtype: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = "auto"
+    """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32). Checkpoints to go on
+    from hold all that was trained."""
     resume: str = "auto"
     """`auto`: go on from the newest sound checkpoint in the output folder. `never`: begin anew. Or a checkpoint's folder."""
 

@@ -43,6 +43,7 @@ MAY_CHANGE: Final = frozenset(
         "tensorboard",
         "plots",
         "resume",
+        "save_dtype",
         "trust_remote_code",
     }
 )
@@ -183,10 +184,13 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
     with contextlib.suppress(RefinesynthError):
         before = portable_config(layered(file=output / CONFIG).config)
     now = portable_config(config)
+    may_change = MAY_CHANGE
     if finished(output) is None:
         # What is in the data decides, not where it lies: the digest of the plan is compared once the data is read.
         before.pop("data", None)
-    differences = list(_differences(before, now))
+    else:
+        may_change = MAY_CHANGE - {"save_dtype"}  # the model is written, and will not be written again
+    differences = list(_differences(before, now, may_change))
     if differences:
         raise InputError(
             f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
@@ -194,8 +198,8 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
         )
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    for name in sorted(before.keys() & now.keys() - MAY_CHANGE):
+def _differences(before: dict[str, Any], now: dict[str, Any], may_change: frozenset[str]) -> Iterator[str]:
+    for name in sorted(before.keys() & now.keys() - may_change):
         if _same_paths(name, before[name]) != _same_paths(name, now[name]):
             yield f"{name} was {before[name]!r} and is {now[name]!r}"
 

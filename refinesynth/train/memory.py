@@ -28,6 +28,8 @@ class ModelShape:
     """Rows of the embedding; a token id beyond them cannot be read."""
     positions: int | None = None
     """Longest sequence that the model has positions for; None if it has no such limit."""
+    dtype: str | None = None
+    """What its checkpoint holds weights in, by torch's name; None where its settings do not say."""
 
     @property
     def largest_piece(self) -> int:

@@ -6,6 +6,7 @@
 import contextlib
 import logging
 from collections.abc import Generator, Iterable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
@@ -92,7 +93,8 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
             )
     if config.lora is not None:
         model = with_adapters(model, config.lora)
-    return shape_of(model, config.model)
+    dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
+    return replace(shape_of(model, config.model), dtype=dtype)
 
 
 def load_model(

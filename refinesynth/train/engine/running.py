@@ -29,6 +29,7 @@ from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
+from refinesynth.train.engine.weights import written_dtype
 from refinesynth.train.engine.world import World, leave, standing_alone
 from refinesynth.train.events import LOSS, Events, Silent
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
@@ -135,7 +136,16 @@ class _Training:
         if layout is not None and layout.packed != schedule.packed:
             schedule = self._schedule(ready, packed=layout.packed)
             arguments = self._arguments(ready, schedule)
-        task = Task(ready.store, ready.held_out, schedule, identity, config.keep, config.early_stop, ready.tokenizer)
+        task = Task(
+            ready.store,
+            ready.held_out,
+            schedule,
+            identity,
+            config.keep,
+            config.early_stop,
+            ready.tokenizer,
+            written_dtype(config, ready.plan.model),
+        )
         trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)
         with trainer.interruption.watched():
             trainer.train(resume_from_checkpoint=str(start.path) if start else None)

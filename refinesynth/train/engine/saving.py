@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from safetensors import SafetensorError
@@ -19,6 +19,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.weights import in_dtype, note_dtype
 from refinesynth.train.events import Events
 from refinesynth.train.tokens import TokenStore
 
@@ -38,6 +39,8 @@ class Task:
     """Evaluations without a better loss before the end."""
     tokenizer: PreTrainedTokenizerBase | None
     """Saved with every checkpoint."""
+    save_dtype: torch.dtype | None = None
+    """Of the weights of the finished model; None: as they are trained."""
 
 
 class SavingTrainer(Trainer):
@@ -45,6 +48,7 @@ class SavingTrainer(Trainer):
 
     task: Task
     events: Events
+    _finished = False
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
@@ -59,9 +63,19 @@ class SavingTrainer(Trainer):
                 checkpoints.rotate(folder.parent, keep=self.task.keep, best=self.state.best_model_checkpoint)
                 self.events.saved(folder)
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the finished model; the library's own calls (`_internal_call`) write checkpoints."""
+        self._finished = not _internal_call
+        super().save_model(output_dir, _internal_call)
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        dtype = self.task.save_dtype if self._finished and self.args.should_save else None
+        if dtype is not None:
+            state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
         super()._save(output_dir, state_dict)
         folder = Path(output_dir or str(self.args.output_dir))
+        if dtype is not None:
+            note_dtype(cast("nn.Module", self.model), folder, dtype)
         if self.args.should_save:
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and the mark says it all
             if self.task.tokenizer is not None:

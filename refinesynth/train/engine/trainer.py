@@ -28,6 +28,7 @@ from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.saving import SavingTrainer, Task
+from refinesynth.train.engine.weights import settings_kept
 from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import LOSS, MEMORY, TOKENS_PER_SECOND, TRAINED_TOKENS_PER_SECOND, Events
 
@@ -62,7 +63,8 @@ class RefinementTrainer(SavingTrainer):
         self._pace = _Pace()
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         # The library asks for an evaluation set by its own rules; `evaluate` below reads it.
-        super().__init__(model=cast("Any", model), args=arguments, eval_dataset=cast("Any", task.held_out))
+        with settings_kept(model):
+            super().__init__(model=cast("Any", model), args=arguments, eval_dataset=cast("Any", task.held_out))
         # compute_loss divides by the whole step's tokens itself; by these the library neither counts nor divides again.
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True

@@ -13,6 +13,7 @@ share of the weights that rank 0 holds.
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         last.train(resume_from_checkpoint=str(folder / name / "checkpoints" / "checkpoint-2"))
     last.evaluate()
     last.save_model(str(folder / name))
+    last.task = replace(last.task, save_dtype=torch.bfloat16)
+    last.save_model(str(folder / name / "half"))
     if last.is_world_process_zero():
         told.append({"share": share(last.model)})
         (folder / f"{name}.json").write_text(json.dumps(told))

@@ -64,6 +64,15 @@ def test_what_is_put_together_from_the_ranks_loads_with_the_same_logits(folder: 
     assert torch.allclose(wanted, got, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", WAYS)
+def test_the_finished_model_is_written_in_the_type_that_is_asked_for(folder: Path, name: str):
+    whole, half = (load_file(each / "model.safetensors") for each in (folder / name, folder / name / "half"))
+    assert half.keys() == whole.keys()
+    assert all(torch.equal(half[key], one.bfloat16()) for key, one in whole.items())
+    said = json.loads((folder / name / "half" / "config.json").read_text())
+    assert (said["dtype"], said["use_cache"]) == ("bfloat16", True)
+
+
 def test_the_weights_are_split_where_they_should_be(folder: Path):
     parts = {name: told(folder, name)[-1]["share"] for name in WAYS}
     assert all(part == 1 for name, part in parts.items() if name.startswith(("ddp", "zero2")))

@@ -1,0 +1,122 @@
+"""What is written of a finished model: the type of its weights, and the settings that it came with."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file
+from test_engine_whole import FIELDS, records
+from transformers import AutoModelForCausalLM
+
+from refinesynth.errors import InputError, TrainingError
+from refinesynth.train import Trainer
+from refinesynth.train.engine.loading import describe_model
+from refinesynth.train.engine.weights import in_dtype, written_dtype
+
+
+def a_base(folder: Path, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> Path:
+    tokenizer = tiny.tokenizer("chatml")
+    tokenizer.save_pretrained(str(folder))
+    toys.model(dtype=dtype, vocab_size=len(tokenizer), **changes).save_pretrained(str(folder))
+    return folder
+
+
+def a_training(base: Path, output: Path, **fields: Any) -> Trainer:
+    short: dict[str, Any] = FIELDS | {"precision": "fp32", "max_steps": 1, "held_out": 0}
+    return Trainer(model=base, data=records(4), output=output, **short | fields)
+
+
+def dtypes(folder: Path) -> set[torch.dtype]:
+    return {one.dtype for path in folder.glob("*.safetensors") for one in load_file(path).values()}
+
+
+def test_a_checkpoint_in_bf16_gives_one_in_bf16_with_the_settings_that_it_had(tmp_path: Path):
+    base, output = a_base(tmp_path / "base", tie_word_embeddings=True), tmp_path / "out"
+    (base / "generation_config.json").write_text(json.dumps({"do_sample": True, "top_p": 0.7, "use_cache": True}))
+    a_training(base, output).train()
+    assert dtypes(output) == {torch.bfloat16}
+    assert dtypes(output / "checkpoints" / "checkpoint-1") == {torch.float32}
+    said = json.loads((output / "config.json").read_text())
+    assert (said["dtype"], said["use_cache"]) == ("bfloat16", True)
+    generation = json.loads((output / "generation_config.json").read_text())
+    assert (generation["do_sample"], generation["top_p"], generation["use_cache"]) == (True, 0.7, True)
+    before, tuned = (AutoModelForCausalLM.from_pretrained(each) for each in (base, output))
+    assert tuned.dtype == torch.bfloat16
+    assert tuned.lm_head.weight is tuned.model.embed_tokens.weight
+    assert not torch.equal(before.lm_head.weight, tuned.lm_head.weight)
+    # Rounded once, from the weights that were trained.
+    whole = load_file(output / "checkpoints" / "checkpoint-1" / "model.safetensors")
+    assert all(torch.equal(one, whole[name].bfloat16()) for name, one in tuned.state_dict().items() if name in whole)
+
+
+def test_settings_without_use_cache_or_with_false_stay_so(tmp_path: Path):
+    base = a_base(tmp_path / "base", use_cache=False)
+    a_training(base, tmp_path / "out").train()
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["use_cache"] is False
+
+
+def test_another_type_may_be_asked_for_until_the_model_is_written(tmp_path: Path):
+    base, output = a_base(tmp_path / "base"), tmp_path / "out"
+    a_training(base, output, save_dtype="fp32").train()
+    assert dtypes(output) == {torch.float32}
+    with pytest.raises(InputError, match="save_dtype was 'fp32' and is 'bf16'"):
+        a_training(base, output, save_dtype="bf16").train()
+    for name in ("result.json", "model.safetensors"):
+        (output / name).unlink()
+    assert a_training(base, output, save_dtype="bf16").train().resumed_from == 1
+    assert dtypes(output) == {torch.bfloat16}
+
+
+def test_adapters_are_written_as_they_were_trained_unless_asked_otherwise(tmp_path: Path):
+    base = a_base(tmp_path / "base")
+    for asked, found in (("auto", torch.float32), ("bf16", torch.bfloat16)):
+        a_training(base, tmp_path / asked, lora={"rank": 2}, save_dtype=asked, precision="bf16").train()
+        assert dtypes(tmp_path / asked) == {found}
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_the_bases_type_is_found_in_its_settings_or_else_in_its_weights(tmp_path: Path, said: bool):
+    base = a_base(tmp_path / "base", torch.float16)
+    settings = json.loads((base / "config.json").read_text())
+    if not said:
+        del settings["dtype"]
+        weights = load_file(base / "model.safetensors")
+        (base / "model.safetensors").unlink()
+        toys.model(dtype=torch.float16, vocab_size=len(weights["lm_head.weight"])).save_pretrained(
+            str(base), max_shard_size="20KB"
+        )
+        (base / "config.json").write_text(json.dumps(settings))
+        assert not (base / "model.safetensors").exists()
+    asked = toys.config(tmp_path, model=str(base))
+    shape = describe_model(asked)
+    assert shape.dtype == ("float16" if said else None)
+    assert written_dtype(asked, shape) == torch.float16
+
+
+def test_a_model_from_scratch_is_written_in_fp32(tmp_path: Path):
+    asked = toys.config(tmp_path, model="scratch")
+    assert written_dtype(asked, describe_model(asked, tiny.tokenizer("chatml"))) == torch.float32
+
+
+def test_what_an_architecture_holds_in_fp32_stays_so():
+    toy: Any = toys.model()
+    toy._keep_in_fp32_modules_strict = {"layers.*.input_layernorm"}
+    found = {name: one.dtype for name, one in in_dtype(toy, None, torch.bfloat16).items()}
+    assert {name for name, dtype in found.items() if dtype == torch.float32} == {
+        f"model.layers.{k}.input_layernorm.weight" for k in range(2)
+    }
+
+
+def test_weights_that_fp16_cannot_say_are_not_written_as_infinity():
+    toy: Any = toys.model()
+    toy.lm_head.weight.data[0, 0] = 1e5
+    with pytest.raises(TrainingError, match=r"lm_head\.weight.*--save-dtype bf16"):
+        in_dtype(toy, None, torch.float16)
