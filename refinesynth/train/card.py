@@ -18,6 +18,7 @@ from refinesynth.train.conversation import LossOn
 from refinesynth.train.extra import require
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
+from refinesynth.train.settings import published
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
 _BACKTICKS: Final = re.compile("`+")
@@ -81,7 +82,7 @@ def code(text: object) -> str:
 
 def header(facts: ModelFacts) -> str:
     """The YAML header, without its fences."""
-    base = facts.config.model
+    base, _ = published(facts.config.model)
     is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
         "library_name": "peft" if facts.config.lora else "transformers",
@@ -113,6 +114,7 @@ def render_card(facts: ModelFacts) -> str:
     return (
         template.render(
             facts=facts,
+            base=published(facts.config.model)[0],
             header=header(facts),
             title=shown_name(config.output.rstrip("/")),
             loss=LOSSES[config.loss_on],

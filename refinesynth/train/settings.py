@@ -1,5 +1,7 @@
 """A configuration as YAML: for a reader, with where each value comes from, and for `train.yaml`, to be read again."""
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +11,7 @@ from refinesynth.train.extra import require
 from refinesynth.train.layers import Layered, settings_in
 
 _COMMENT_COLUMN: Final = 40
+_CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
 
 
 def portable(path: str) -> str:
@@ -17,6 +20,24 @@ def portable(path: str) -> str:
     if home == Path("/") or not Path(path).is_relative_to(home):
         return path
     return str(Path("~") / Path(path).relative_to(home))
+
+
+def published(model: str) -> tuple[str, str | None]:
+    """What others may read a model is called, and its revision if its name tells one; on this machine it is found by that, too.
+
+    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path would tell
+    whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can be, it begins with `~`.
+    """
+    path, here = Path(model), Path.cwd()
+    if (cached := _CACHED.search(model)) is not None and path.is_dir():
+        return cached["name"].replace("--", "/"), cached["revision"]
+    if not path.is_absolute():
+        return model, None
+    if path.is_relative_to(here):
+        return str(path.relative_to(here)), None
+    if portable(str(here)) != str(here) and portable(model) != model:
+        return os.path.relpath(path, here), None
+    return portable(model), None
 
 
 def portable_config(config: TrainConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import layers as layers_module
 from refinesynth.train.config import LoraConfig, TrainConfig, interval
 from refinesynth.train.layers import DEFAULT, RECIPES, layered
-from refinesynth.train.settings import explained_yaml, to_yaml
+from refinesynth.train.settings import explained_yaml, published, to_yaml
 
 NAMES = {"data": ["runs/first"], "model": "m/base", "output": "models/first"}
 
@@ -336,3 +336,19 @@ def test_no_torch_is_imported_for_settings_and_plans() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+def test_a_model_is_named_so_that_others_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home" / "somebody"
+    snapshot = home / "hub" / "models--an-org--a-model--small" / "snapshots" / "0123abc"
+    for folder in (home / "work" / "models" / "base", snapshot, tmp_path / "srv"):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for at, named in ((home / "work", "../base"), (tmp_path / "srv", "~/base")):
+        monkeypatch.chdir(at)
+        assert published(str(home / "base")) == (named, None)
+        for as_given in ("an-org/a-model", "models/base", "../base", str(tmp_path / "elsewhere")):
+            assert published(as_given) == (as_given, None)
+        assert published(str(snapshot)) == ("an-org/a-model/small", "0123abc")
+    monkeypatch.chdir(home / "work")
+    assert published(str(home / "work" / "models" / "base")) == ("models/base", None)

@@ -36,6 +36,9 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
         with warnings.catch_warnings():
             # peft asks for it by its old name; nothing that a user could change.
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-            return cast("nn.Module", peft.get_peft_model(cast("Any", model), wanted))
+            made = peft.get_peft_model(cast("Any", model), wanted)
     except (ValueError, KeyError) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. See lora.targets.") from exc
+    # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.
+    cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
+    return cast("nn.Module", made)

@@ -36,7 +36,7 @@ from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import rank
 from refinesynth.train.result import TrainResult
-from refinesynth.train.settings import portable_config
+from refinesynth.train.settings import portable_config, published
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
 """Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere now."""
@@ -145,6 +145,7 @@ class _Training:
             config.early_stop,
             ready.tokenizer,
             written_dtype(config, ready.plan.model),
+            published(config.model),
         )
         trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)
         with trainer.interruption.watched():

@@ -19,7 +19,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.weights import in_dtype, note_dtype
+from refinesynth.train.engine.weights import in_dtype, note_written
 from refinesynth.train.events import Events
 from refinesynth.train.tokens import TokenStore
 
@@ -41,6 +41,8 @@ class Task:
     """Saved with every checkpoint."""
     save_dtype: torch.dtype | None = None
     """Of the weights of the finished model; None: as they are trained."""
+    base: tuple[str, str | None] = ("", None)
+    """Name and revision of what adapters belong to, as others know it."""
 
 
 class SavingTrainer(Trainer):
@@ -74,9 +76,8 @@ class SavingTrainer(Trainer):
             state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
         super()._save(output_dir, state_dict)
         folder = Path(output_dir or str(self.args.output_dir))
-        if dtype is not None:
-            note_dtype(cast("nn.Module", self.model), folder, dtype)
         if self.args.should_save:
+            note_written(cast("nn.Module", self.model), folder, dtype, self.task.base)
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and the mark says it all
             if self.task.tokenizer is not None:
                 self.task.tokenizer.save_pretrained(str(folder))

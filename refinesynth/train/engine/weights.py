@@ -87,17 +87,24 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
     return cast_state
 
 
-def note_dtype(model: nn.Module, folder: Path, dtype: torch.dtype) -> None:
-    """Have the written config.json say what was written: the library takes it from the model in memory."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return
-    settings: dict[str, Any] = orjson.loads(path.read_bytes())
-    inner: Mapping[str, Any] = cast("Any", base_model(model)).config.sub_configs
-    for each in (settings, *(settings.get(name) for name in inner)):
-        if isinstance(each, dict) and "dtype" in each:
-            each["dtype"] = str(dtype).removeprefix("torch.")
-    write_json_file(path, settings)
+def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
+    """Have the settings beside the weights say what was written, and name the base of adapters (and its revision) as others know it."""
+    config = cast("Any", base_model(model)).config
+    settings = _read(folder / "config.json")
+    if settings is not None and dtype is not None:
+        for each in (settings, *(settings.get(name) for name in config.sub_configs)):
+            if isinstance(each, dict) and "dtype" in each:
+                each["dtype"] = str(dtype).removeprefix("torch.")
+        write_json_file(folder / "config.json", settings)
+    adapter = _read(folder / "adapter_config.json")
+    if adapter is not None:
+        adapter |= {"base_model_name_or_path": base[0] or None, "revision": base[1]}
+        write_json_file(folder / "adapter_config.json", adapter)
+        (folder / "README.md").unlink(missing_ok=True)  # peft's, with the path in it; the card is written at the end
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    return orjson.loads(path.read_bytes()) if path.is_file() else None
 
 
 @contextmanager

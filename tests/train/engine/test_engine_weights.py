@@ -12,14 +12,20 @@ import engine_toys as toys
 import pytest
 import tiny
 import torch
+from huggingface_hub import constants
+from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
 from test_engine_whole import FIELDS, records
 from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError, TrainingError
-from refinesynth.train import Trainer
+from refinesynth.train import Trainer, hub
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.weights import in_dtype, written_dtype
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing`:FutureWarning"
+)  # as peft asks when it loads
 
 
 def a_base(folder: Path, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> Path:
@@ -80,6 +86,46 @@ def test_adapters_are_written_as_they_were_trained_unless_asked_otherwise(tmp_pa
     for asked, found in (("auto", torch.float32), ("bf16", torch.bfloat16)):
         a_training(base, tmp_path / asked, lora={"rank": 2}, save_dtype=asked, precision="bf16").train()
         assert dtypes(tmp_path / asked) == {found}
+
+
+def adapter_config(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "adapter_config.json").read_text())
+
+
+def test_adapters_of_a_model_of_the_hub_name_it_as_the_hub_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also where it came from the cache on this machine, or its folder there was given."""
+    snapshot = tmp_path / "hub" / "models--an-org--a-model" / "snapshots" / "0123abc"
+    a_base(snapshot)
+    refs = snapshot.parent.parent / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("0123abc")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.seek.cache_clear()
+    for given, revision in ((Path("an-org/a-model"), None), (snapshot, "0123abc")):
+        output = tmp_path / f"out of {revision}"
+        a_training(given, output, lora={"rank": 2}).train()
+        found = adapter_config(output)
+        assert (found["base_model_name_or_path"], found["revision"]) == ("an-org/a-model", revision)
+        assert "base_model: an-org/a-model\n" in (output / "README.md").read_text()
+        AutoPeftModelForCausalLM.from_pretrained(output)
+    hub.seek.cache_clear()
+
+
+def test_adapters_of_a_folder_tell_no_private_path_and_load_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    output = Path("out")
+    a_training(a_base(tmp_path / "base"), output, lora={"rank": 2}).train()
+    checkpoint = output / "checkpoints" / "checkpoint-1"
+    for folder in (output, checkpoint):
+        assert adapter_config(folder)["base_model_name_or_path"] == "../base"
+        AutoPeftModelForCausalLM.from_pretrained(folder)
+        for path in folder.iterdir():
+            assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes()
 
 
 @pytest.mark.parametrize("said", [True, False])
