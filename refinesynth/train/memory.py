@@ -1,6 +1,7 @@
 """How much memory one device will need, by parts: sizes only, so that it can be said before anything is loaded."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
@@ -30,11 +31,25 @@ class ModelShape:
     """Longest sequence that the model has positions for; None if it has no such limit."""
     dtype: str | None = None
     """What its checkpoint holds weights in, by torch's name; None where its settings do not say."""
+    unused: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without adapters."""
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained in the place of the weights."""
+        return self.trainable + sum(self.unused.values()) < self.parameters
 
     @property
     def largest_piece(self) -> int:
         """Parameters of a layer or of the embedding, whichever is larger: what is put together at once where weights are split."""
         return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
+
+
+def unused_told(unused: Mapping[str, int], most: int = 4) -> str:
+    """What is done about parameters that text does not reach, which they are and how many."""
+    shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:most]]
+    more = [f"{len(unused) - most} more"] if len(unused) > most else []
+    return f"{sum(unused.values()):,} parameters are frozen and get no adapters, since text gives them no gradient: {', '.join(shown + more)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +95,7 @@ def estimate_memory(
 ) -> Memory:
     """Bytes on each of `ranks` devices.
 
-    Frozen weights (below adapters) are held in the precision that is computed in. Where the estimate is unsure, in the
+    Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where the estimate is unsure, in the
     activations, it is meant to be high; the other parts are exact up to padding.
     """
     compute = _compute_bytes(precision)
@@ -90,13 +105,14 @@ def estimate_memory(
     master = _FLOAT if mixed and sharded else 0
     held = _FLOAT if mixed and not sharded else compute
     frozen = model.parameters - model.trainable
+    at_rest = compute if model.adapted else held
     moments = 2 * (_FLOAT if mixed else compute)
     of_weights = ranks if parallel in {"zero3", "fsdp"} else 1
     of_gradients = ranks if parallel in {"zero2", "zero3", "fsdp"} else 1
     buckets = 2 if parallel == "ddp" else 1
     working = _working_copies(model, compute, parallel=parallel, casts=mixed and not sharded)
     return Memory(
-        weights=(model.trainable * held + frozen * compute) // of_weights,
+        weights=(model.trainable * held + frozen * at_rest) // of_weights,
         gradients=model.trainable * held * buckets // of_gradients,
         optimizer=model.trainable * (moments + master) // of_gradients,
         activations=working + _activations(model, load, compute, gradient_checkpointing=gradient_checkpointing),

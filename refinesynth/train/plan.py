@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory
+from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory, unused_told
 
 if TYPE_CHECKING:
     # It brings numpy.
@@ -118,7 +118,7 @@ def make_plan(config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: 
         evaluations=_times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0,
         checkpoints=_times(interval(config.save_every, steps_per_epoch), steps),
         memory=memory,
-        remarks=tuple(_remarks(config, sizes, devices, means, memory)),
+        remarks=(*_remarks_on_means(config, model, devices, means, memory), *_remarks_on_data(config, sizes)),
     )
 
 
@@ -210,13 +210,8 @@ def _one_name(source: str) -> str:
     return str(path.resolve()) if path.exists() else source
 
 
-def _remarks(config: TrainConfig, sizes: Sizes, devices: Devices, means: Means, memory: Memory) -> Iterator[str]:
+def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
     counts = sizes.counts
-    if means.precision == "bf16-pure" and config.learning_rate < _TINY_STEP:
-        yield (
-            f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "
-            "fp32 weights"
-        )
     if config.held_out and sizes.held_out is None:
         yield "nothing is held out: there are too few personas to split by; evaluations and the choice of a best checkpoint fall away"
     if counts.records < config.batch_size:
@@ -228,6 +223,18 @@ def _remarks(config: TrainConfig, sizes: Sizes, devices: Devices, means: Means, 
         )
     if len(config.data) > len({_one_name(name) for name in config.data}):
         yield "the same data is named twice and counts twice"
+
+
+def _remarks_on_means(
+    config: TrainConfig, model: ModelShape, devices: Devices, means: Means, memory: Memory
+) -> Iterator[str]:
+    if model.unused:
+        yield unused_told(model.unused)
+    if means.precision == "bf16-pure" and config.learning_rate < _TINY_STEP:
+        yield (
+            f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "
+            "fp32 weights"
+        )
     if devices.memory is not None and memory.total > devices.memory:
         yield (
             f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "

@@ -236,6 +236,19 @@ def test_steps_that_would_be_rounded_away_are_remarked() -> None:
     assert "round" not in remarks("bf16")
 
 
+def test_what_text_does_not_reach_is_remarked_and_needs_no_optimizer() -> None:
+    towers = {"model.vision_tower": 400_000_000, "model.multi_modal_projector": 3_000_000}
+    frozen = replace(LLAMA_8B, unused=towers, trainable=LLAMA_8B.parameters - sum(towers.values()))
+    said = " ".join(a_plan(model=frozen).remarks)
+    assert "403,000,000 parameters are frozen and get no adapters" in said
+    assert "model.vision_tower (400,000,000), model.multi_modal_projector (3,000,000)" in said
+    many = replace(LLAMA_8B, unused={f"layers.{n}.k_proj": 1 for n in range(9)})
+    assert "layers.3.k_proj (1), 5 more" in " ".join(a_plan(model=many).remarks)
+    whole, less = estimated(), estimated(frozen)
+    assert less.weights == whole.weights  # they are loaded as all others are
+    assert less.optimizer == 8 * frozen.trainable
+
+
 def test_data_without_mistakes_or_named_twice_is_remarked() -> None:
     flawless = sizes(counts(mistake_tokens=0))
     assert any("no turn of the data is marked as a mistake" in remark for remark in a_plan(of=flawless).remarks)

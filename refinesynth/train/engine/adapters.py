@@ -3,6 +3,7 @@
 # torch and peft are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
@@ -15,7 +16,9 @@ from refinesynth.train.extra import require
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
-    """`model` with trainable low-rank adapters, all else frozen; modules whose names end in one of `exclude` get none.
+    """`model` with trainable low-rank adapters, all else frozen; modules called as one of `exclude` says, and those in them, get none.
+
+    `exclude` are names, or ends of names: `lm_head`, `model.vision_tower`.
 
     Raises:
         InputError: No module is called what `targets` says.
@@ -29,7 +32,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
         lora_alpha=cast("int", lora.alpha),
         lora_dropout=lora.dropout,
         target_modules=targets,
-        exclude_modules=list(exclude) or None,
+        exclude_modules=rf"(.*\.)?({'|'.join(map(re.escape, exclude))})(\..*)?" if exclude else None,
         task_type="CAUSAL_LM",
     )
     try:

@@ -5,7 +5,7 @@
 
 import contextlib
 import logging
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import with_adapters
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
+from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import is_only_here
 from refinesynth.train.memory import ModelShape, Precision
 from refinesynth.train.render import Renderer
@@ -91,10 +92,12 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
             model = cast(
                 "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=config.trust_remote_code)
             )
+        unused = unused_by_text(found, trust_remote_code=config.trust_remote_code)
+    freeze(model, unused)
     if config.lora is not None:
-        model = with_adapters(model, config.lora)
+        model = with_adapters(model, config.lora, exclude=tuple(unused))
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(shape_of(model, config.model), dtype=dtype)
+    return replace(shape_of(model, config.model), dtype=dtype, unused=unused)
 
 
 def load_model(
@@ -103,8 +106,11 @@ def load_model(
     *,
     gradient_checkpointing: bool,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    unused: Collection[str] = (),
 ) -> nn.Module:
     """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
+
+    What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters.
 
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
@@ -133,8 +139,9 @@ def load_model(
             f"the model {config.model!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
         )
+    freeze(model, unused)
     if config.lora is not None:
-        model = with_adapters(model, config.lora)
+        model = with_adapters(model, config.lora, exclude=tuple(unused))
     if gradient_checkpointing:
         _checkpoint_activations(model)
     _mend_generation(model)

@@ -130,6 +130,7 @@ class _Training:
             means.precision,
             gradient_checkpointing=means.gradient_checkpointing and means.parallel != "fsdp",
             tokenizer=ready.tokenizer,
+            unused=ready.plan.model.unused,
         )
         stop_at(model, ready.store)
         layout, lay_out = self._layouts(model, arguments, ready)

@@ -23,7 +23,7 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.engine.batch import Batch
 from refinesynth.train.engine.evaluation import held_out_batches, losses_by_kind
 from refinesynth.train.engine.flow import Flow
-from refinesynth.train.engine.head import CHUNK_ELEMENTS, token_losses
+from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.probing import Layout
@@ -70,11 +70,12 @@ class RefinementTrainer(SavingTrainer):
         self.loss_is_scaled_for_ga = True
         self.remove_callback(PrinterCallback)  # what is said is said by events
         self.add_callback(Flow(self.interruption, evaluates=task.held_out is not None))
-        if self.is_fsdp_enabled and arguments.bf16:
-            # Sums over ranks in fp32, and losses that come out of the model as they are.
-            cast("Any", self.accelerator.state).fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(
-                torch.bfloat16, torch.float32
-            )
+        if self.is_fsdp_enabled:
+            plugin = cast("Any", self.accelerator.state).fsdp_plugin
+            plugin.transformer_cls_names_to_wrap = plugin.transformer_cls_names_to_wrap or _layers(model)
+            if arguments.bf16:
+                # Sums over ranks in fp32, and losses that come out of the model as they are.
+                plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 
     # The loss.
 
@@ -224,6 +225,12 @@ class RefinementTrainer(SavingTrainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         self._pace.leave_out()
+
+
+def _layers(model: nn.Module) -> list[str] | None:
+    """Classes that FSDP splits one by one: those that the library names, which in multimodal models need not all be there."""
+    named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
+    return sorted(named.intersection(type(module).__name__ for module in model.modules())) or None
 
 
 class _Pace:

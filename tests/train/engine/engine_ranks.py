@@ -26,12 +26,16 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine.arguments import deepspeed_json
+from refinesynth.train.engine.unused import freeze, unused_by_text
 
 WAYS: dict[str, dict[str, Any]] = {
     "ddp": {"parallel": "ddp"},
     # One conversation a step: the other rank has an empty pack every time.
     "ddp, one idle": {"parallel": "ddp", "batch_size": 1},
+    # A vision tower that text gives no gradient: DDP would wait for it.
+    "ddp, multimodal": {"parallel": "ddp", "multimodal": True},
     "fsdp": {"parallel": "fsdp"},
+    "fsdp, multimodal": {"parallel": "fsdp", "multimodal": True},
     "fsdp, bf16, head in chunks": {"parallel": "fsdp", "precision": "bf16", "chunk": 7},
     "fsdp, one idle": {"parallel": "fsdp", "batch_size": 1, "max_steps": 3},
     "zero2": {"parallel": "zero2"},
@@ -88,8 +92,10 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     options |= {"chunk_elements": way["chunk"] * toys.VOCABULARY} if "chunk" in way else {}
 
     def trainer() -> Any:
+        model = toys.multimodal() if "multimodal" in way else toys.model()
+        freeze(model, unused_by_text(model.config))
         return toys.trainer(
-            toys.model(),
+            model,
             toys.store(11, seed=3),
             asked,
             held_out=toys.store(5, seed=9),

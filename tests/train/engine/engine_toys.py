@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, Gemma3Config, LlamaConfig, LlamaForCausalLM
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn, Speech
@@ -39,6 +39,7 @@ __all__ = [
     "environment",
     "example",
     "model",
+    "multimodal",
     "pack_batch",
     "schedule",
     "store",
@@ -100,6 +101,30 @@ def model(*, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) 
     }
     made: Any = LlamaForCausalLM(LlamaConfig(**settings | changes))
     return made.to(dtype)
+
+
+def multimodal(**changes: Any) -> Any:
+    """Gemma 3 with a vision tower and a projector, as checkpoints of 4B and more have them."""
+    torch.manual_seed(0)
+    text = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+    }
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    made = Gemma3Config(text_config=text | changes, vision_config=vision, mm_tokens_per_image=4)
+    return AutoModelForCausalLM.from_config(made)
 
 
 def config(output: Path, **fields: Any) -> TrainConfig:

@@ -1,0 +1,101 @@
+"""What text never reaches in a model: vision towers and projectors of multimodal ones, layers whose output is not used.
+
+A parameter without a gradient makes DDP wait for one that never comes, and adapters there learn nothing. So such parameters are
+frozen before the model is wrapped, and get no adapters.
+"""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import re
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, Final, cast
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoModelForCausalLM
+from transformers.initialization import no_init_weights
+
+from refinesynth.train.engine.head import base_model, output_head
+
+_TOKENS: Final = 8
+_EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
+"""One of a list of experts: which of them get a gradient depends on the tokens."""
+
+
+def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str, int]:
+    """What a training on text leaves without a gradient in a model of this configuration: parameters, by prefix of their names.
+
+    Found by a forward and a backward pass on tensors without values, so that nothing is allocated and the pass can be made before
+    the model is loaded, whatever will wrap it. It is exact: which parameters a result hangs on is the same with values. Models
+    whose course depends on values cannot be asked so. Of these, what is neither decoder nor head is taken to be unused where the
+    configuration has other parts than text (vision, audio), and nothing where it has not; `choose_layout` asks them once more with values.
+    """
+    with FakeTensorMode(), no_init_weights():
+        # Grouped matrix products of experts exist in bf16 alone. The library notes the type in the configuration that it is given.
+        model = cast(
+            "nn.Module",
+            AutoModelForCausalLM.from_config(
+                deepcopy(config), trust_remote_code=trust_remote_code, dtype=torch.bfloat16
+            ),
+        )
+        try:
+            logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits
+            logits.sum().backward()
+        except Exception:  # noqa: BLE001 - anybody's code, on tensors that it was not written for
+            return _under_prefixes(model, _beside_text(model))
+        return without_gradient(model)
+
+
+def without_gradient(model: nn.Module) -> dict[str, int]:
+    """Trainable parameters that a backward pass gave no gradient, by prefix; experts that no token went to are not among them."""
+    wanting = {name: one.grad is not None for name, one in model.named_parameters() if one.requires_grad}
+    routed = {found[1] for name, reached in wanting.items() if reached and (found := _EXPERT.match(name))}
+    names = {
+        name
+        for name, reached in wanting.items()
+        if not reached and not ((found := _EXPERT.match(name)) and found[1] in routed)
+    }
+    return _under_prefixes(model, names)
+
+
+def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:
+    """Let the parameters under `prefixes` get no gradient."""
+    for prefix in prefixes:
+        found = cast("nn.Module | nn.Parameter", _at(model, prefix))
+        found.requires_grad_(False)
+
+
+def _beside_text(model: nn.Module) -> set[str]:
+    base = cast("Any", base_model(model))
+    if base.config.get_text_config() is base.config:
+        return set()
+    text = [base.get_decoder(), base.get_input_embeddings(), output_head(model)]
+    kept = {id(one) for part in text if part is not None for one in part.parameters()}
+    return {name for name, one in model.named_parameters() if id(one) not in kept}
+
+
+def _under_prefixes(model: nn.Module, names: set[str]) -> dict[str, int]:
+    """The fewest prefixes that cover `names` and no other parameter."""
+    parameters = dict(model.named_parameters())
+    kept_in = {parent for name in parameters.keys() - names for parent in _parents(name)}
+    found: dict[str, int] = {}
+    for name in (name for name in parameters if name in names):
+        whole = next((parent for parent in _parents(name) if parent not in kept_in), name)
+        found[whole] = found.get(whole, 0) + parameters[name].numel()
+    return found
+
+
+def _parents(name: str) -> list[str]:
+    """Names of the modules that a parameter is in, the outermost first."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _at(model: nn.Module, name: str) -> Any:
+    found: Any = model
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found

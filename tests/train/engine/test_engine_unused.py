@@ -1,0 +1,97 @@
+"""What text never reaches: found before the model is loaded, frozen, without adapters, told."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import pytest
+import torch
+import transformers
+
+from refinesynth.train.config import LoraConfig
+from refinesynth.train.engine.loading import describe_model, load_model
+from refinesynth.train.engine.unused import freeze, unused_by_text, without_gradient
+
+TOWERS = {"model.vision_tower", "model.multi_modal_projector"}
+
+
+def frozen(model: Any) -> set[str]:
+    return {name for name, one in model.named_parameters() if not one.requires_grad}
+
+
+def after_a_backward_pass(model: Any) -> set[str]:
+    model(input_ids=torch.arange(12)[None], use_cache=False).logits.sum().backward()
+    return {name for name, one in model.named_parameters() if one.grad is None}
+
+
+@pytest.mark.parametrize("prepared", ["as the library has it", "where a pass without values cannot be made"])
+def test_a_multimodal_models_towers_are_found_without_its_weights(prepared: str, monkeypatch: pytest.MonkeyPatch):
+    model = toys.multimodal()
+    if "cannot" in prepared:
+        monkeypatch.setattr(type(model), "forward", lambda *_args, **_inputs: torch.zeros(1).item())
+    found = unused_by_text(model.config)
+    monkeypatch.undo()
+    assert found.keys() == TOWERS
+    freeze(model, found)
+    assert model.config.dtype in {None, torch.float32}  # the library notes a type in what it is given
+    assert frozen(model) == {name for name, _ in model.named_parameters() if name.startswith(tuple(TOWERS))}
+    assert after_a_backward_pass(model) == frozen(model)
+    assert sum(found.values()) == sum(one.numel() for one in model.parameters() if not one.requires_grad)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Mixtral", "Gemma3Text"])
+def test_a_model_of_text_is_used_whole(name: str):
+    settings = getattr(transformers, f"{name}Config")(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, head_dim=8
+    )
+    assert unused_by_text(settings) == {}
+
+
+def test_experts_that_no_token_went_to_are_not_unused():
+    class Routed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False) for _ in range(3)])
+            self.spare = torch.nn.Linear(2, 2)
+
+    model = Routed()
+    model.experts[0](torch.ones(2)).sum().backward()
+    assert without_gradient(model) == {"spare": 6}
+
+
+def test_nothing_is_allocated_and_no_random_number_drawn():
+    huge = transformers.LlamaConfig(num_hidden_layers=2, hidden_size=2**16, intermediate_size=2**17, vocab_size=10**6)
+    before = torch.random.get_rng_state()
+    assert unused_by_text(huge) == {}  # 600 GB of weights
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4)])
+def test_the_towers_are_frozen_in_what_is_trained_and_told_in_the_plan(tmp_path: Path, lora: LoraConfig | None):
+    toys.multimodal().save_pretrained(tmp_path / "model")
+    asked = toys.config(tmp_path / "out", model=str(tmp_path / "model"), lora=lora)
+    shape = describe_model(asked)
+    assert shape.unused.keys() == TOWERS
+    assert shape.adapted == (lora is not None)
+    model = load_model(asked, "fp32", gradient_checkpointing=False, unused=shape.unused)
+    trained = {name for name, one in model.named_parameters() if one.requires_grad}
+    assert trained
+    assert not any("vision" in name or "multi_modal" in name for name in trained)
+    assert shape.trainable == sum(one.numel() for one in model.parameters() if one.requires_grad)
+    # A backward pass reaches all of them: none is waited for.
+    after_a_backward_pass(model)
+    assert without_gradient(model) == {}
+
+
+def test_towers_named_by_hand_get_no_adapters_either(tmp_path: Path):
+    toys.multimodal().save_pretrained(tmp_path / "model")
+    targets = r".*(q_proj|fc1)"  # fc1 is in the vision tower alone
+    asked = toys.config(tmp_path / "out", model=str(tmp_path / "model"), lora=LoraConfig(rank=2, targets=targets))
+    model: Any = load_model(asked, "fp32", gradient_checkpointing=False, unused=describe_model(asked).unused)
+    adapted = {name for name, one in model.named_parameters() if one.requires_grad}
+    assert adapted
+    assert all(".language_model." in name for name in adapted)
