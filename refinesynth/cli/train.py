@@ -47,8 +47,13 @@ class OverLength(StrEnum):
 Data = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="DATA...", help="Run folders, exported files, or Hugging Face datasets in one of our export forms."
+        metavar="DATA...",
+        help="Run folders, exported files or Hugging Face datasets; NAME:0.3 takes that share of one.",
     ),
+]
+MoreData = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME[:WEIGHT]", help="The same, for each DATA. Repeat it for more."),
 ]
 Model = Annotated[
     str | None,
@@ -203,6 +208,7 @@ LocalRank = Annotated[
 def train(
     data: Data = None,
     *,
+    more_data: MoreData = None,
     model: Model = None,
     output: Output = None,
     recipe: Recipe = None,
@@ -252,7 +258,7 @@ def train(
     from refinesynth.cli.train_settings import given
 
     options: dict[str, Any] = {
-        "data": data or None,
+        "data": [*(data or ()), *(more_data or ())] or None,
         "model": model,
         "output": output,
         "lora": lora,

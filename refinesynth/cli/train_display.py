@@ -150,7 +150,11 @@ def in_a_line(metrics: Mapping[str, float]) -> str:
 
 def held_out(metrics: Mapping[str, float]) -> str:
     """An evaluation as people read it."""
-    return "  ".join(f"{what} {metrics[name]:.4f}" for name, what in _HELD_OUT.items() if name in metrics)
+    of_sources = {
+        name: name.removeprefix(events.LOSS_OF_SOURCE) for name in metrics if name.startswith(events.LOSS_OF_SOURCE)
+    }
+    shown = {**_HELD_OUT, **of_sources}
+    return one_line("  ".join(f"{what} {metrics[name]:.4f}" for name, what in shown.items() if name in metrics))
 
 
 def left(pace: Pace, steps: int) -> str:

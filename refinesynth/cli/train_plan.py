@@ -10,7 +10,7 @@ from refinesynth.cli.figures import compact, counted
 from refinesynth.cli.terminal import styled
 from refinesynth.printable import one_line
 from refinesynth.train.memory import Memory
-from refinesynth.train.plan import Plan
+from refinesynth.train.plan import Plan, SourceSizes
 
 if TYPE_CHECKING:
     from refinesynth.train.prepare import Counts
@@ -47,6 +47,9 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "data", _data(plan.sizes.counts)
     if lost := _lost(plan.sizes.counts):
         yield "", lost
+    sources = plan.sizes.sources
+    if len(sources) > 1 or any(each.weight != 1 for each in sources):
+        yield from (("", _source(each)) for each in sources)
     yield "tokens", _tokens(plan.sizes.counts)
     yield "turns found by", one_line(plan.sizes.rendering)
     yield "held out", _data(plan.sizes.held_out) if plan.sizes.held_out else "nothing"
@@ -63,6 +66,14 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
 def _data(counts: "Counts") -> str:
     records = f", {counted(counts.records, 'record')}" if counts.records != counts.conversations else ""
     return f"{counted(counts.conversations, 'conversation')}{records}"
+
+
+def _source(one: SourceSizes) -> str:
+    weighed = "" if one.weight == 1 else f"{one.taken:,} (weight {one.weight:g}) of "
+    return (
+        f"{one_line(one.name)}: {weighed}{counted(one.conversations, 'conversation')}, {one.held_out:,} held out; "
+        f"{one.tokens:,} tokens, {one.trained_tokens:,} trained"
+    )
 
 
 def _lost(counts: "Counts") -> str:

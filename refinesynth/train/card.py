@@ -106,10 +106,12 @@ def render_card(facts: ModelFacts) -> str:
     settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
     if config.max_steps is not None:
         settings.pop("epochs")
+    losses = facts.result.held_out
+    by_source = {name: code(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
     held_out = {
-        what: f"{facts.result.held_out[name]:.4f}"
-        for name, what in METRICS.items()
-        if math.isfinite(facts.result.held_out.get(name, math.nan))
+        what: f"{losses[name]:.4f}"
+        for name, what in {**METRICS, **by_source}.items()
+        if math.isfinite(losses.get(name, math.nan))
     }
     return (
         template.render(

@@ -55,7 +55,8 @@ class TrainConfig(BaseModel):
 
     # What is trained, on what, into where.
     data: tuple[Name, ...]
-    """Run folders, exported files, or Hugging Face datasets in one of our export forms."""
+    """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags, whose assistant
+    turns are all learned. `NAME:0.3` takes a share of a source's conversations, drawn by `seed`; above 1 it repeats them."""
     model: Name
     """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer made from the data."""
     output: Name

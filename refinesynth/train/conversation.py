@@ -66,6 +66,12 @@ class Conversation:
     """Digest of the environment that it is played in, where that is known; conversations that share it are held out together."""
     script: str = ""
     """Digest of the script that it is played in, where that is recorded; likewise."""
+    marked: bool = True
+    """Whether its record says which turns are to be learned; where not, all of the assistant's are."""
+    source: str = ""
+    """Which source of the data it is from, by its label; see `data.mixing`."""
+    again: int = 0
+    """How many times it was taken before, where its source has a weight above 1."""
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
         """Whether each turn gives loss, in the order of `turns`."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.data.mixing import weighed
 from refinesynth.train.data.reading import kind_of
 from refinesynth.train.data.tables import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
@@ -44,5 +45,6 @@ def check_data(sources: Iterable[Any]) -> list[str]:
     Raises:
         InputError: A source that is named is not here, and none that a hub has.
     """
-    named = [source for source in sources if isinstance(source, str | Path)]
+    bare = [weighed(source)[0] for source in sources]
+    named = [source for source in bare if isinstance(source, str | Path)]
     return [hub_name(str(source)) for source in named if kind_of(source) == "hub"]

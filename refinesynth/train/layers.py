@@ -238,6 +238,7 @@ def _problem(name: str, item: ErrorDetails, origins: Mapping[str, str]) -> str:
 
 
 _EXPECTED: Final = {
+    "data": "expected a list of names, each with its weight if it has one, without a blank: [runs/a, 'runs/b:0.3']",
     "evaluate_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
     "save_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
     "keep": "expected all, or a number from 1 on",

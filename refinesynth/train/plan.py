@@ -37,6 +37,28 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceSizes:
+    """What one source gives."""
+
+    name: str
+    """Its label, as in the metrics."""
+    weight: float
+    """The share of its conversations that is taken, or the passes over them."""
+    conversations: int
+    """In it."""
+    unmarked: int
+    """Of these, the ones without flags: no turn of them is marked as a mistake, and all of the assistant's are learned."""
+    taken: int
+    """Of these, by the weight; repeated ones count each time."""
+    held_out: int
+    """Of those taken, the ones kept out of training to evaluate."""
+    tokens: int
+    """In what is trained on of it."""
+    trained_tokens: int
+    """Of these, tokens that give loss."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """What was counted in the rendered data."""
 
@@ -52,6 +74,8 @@ class Sizes:
     """SHA-256 of tokens and labels (`TokenStore.digest`) of what is trained on."""
     rendering: str
     """How it was found out which tokens a turn has (`Renderer.method`)."""
+    sources: tuple[SourceSizes, ...] = ()
+    """By source, in the order in which they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +229,9 @@ def _times(every: int | None, steps: int) -> int:
 
 
 def _one_name(source: str) -> str:
-    """The same for every way to write a path that is there; a name of the Hub stays as it is."""
-    path = Path(source)
+    """The same for every way to write a path that is there, whatever its weight; a name of the Hub stays as it is."""
+    name, _, _ = source.rpartition(":")
+    path = Path(name if name and Path(name).exists() and not Path(source).exists() else source)
     return str(path.resolve()) if path.exists() else source
 
 
@@ -216,7 +241,14 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
         yield "nothing is held out: there are too few personas to split by; evaluations and the choice of a best checkpoint fall away"
     if counts.records < config.batch_size:
         yield f"{counts.records:,} records are less than one batch of {config.batch_size}: an epoch is one step"
-    if not counts.mistake_tokens and not config.without_refinement:
+    for each in sizes.sources:
+        if each.unmarked:
+            yield (
+                f"{each.name}: {each.unmarked:,} of {each.conversations:,} conversations have no flags, so no turn of them is marked as a "
+                "mistake, and all turns of the assistant are learned"
+            )
+    unmarked = bool(sizes.sources) and all(each.unmarked == each.conversations for each in sizes.sources)
+    if not counts.mistake_tokens and not config.without_refinement and not unmarked:
         yield (
             "no turn of the data is marked as a mistake. Exports with masking `split` are so: their earlier turns are context, right or "
             "wrong; from one with masking `drop` no refinement is learned"

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -40,7 +40,8 @@ class Counts:
     cut_turns: int = 0
     """Assistant turns that were cut off the truncated ones."""
     repeated: int = 0
-    """Conversations that say the same as an earlier one, as where a run is given twice; kept, so they count double."""
+    """Conversations that say the same as an earlier one, as where a run is given twice; kept, so they count double. Not those that a
+    weight above 1 repeats."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Ids of the first few, by `truncated`, `dropped_long`, `dropped_untrained` and `repeated`; a kind without any has no entry."""
 
@@ -88,6 +89,8 @@ class _Account:
     """Digests of the conversations so far."""
 
     def read(self, conversation: Conversation) -> None:
+        if conversation.again:
+            return
         said = repr([(turn.role, turn.content) for turn in conversation.turns])
         digest = hashlib.sha256(said.encode()).digest()
         if digest in self.seen:
@@ -122,23 +125,23 @@ def _kept(
     over_length: Literal["truncate", "drop"],
     account: _Account,
 ) -> Iterator[Rendered]:
-    names: deque[str] = deque()  # Of conversations that the renderer has read and not given back: it reads some ahead.
+    ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
 
     def noted() -> Iterator[Conversation]:
         for conversation in conversations:
-            names.append(conversation.id)
+            ahead.append((conversation.id, conversation.source))
             account.read(conversation)
             yield conversation
 
     for examples in renderer.render_many(noted()):
         account.conversations += 1
-        name = names.popleft()
+        name, source = ahead.popleft()
         if not examples:
             account.note("dropped_untrained", name)
         for example in examples:
             fitted = _fitted(example, max_length, over_length, account)
             if fitted is not None:
-                yield fitted
+                yield replace(fitted, source=source)
 
 
 def _fitted(

@@ -29,7 +29,9 @@ def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Pr
     from refinesynth.train.preview import preview
     from refinesynth.train.render.fitting import fit
 
-    reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
+    reading = read_conversations(
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed
+    ).open()
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)

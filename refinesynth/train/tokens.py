@@ -50,6 +50,8 @@ class Rendered:
     """(tokens,) of `Label`. A token's own label: `labels[k]` says whether the model learns to predict `input_ids[k]`."""
     spans: tuple[Span, ...]
     """Assistant turns, in order, not overlapping."""
+    source: str = ""
+    """Of its conversation."""
 
     @property
     def trained(self) -> int:
@@ -67,6 +69,7 @@ class Rendered:
             self.input_ids[:tokens],
             self.labels[:tokens],
             tuple(span for span in self.spans if span.stop <= tokens),
+            self.source,
         )
 
 
@@ -93,17 +96,21 @@ class TokenStore:
     """(examples + 1,) Example k has the tokens `offsets[k]:offsets[k + 1]`."""
     span_offsets: NDArray[np.int64]
     """(examples + 1,) Likewise for `spans`."""
+    sources: tuple[str, ...]
+    """(examples,) Labels; not part of the digest."""
 
     @classmethod
     def of(cls, examples: Iterable[Rendered]) -> Self:
         """All examples, in their order; an iterator is consumed one at a time."""
         ids: list[str] = []
         groups: list[str] = []
+        sources: list[str] = []
         input_ids, labels, spans = array("i"), array("b"), array("i")
         offsets, span_offsets = array("q", [0]), array("q", [0])
         for one in examples:
             ids.append(one.id)
             groups.append(one.group)
+            sources.append(one.source)
             input_ids.frombytes(one.input_ids.astype(np.intc, copy=False).tobytes())
             labels.frombytes(one.labels.tobytes())
             for span in one.spans:
@@ -118,6 +125,7 @@ class TokenStore:
             np.frombuffer(spans.tobytes(), np.int32).reshape(-1, 3),
             np.frombuffer(offsets.tobytes(), np.int64),
             np.frombuffer(span_offsets.tobytes(), np.int64),
+            tuple(sources),
         )
 
     def __len__(self) -> int:
@@ -140,6 +148,7 @@ class TokenStore:
             self.input_ids[tokens],
             self.labels[tokens],
             tuple(Span(start, stop, _SPEECH[speech]) for start, stop, speech in spans),
+            self.sources[k],
         )
 
     def __iter__(self) -> Iterator[Rendered]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from refinesynth.train.config import TrainConfig
+from refinesynth.train.data.mixing import weighed
 from refinesynth.train.events import Events
 from refinesynth.train.layers import layered
 from refinesynth.train.plan import Plan
@@ -22,7 +23,7 @@ class Trainer:
         result = trainer.train()
 
     `data` is a run folder, a file or the name of a dataset, or several; or what is in memory: a `datasets.Dataset`, or trajectories or
-    records of any form that files may have. What can be read only once is read here, and kept.
+    records of any form that files may have. A weight stands behind a name (`"runs/b:0.3"`), or beside anything in a pair (`(dataset, 0.3)`). What can be read only once is read here, and kept.
 
     `model` may be left out where the recipe names one, as `smoke` does. `fields` are those of `TrainConfig`; they override the recipe. Every method blocks until it is done: in an event loop, call it in
     a thread or a process of its own.
@@ -78,16 +79,16 @@ class Trainer:
 
 
 def _sources(data: Any) -> tuple[list[str], list[Any] | None]:
-    """What is named of the data, and the data itself where it is in memory."""
+    """What is named of the data, and the data itself where it is in memory or given as a pair."""
     if isinstance(data, str | Path):
         return [str(data)], None
-    if _is_table(data):
+    if _is_table(data) or (isinstance(data, tuple) and weighed(data)[0] is not data):
         return [_described(data)], [data]
     items: list[Any] = [data] if isinstance(data, dict) else list(cast("Iterable[Any]", data))
     if all(isinstance(each, str | Path) for each in items):
         return [str(each) for each in items], None
-    if all(isinstance(each, str | Path) or _is_table(each) for each in items):
-        return [str(each) if isinstance(each, str | Path) else _described(each) for each in items], items
+    if all(isinstance(each, str | Path | tuple) or _is_table(each) for each in items):
+        return [_described(each) for each in items], items
     return [_described(items)], [items]
 
 
@@ -98,6 +99,11 @@ def _is_table(data: Any) -> bool:
 
 def _described(data: Any) -> str:
     """For the card and the settings, which cannot hold it; tokens and labels are recorded by their digest."""
+    source, weight = weighed(data)
+    if source is not data:
+        return f"{_described(source)}:{weight:g}"
+    if isinstance(data, str | Path):
+        return str(data)
     kind = type(data).__name__
     if isinstance(data, list) or kind == "Dataset":
         return f"in memory: {len(cast('list[Any]', data)):,} records"

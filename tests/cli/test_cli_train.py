@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from typer.testing import CliRunner, Result
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.cli.train_display import Board, Lines, Pace, choose, in_a_line
+from refinesynth.cli.train_plan import as_lines
 from refinesynth.cli.train_preview import laid_out as preview_laid_out
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events
 from refinesynth.train.memory import ModelShape
-from refinesynth.train.plan import Devices, Means, Plan, Sizes, make_plan
+from refinesynth.train.plan import Devices, Means, Plan, Sizes, SourceSizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview, Segment
 from refinesynth.train.result import TrainResult
@@ -194,6 +196,9 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
         (["runs/first"], "--model scratch"),
         (["nothere.jsonl", "--model", "some/hub-name"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl"], "model is missing"),
+        (["nothere.jsonl:0.3", "--model", "m"], "there is no file or folder 'nothere.jsonl'"),
+        (["nothere.jsonl:a lot", "--model", "m"], "'a lot' is no weight for 'nothere.jsonl'"),
+        (["--data", "nothere.jsonl:0", "--model", "m"], "has the weight 0; expected a share"),
         (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),
@@ -386,6 +391,25 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, engine: object, monkeypatch: p
     found = orjson.loads(train("runs/first", "--model", "m/base", "--dry-run", "--json").stdout)
     assert found["steps"] == 160
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mix_is_named_by_arguments_and_options_and_shown_source_by_source(tmp_path: Path) -> None:
+    found = shown("runs/a", "runs/b:0.3", "--data", "chat.jsonl:2", "--data", "hf://datasets/o/d:0.5")
+    assert found["data"] == ["runs/a", "runs/b:0.3", "chat.jsonl:2", "hf://datasets/o/d:0.5"]
+    file = tmp_path / "mix.yaml"
+    file.write_text("data: [runs/a, runs/b:0.3]\n")
+    assert shown("--config", file)["data"] == ["runs/a", "runs/b:0.3"]
+    file.write_text("data:\n- runs/b: 0.3\n")
+    assert "each with its weight if it has one, without a blank" in train("--config", file).stderr
+    config = TrainConfig.model_validate({"data": ["a"], "model": "m", "output": "o"})
+    plan = a_plan(config)
+    sources = (
+        SourceSizes("a", 1, 1000, unmarked=0, taken=1000, held_out=20, tokens=5000, trained_tokens=400),
+        SourceSizes("b", 0.3, 1000, unmarked=0, taken=300, held_out=0, tokens=60, trained_tokens=5),
+    )
+    lines = as_lines(replace(plan, sizes=replace(plan.sizes, sources=sources))).splitlines()
+    assert f"{'':<15}a: 1,000 conversations, 20 held out; 5,000 tokens, 400 trained" in lines
+    assert f"{'':<15}b: 300 (weight 0.3) of 1,000 conversations, 0 held out; 60 tokens, 5 trained" in lines
 
 
 # Under torchrun.

@@ -1,6 +1,7 @@
 """Conversations out of whatever training data is given."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -8,17 +9,20 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import tables
 from refinesynth.train.data.files import TRAJECTORIES, records
+from refinesynth.train.data.mixing import Taken, drawn, labels, type_of_source, weighed
 from refinesynth.train.data.shapes import read_record
 from refinesynth.train.data.speaking import without_mistakes
-
-type_of_source = str | Path | Iterable[object]
 
 
 class Reading(Iterator[Conversation]):
     """Conversations, one after the other; they are read when they are asked for."""
 
-    def __init__(self, sources: Sequence[type_of_source], *, without_refinement: bool) -> None:
-        self._sources = sources
+    def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int) -> None:
+        pairs = [weighed(source) for source in sources]
+        self._sources = [source for source, _ in pairs]
+        self._seed = seed
+        self.taken = [Taken(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
+        """What became of each source; whole once all is read."""
         self.torn: list[str] = []
         """`file:line` of last lines that were cut off and left out; whole once all is read."""
         self.emptied = 0
@@ -42,14 +46,22 @@ class Reading(Iterator[Conversation]):
 
     def _read(self) -> Iterator[Conversation]:
         self.open()
-        for opened in self._opened:
-            for record, where in opened:
-                found = record if isinstance(record, Conversation) else read_record(record, where)
-                kept = without_mistakes(found) if self._without_refinement else found
+        for opened, taken in zip(self._opened, self.taken, strict=True):
+            found = self._found_in(opened, taken)
+            for one in found if taken.weight == 1 else drawn(list(found), taken.weight, self._seed):
+                taken.taken += 1
+                kept = without_mistakes(one) if self._without_refinement else one
                 if kept is None:
                     self.emptied += 1
                 else:
                     yield kept
+
+    def _found_in(self, opened: Iterator[tuple[object, str]], taken: Taken) -> Iterator[Conversation]:
+        for record, where in opened:
+            found = record if isinstance(record, Conversation) else read_record(record, where)
+            taken.found += 1
+            taken.unmarked += not found.marked
+            yield replace(found, source=taken.name)
 
     def _records(self, source: type_of_source, number: int) -> Iterator[tuple[object, str]]:
         if isinstance(source, str | Path):
@@ -102,16 +114,21 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     )
 
 
-def read_conversations(sources: Sequence[type_of_source] | str | Path, *, without_refinement: bool = False) -> Reading:
-    """The conversations of all sources, in order, each read when it is asked for.
+def read_conversations(
+    sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0
+) -> Reading:
+    """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its turn comes.
 
     A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face dataset (an
     object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or an iterable of trajectories, records or conversations. Forms are
-    recognised by their keys; see `shapes`.
+    recognised by their keys; see `shapes`. A weight (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations
+    that is taken, drawn by `seed`; see `mixing`.
 
-    `without_refinement` takes mistakes and the answers to them out (the paper's ablation); see `speaking.without_mistakes`.
+    `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights take; see
+    `speaking.without_mistakes`.
 
     Raises:
-        InputError: While reading: there is no such source, or a record is not sound; with file and line.
+        InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound; with file and line.
     """
-    return Reading([sources] if isinstance(sources, str | Path) else sources, without_refinement=without_refinement)
+    named = [sources] if isinstance(sources, str | Path) else sources
+    return Reading(named, without_refinement=without_refinement, seed=seed)

@@ -7,10 +7,11 @@
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-A record without a flag on its messages would train on mistakes. It is taken only where it says in another way what is to be
-trained on. The last message alone: as a prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have
-it; of the earlier turns of such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends
-in `#correct`, as our exports without mistakes have it. All other records without flags are refused.
+A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a prompt and
+completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of such records nothing is known:
+they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as our exports without mistakes have it. All other
+records without flags are general chat, where nothing is a mistake: every message of the assistant is trained on, and the conversation
+is not `marked`, so that the plan can tell how many there were.
 """
 
 import re
@@ -35,7 +36,7 @@ _MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
 _WHAT_TO_DO = (
     "Export with a flag per message (`refinesynth export --format agentinstruct`), one record per correct turn "
-    "(`--masking split`), or add a boolean `loss` to every assistant message"
+    "(`--masking split`), or add a boolean `loss` to every assistant message, or to none: then all are trained on"
 )
 
 
@@ -128,11 +129,10 @@ def _chat(given: Mapping[str, Any], messages: Sequence[tuple[Said, bool | None]]
     if not flags:
         return _named(given, said, where, last_only=False)  # Which is refused there: nothing is to be learned from it.
     if all(flag is None for flag in flags):
-        if marked is not None and marked["correct"]:
-            return _named(given, [one._replace(loss=one.role == "assistant") for one in said], where, last_only=False)
         if name is not None and split:
             return _named(given, said, where, last_only=True)
-        raise InputError(f"{where}: no message says whether it is trained on, so mistakes would be. {_WHAT_TO_DO}")
+        every = [one._replace(loss=one.role == "assistant") for one in said]
+        return replace(_named(given, every, where, last_only=False), marked=marked is not None)
     if any(flag is None for flag in flags):
         raise InputError(
             f"{where}: only some of the assistant's messages say whether they are trained on. {_WHAT_TO_DO}"

@@ -1,9 +1,9 @@
-"""The loss on held-out conversations, kind by kind: correct turns, refinements, and mistakes, which should not fall."""
+"""The loss on held-out conversations: by kind (correct turns, refinements, and mistakes, which should not fall) and by source."""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,7 @@ from refinesynth.train.conversation import Speech
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
 from refinesynth.train.engine.packing import best_fit, padded
 from refinesynth.train.engine.targets import KINDS, SPEECHES, spoken_targets
-from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
+from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_OF_SOURCE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
 _NAMES = {Speech.CORRECT: LOSS_CORRECT, Speech.REFINEMENT: LOSS_REFINEMENT, Speech.MISTAKE: LOSS_MISTAKE}
@@ -24,26 +24,38 @@ def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: in
     lengths = [int(length) for length in store.lengths]
     packs = (best_fit if packed else padded)(lengths, max(capacity, max(lengths, default=1)))
     make = pack_batch if packed else pad_batch
+    number = {name: at for at, name in enumerate(sources_of(store))}
     for start in range(0, len(packs), ranks):
         mine = packs[start + rank] if start + rank < len(packs) else ()
-        yield make([store[k] for k in mine], spoken_targets)
+        yield make([store[k] for k in mine], lambda one: spoken_targets(one, number[one.source]))
 
 
-def losses_by_kind(
-    batches: Iterator[Batch], losses: Callable[[Batch], Tensor], device: torch.device
+def sources_of(store: TokenStore) -> tuple[str, ...]:
+    """Labels of all sources in it, in the order in which `held_out_batches` numbers them."""
+    return tuple(sorted(set(store.sources)))
+
+
+def held_out_losses(
+    batches: Iterator[Batch],
+    losses: Callable[[Batch], Tensor],
+    device: torch.device,
+    sources: Sequence[str] = ("",),
+    *,
+    each_source: bool = False,
 ) -> dict[str, float]:
     """Mean loss per token over all ranks, by the names in `train/events.py`; a kind that never comes has no entry.
 
-    `losses` gives (K,) for a batch. A token counts the same wherever its conversation is packed, on any number of ranks.
+    `losses` gives (K,) for a batch; `sources` are those of the store, and with `each_source` there is an entry for each. A token
+    counts the same wherever its conversation is packed, on any number of ranks.
     """
-    sums = torch.zeros(2, KINDS, dtype=torch.float64, device=device)
+    sums = torch.zeros(2, len(sources) * KINDS, dtype=torch.float64, device=device)
     with torch.no_grad():
         for batch in batches:
             here = batch.to(device)
             got = losses(here).double() * here.weight
             sums[0].index_add_(0, here.kind, got)
             sums[1].index_add_(0, here.kind, torch.full_like(got, here.weight))
-    return _means(_over_ranks(sums))
+    return _means(_over_ranks(sums), sources if each_source else ())
 
 
 def _over_ranks(sums: Tensor) -> Tensor:
@@ -52,7 +64,9 @@ def _over_ranks(sums: Tensor) -> Tensor:
     return sums
 
 
-def _means(sums: Tensor) -> dict[str, float]:
-    by_speech = sums.view(2, len(SPEECHES) + 1, 2)  # loss and count; speech; not trained, trained
-    means = {LOSS: by_speech[:, :, 1].sum(1)} | {_NAMES[one]: by_speech[:, k].sum(1) for k, one in enumerate(SPEECHES)}
+def _means(sums: Tensor, named: Sequence[str]) -> dict[str, float]:
+    parts = sums.view(2, -1, len(SPEECHES) + 1, 2)  # loss and count; source; speech; not trained, trained
+    by_speech, trained = parts.sum(1), parts[..., 1].sum(2)
+    means = {LOSS: trained.sum(1)} | {_NAMES[one]: by_speech[:, k].sum(1) for k, one in enumerate(SPEECHES)}
+    means |= {f"{LOSS_OF_SOURCE}{name}": trained[:, at] for at, name in enumerate(named)}
     return {name: float(total / count) for name, (total, count) in means.items() if count > 0}

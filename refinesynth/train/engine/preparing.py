@@ -3,6 +3,7 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
 from refinesynth.train.engine.world import World, over_ranks, resolved_parallel, resolved_precision
-from refinesynth.train.plan import Means, Plan, Sizes, make_plan
+from refinesynth.train.plan import Means, Plan, Sizes, SourceSizes, make_plan
 from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import TokenStore
@@ -39,7 +40,9 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
     Raises:
         InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
     """
-    reading = read_conversations(sources or config.data, without_refinement=config.without_refinement).open()
+    reading = read_conversations(
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed
+    ).open()
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
@@ -55,9 +58,22 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
         longest=max(_longest(store) for store in (trained.store, evaluated) if store is not None),
         digest=trained.store.digest,
         rendering=renderer.method,
+        sources=tuple(_by_source(reading, trained.store, held_out)),
     )
     plan = make_plan(config, sizes=sizes, **means)
     return Ready(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
+
+
+def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
+    tokens, trained = Counter[str](), Counter[str]()
+    for one in store:
+        tokens[one.source] += len(one)
+        trained[one.source] += one.trained
+    apart = Counter(conversation.source for conversation in held_out)
+    for each in reading.taken:
+        name = each.name
+        read = {"conversations": each.found, "unmarked": each.unmarked, "taken": each.taken, "held_out": apart[name]}
+        yield SourceSizes(name, each.weight, **read, tokens=tokens[name], trained_tokens=trained[name])
 
 
 def _remarks(reading: Reading) -> Iterator[str]:

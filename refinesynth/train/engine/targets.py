@@ -30,12 +30,15 @@ KINDS: Final = 2 * (len(SPEECHES) + 1)
 """Kinds of `spoken_targets`: twice the number in `SPEECHES` (or one more, for other trained tokens), plus 1 if trained."""
 
 
-def spoken_targets(example: Rendered) -> Targets:
-    """The tokens of all assistant turns that are correct, refinements or mistakes, and whatever else gives loss."""
+def spoken_targets(example: Rendered, source: int = 0) -> Targets:
+    """The tokens of all assistant turns that are correct, refinements or mistakes, and whatever else gives loss.
+
+    Kinds of the source of number `source` are the `KINDS` from `KINDS * source` on.
+    """
     speech = np.full(len(example), len(SPEECHES), np.int64)
     for span in example.spans:
         if span.speech in SPEECHES:
             speech[span.start : span.stop] = SPEECHES.index(span.speech)
     trained = example.labels == Label.TRAINED
     at = np.flatnonzero((trained | (speech < len(SPEECHES)))[1:]) + 1
-    return Targets(at, 2 * speech[at] + trained[at])
+    return Targets(at, KINDS * source + 2 * speech[at] + trained[at])

@@ -21,7 +21,7 @@ from transformers import PrinterCallback, TrainingArguments
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine.batch import Batch
-from refinesynth.train.engine.evaluation import held_out_batches, losses_by_kind
+from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
 from refinesynth.train.engine.flow import Flow
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
@@ -178,9 +178,16 @@ class RefinementTrainer(SavingTrainer):
             rank=self._rank,
             ranks=schedule.ranks,
         )
+        sources = sources_of(self.task.held_out)
         model.eval()
         with self.compute_loss_context_manager():
-            means = losses_by_kind(batches, lambda batch: self.losses(model, batch), self.args.device)
+            means = held_out_losses(
+                batches,
+                lambda batch: self.losses(model, batch),
+                self.args.device,
+                sources,
+                each_source=len({*sources, *self.task.store.sources}) > 1,
+            )
         metrics = {f"{_PREFIX}{name}": value for name, value in means.items()}
         self.log(metrics)
         if self.is_world_process_zero():

@@ -7,6 +7,7 @@
 import errno
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from refinesynth.train.engine import checkpoints
 from refinesynth.train.engine.adapters import with_adapters
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFINEMENT
+from refinesynth.train.tokens import TokenStore
 
 Weights = dict[str, torch.Tensor]
 
@@ -118,6 +120,26 @@ def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
         LOSS_MISTAKE: mean["mistake"],
     }
     assert told.evaluations == [(0, pytest.approx(wanted, abs=1e-9))]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_where_there_are_several_sources_each_has_a_held_out_loss_of_its_own(tmp_path: Path, packed: bool):
+    parts = {name: [*toys.store(size, seed=size)] for name, size in (("a", 5), ("b.jsonl", 4))}
+    held_out = TokenStore.of(replace(one, source=name) for name, part in parts.items() for one in part)
+
+    def evaluated(store: TokenStore) -> dict[str, float]:
+        told = Told()
+        asked = toys.config(tmp_path, precision="fp64", packing=packed)
+        trainer = toys.trainer(toys.model(dtype=torch.float64), toys.store(4), asked, held_out=store, events=told)
+        trainer.evaluate()
+        return told.evaluations[0][1]
+
+    found = evaluated(held_out)
+    alone = {f"loss/{name}": evaluated(TokenStore.of(part))["loss"] for name, part in parts.items()}
+    assert {name: loss for name, loss in found.items() if "/" in name} == pytest.approx(alone, abs=1e-9)
+    plain = evaluated(TokenStore.of(one for part in parts.values() for one in part))
+    assert {name: loss for name, loss in found.items() if "/" not in name} == pytest.approx(plain, abs=1e-9)
+    assert not [name for name in plain if "/" in name]
 
 
 def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back(tmp_path: Path):

@@ -95,6 +95,41 @@ def test_from_records_in_memory_to_a_model_that_loads_and_generates(
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["digest"]
 
 
+def test_a_mix_is_told_of_source_by_source(model: Path, tmp_path: Path):
+    marked, chat = tmp_path / "runs.jsonl", tmp_path / "chat.jsonl"
+    marked.write_text("\n".join(json.dumps(each) for each in records()))
+    talks = [
+        {"messages": [{"role": "user", "content": f"How is {k}?"}, {"role": "assistant", "content": f"It is {k}."}]}
+        for k in range(20)
+    ]
+    chat.write_text("\n".join(json.dumps(each) for each in talks))
+    fields: dict[str, Any] = FIELDS | {"held_out": 0.5, "data": [str(marked), f"{chat}:0.5"]}
+    trainer = Trainer(model=model, output=tmp_path / "out", precision="fp32", **fields)
+    plan = trainer.plan()
+    first, second = plan.sizes.sources
+    assert (first.name, first.weight, first.conversations, first.taken) == ("runs.jsonl", 1, 8, 8)
+    assert (second.name, second.weight, second.conversations, second.taken) == ("chat.jsonl", 0.5, 20, 10)
+    assert plan.sizes.held_out is not None
+    assert first.held_out + second.held_out == plan.sizes.held_out.conversations == 9
+    for name in ("tokens", "trained_tokens"):
+        assert getattr(first, name) + getattr(second, name) == getattr(plan.sizes.counts, name)
+    assert (first.unmarked, second.unmarked) == (0, 20)
+    (remark,) = [remark for remark in plan.remarks if "no turn of them is marked as a mistake" in remark]
+    assert remark.startswith("chat.jsonl: 20 of 20 conversations have no flags")
+    assert not [remark for remark in plan.remarks if "no turn of the data is marked" in remark]
+    assert plan.sizes.counts.mistake_tokens > 0
+    result = trainer.train()
+    assert plan == trainer.plan()
+    losses = {"loss/runs.jsonl", "loss/chat.jsonl"}
+    assert losses < result.held_out.keys()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert all(losses < line.keys() for line in lines if line["kind"] == "held_out")
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["sources"][1]["taken"] == 10
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"| `chat.jsonl` | 0.5 | 20 | 10 | {second.held_out} | {second.tokens} |" in card
+    assert f"| `chat.jsonl` | {result.held_out['loss/chat.jsonl']:.4f} |" in card
+
+
 def test_a_dataset_with_adapters_in_bf16_after_another_training_in_the_same_process(model: Path, tmp_path: Path):
     rows = Dataset.from_list(records())
     lora = {"rank": 2, "alpha": 4}

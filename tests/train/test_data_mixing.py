@@ -1,0 +1,174 @@
+"""How much of each source is taken, which of it, and what the sources are called."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.errors import InputError
+from refinesynth.train import Trainer
+from refinesynth.train.conversation import Conversation, Speech
+from refinesynth.train.data import read_conversations
+from refinesynth.train.data.mixing import drawn, labels, weighed
+from refinesynth.train.given import check_data
+
+
+def said(number: int, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"Goal {number}."}, {"role": "assistant", "content": f"Done {number}."}]
+    return {"messages": messages, **fields}
+
+
+def written(path: Path, records: list[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    return str(path)
+
+
+def told(conversations: list[Conversation]) -> list[str]:
+    return [one.turns[0].content for one in conversations]
+
+
+weights = st.floats(0.001, 4)
+TALKS = [tiny.talk("cmr", id=f"t{k}") for k in range(3)] + [tiny.talk("c" * k, id=f"c{k}") for k in range(1, 18)]
+
+
+@given(weights, st.integers(0, 2**32 - 1), st.randoms(use_true_random=False))
+def test_a_weight_takes_that_share_whole_passes_first_whatever_the_order(
+    weight: float, seed: int, chance: random.Random
+) -> None:
+    taken = drawn(TALKS, weight, seed)
+    number = max(1, round(weight * len(TALKS)))
+    assert len(taken) == number
+    times = Counter(one.id for one in taken)
+    passes = number // len(TALKS)
+    assert all(times[one.id] in {passes, passes + 1} for one in TALKS)
+    assert Counter((one.id, one.again) for one in taken).most_common(1)[0][1] == 1
+    mixed = list(TALKS)
+    chance.shuffle(mixed)
+    assert Counter(map(words, drawn(mixed, weight, seed))) == Counter(map(words, taken))
+
+
+def words(one: Conversation) -> tuple[str, ...]:
+    """Which is all that tells conversations apart: ids may be places in a file."""
+    return tuple(turn.content for turn in one.turns)
+
+
+@given(weights, weights, st.integers(0, 9))
+def test_a_smaller_weight_takes_a_part_of_what_a_larger_one_takes(one: float, other: float, seed: int) -> None:
+    small, large = sorted((one, other))
+    within = Counter(each.id for each in drawn(TALKS, large, seed))
+    assert Counter(each.id for each in drawn(TALKS, small, seed)) <= within
+
+
+def test_another_seed_takes_others() -> None:
+    assert len({tuple(one.id for one in drawn(TALKS, 0.3, seed)) for seed in range(5)}) > 1
+    assert drawn([], 0.3, 0) == []
+
+
+def test_what_is_taken_of_a_source_does_not_depend_on_the_others_or_on_where_it_lies(tmp_path: Path) -> None:
+    records = [said(number) for number in range(40)]
+    here, there = written(tmp_path / "a.jsonl", records), written(tmp_path / "b/moved.jsonl", records[::-1])
+    alone = told(list(read_conversations([f"{here}:0.3"], seed=5)))
+    assert len(alone) == 12
+    beside = read_conversations([[said(100)], f"{there}:0.3", f"{here}:0.1"], seed=5)
+    found = list(beside)
+    assert sorted(told(found)[1:13]) == sorted(alone)
+    assert set(told(found)[13:]) < set(alone)
+    assert [(each.name, each.weight, each.found, each.taken) for each in beside.taken] == [
+        ("source 1", 1, 1, 1), ("moved.jsonl", 0.3, 40, 12), ("a.jsonl", 0.1, 40, 4),
+    ]  # fmt: skip
+    assert Counter(one.source for one in found) == {"source 1": 1, "moved.jsonl": 12, "a.jsonl": 4}
+
+
+def test_the_same_conversations_are_taken_with_and_without_refinement(tmp_path: Path) -> None:
+    talks = [tiny.talk("cmr", id=f"t{k}") for k in range(9)]
+    plain, ablated = (
+        [one.id for one in read_conversations([(talks, 0.5)], without_refinement=without)] for without in (False, True)
+    )
+    assert plain == ablated
+
+
+def test_names_weights_and_paths_that_look_like_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "odd:0.3", [said(1), said(2)])
+    written(tmp_path / "odd", [said(3)])
+    assert weighed("odd:0.3") == ("odd:0.3", 1)
+    assert len(list(read_conversations(["odd:0.3"]))) == 2
+    assert len(list(read_conversations(["odd:0.3:2"]))) == 4
+    assert told(list(read_conversations(["odd:3"]))) == ["Goal 3."] * 3
+    assert weighed("hf://datasets/a/b:0.5") == ("hf://datasets/a/b", 0.5)
+    assert weighed("hf://datasets/a/b") == ("hf://datasets/a/b", 1)
+    assert weighed("a/b:1e-1") == ("a/b", 0.1)
+    assert check_data(["a/b:0.5", "hf://datasets/c/d:2", "odd:0.5"]) == ["a/b", "c/d"]
+    table = [said(1)]
+    assert weighed((table, 2)) == (table, 2)
+    assert weighed(table) == (table, 1)
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "-inf", "1e9"])
+def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
+    path = written(tmp_path / "a.jsonl", [said(1)])
+    for given_as in (f"{path}:{weight}", (path, float(weight))):
+        with pytest.raises(InputError, match=r"a\.jsonl.* has the weight .*expected a share .*above 0"):
+            read_conversations([given_as])
+
+
+@pytest.mark.parametrize("weight", ["", "half", "0,3", "30%"])
+def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> None:
+    path = written(tmp_path / "a.jsonl", [said(1)])
+    with pytest.raises(InputError, match=rf"a\.jsonl:{weight}'.* is no weight for .*a\.jsonl'; write a number above 0"):
+        check_data([f"{path}:{weight}"])
+    with pytest.raises(InputError, match=r"there is no file or folder 'nowhere\.jsonl'"):
+        check_data(["nowhere.jsonl:0.3"])
+
+
+def test_sources_have_distinct_labels() -> None:
+    names = ["runs/a", "old/runs/a", "chat.jsonl", Path("/x/chat.jsonl"), "hf://datasets/o/d", [said(1)], "runs/a/"]
+    assert labels(names) == [
+        "runs/a", "old/runs/a", "chat.jsonl", "x/chat.jsonl", "d", "source 6", "runs/a (2)",
+    ]  # fmt: skip
+    assert labels(["runs/a", "runs/b"]) == ["a", "b"]
+
+
+def test_from_python_a_weight_stands_in_a_name_or_in_a_pair(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [said(number) for number in range(10)])
+    fields: dict[str, Any] = {"recipe": "smoke", "output": tmp_path / "out", "held_out": 0}
+    for data in (
+        [f"{path}:0.5", ([said(99)], 1)],
+        [(path, 0.5), ([said(99)], 1)],
+    ):
+        trainer = Trainer(data=data, **fields)
+        sizes = trainer.plan().sizes
+        assert (sizes.sources[0].taken, sizes.sources[0].conversations) == (5, 10)
+        assert sizes.counts.conversations == 6
+    assert Trainer(data=(path, 2), **fields).plan().sizes.counts.conversations == 20
+
+
+def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -> None:
+    mistake = {"role": "assistant", "content": "Action: fly"}
+    marked = said(1, id="m")
+    marked["messages"] = [*marked["messages"][:1], {**mistake, "loss": False}, *said(2)["messages"]]
+    marked["messages"][-1]["loss"] = True
+    sharegpt = {
+        "id": "s",
+        "system": "Be kind.",
+        "conversations": [
+            {"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."},
+            {"from": "human", "value": "Bye."}, {"from": "gpt", "value": "Goodbye."},
+        ],
+    }  # fmt: skip
+    nulls = {"messages": [{**message, "loss": None} for message in said(7)["messages"]]}
+    reading = read_conversations([written(tmp_path / "chat.jsonl", [said(3), marked, sharegpt, nulls])])
+    plain, flagged, spoken, tabled = reading
+    assert [plain.marked, flagged.marked, spoken.marked, tabled.marked] == [False, True, False, False]
+    assert plain.trained() == tabled.trained() == (False, True)
+    assert flagged.trained() == (False, False, False, True)
+    assert [turn.speech for turn in flagged.turns if turn.speech] == [Speech.MISTAKE, Speech.REFINEMENT]
+    assert spoken.trained() == (False, False, True, False, True)
+    assert (reading.taken[0].unmarked, reading.taken[0].found) == (3, 4)
