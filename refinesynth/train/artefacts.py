@@ -11,8 +11,8 @@ from refinesynth.train.lock import FolderLock
 from refinesynth.train.metrics import MetricsFile
 from refinesynth.train.plan import Plan
 from refinesynth.train.plots import Plots
+from refinesynth.train.pushing import Pushing
 from refinesynth.train.result import TrainResult
-from refinesynth.train.tensorboard import TensorBoard
 from refinesynth.train.versions import versions
 from refinesynth.train.writing import write_json_file, write_text
 
@@ -33,9 +33,8 @@ class Artefacts:
         writers: list[Events] = [MetricsFile(metrics)]
         if self._plots is not None:
             writers.append(self._plots)
-        if config.tensorboard:
-            writers.append(TensorBoard(self._output / folder.TENSORBOARD))
         self._writers = Several(*writers)
+        self._pushing = Pushing(config)
         self._plan: Plan | None = None
         self._lock: FolderLock | None = None
 
@@ -43,6 +42,7 @@ class Artefacts:
         self._plan = plan
         self.close()
         self._lock = folder.open_output(self._config, plan)
+        self._pushing.prepare()
         write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -56,13 +56,18 @@ class Artefacts:
     def note(self, text: str) -> None: ...
 
     def finish(self, result: TrainResult) -> None:
-        """Draw the curves; if the training is finished, and not interrupted, write its card and its result."""
+        """Draw the curves; if the training is finished, and not interrupted, write its card and its result, and push them.
+
+        Raises:
+            TrainingError: The model is whole, but could not be pushed.
+        """
         if self._plots is not None:
             self._plots.draw()
         if result.signal is None and self._plan is not None:
             facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
             write_text(self._output / folder.CARD, render_card(facts))
             folder.note_result(result)
+            self._pushing.push()
 
     def close(self) -> None:
         """Let other trainings have the folder, however this one ended."""

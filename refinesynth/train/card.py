@@ -16,6 +16,7 @@ from refinesynth.train import events
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn
 from refinesynth.train.extra import require
+from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import published
@@ -104,6 +105,7 @@ def render_card(facts: ModelFacts) -> str:
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     config = facts.config
     settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
+    settings |= {f"trainer.{name}": value for name, value in deciding(config.trainer).items()}
     if config.max_steps is not None:
         settings.pop("epochs")
     losses = facts.result.held_out

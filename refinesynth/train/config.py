@@ -3,11 +3,12 @@
 Nothing here imports torch. `train/layers.py` reads a `TrainConfig` from recipes, files and the command line.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from refinesynth.train.conversation import LossOn
+from refinesynth.train.passed import problems
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -21,6 +22,21 @@ def _whole_from_one(value: float) -> float:
 
 ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
 """A share below 1, or a whole number."""
+Schedule = Literal[
+    "cosine",
+    "linear",
+    "constant",
+    "constant_with_warmup",
+    "cosine_with_restarts",
+    "cosine_with_min_lr",
+    "cosine_warmup_with_min_lr",
+    "polynomial",
+    "inverse_sqrt",
+    "warmup_stable_decay",
+    "reduce_lr_on_plateau",
+    "greedy",
+]
+"""Schedules of the library."""
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 """How often: once an `epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
@@ -100,8 +116,9 @@ class TrainConfig(BaseModel):
     # The optimizer: AdamW.
     learning_rate: Annotated[float, Field(gt=0)] = 5e-6
     """Peak (paper: 5e-6, all weights)."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine)."""
+    schedule: Schedule = "cosine"
+    """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine); its own settings are
+    `trainer.lr_scheduler_kwargs`."""
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
     """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -110,6 +127,9 @@ class TrainConfig(BaseModel):
     """AdamW's decay rates of the two moments."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
+    trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Fields of transformers' `TrainingArguments`, such as `optim: adamw_8bit`, `neftune_noise_alpha: 5` or `report_to: wandb`. Those that
+    would change the loss, or are settings of their own, are refused with the reason."""
 
     # What it is computed on, and with.
     precision: Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"] = "auto"
@@ -144,7 +164,7 @@ class TrainConfig(BaseModel):
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
     tensorboard: bool = False
-    """Write TensorBoard event files to `tensorboard/` in the output folder."""
+    """Write TensorBoard event files to `tensorboard/` in the output folder: short for `trainer.report_to`."""
     plots: bool = True
     """Draw the curves as PNG in `plots/` in the output folder."""
     save_dtype: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = "auto"
@@ -157,6 +177,14 @@ class TrainConfig(BaseModel):
     def pack_tokens(self) -> int:
         """Tokens of one pack."""
         return self.tokens_per_pack or self.max_length
+
+    @field_validator("trainer")
+    @classmethod
+    def _is_passed_on(cls, given: dict[str, Any]) -> dict[str, Any]:
+        wrong = "; ".join(problems(given, own=cls.model_fields))
+        if wrong:
+            raise ValueError(wrong)
+        return given
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

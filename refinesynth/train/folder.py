@@ -11,6 +11,7 @@ from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.layers import layered
 from refinesynth.train.lock import FolderLock
+from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable, portable_config, to_yaml
@@ -182,8 +183,8 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
         return
     before: dict[str, Any] = {}
     with contextlib.suppress(RefinesynthError):
-        before = portable_config(layered(file=output / CONFIG).config)
-    now = portable_config(config)
+        before = _settings(layered(file=output / CONFIG).config)
+    now = _settings(config)
     may_change = MAY_CHANGE
     if finished(output) is None:
         # What is in the data decides, not where it lies: the digest of the plan is compared once the data is read.
@@ -196,6 +197,10 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
             f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
             "another -o, or --resume never to begin anew"
         )
+
+
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    return portable_config(config) | {"trainer": deciding(config.trainer)}
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], may_change: frozenset[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train.config import PATHS, TrainConfig
+from refinesynth.train.passed import instead_of
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
@@ -203,7 +204,10 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
     known = [f"{prefix}{field}" for field in model.model_fields]
     if model is TrainConfig:
         known += _inner_names()
-    near = [_SHORT[name]] if name in _SHORT else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+    meant_by_library = _SHORT.get(name) or (instead_of(name) if model is TrainConfig else None)
+    near = (
+        [meant_by_library] if meant_by_library else difflib.get_close_matches(f"{prefix}{name}", known, n=3, cutoff=0.5)
+    )
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise ConfigurationError(f"there is no setting {reprlib.repr(prefix + name)} ({origin}); {meant}")
 
@@ -231,7 +235,7 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> Iterator[s
 def _problem(name: str, item: ErrorDetails, origins: Mapping[str, str]) -> str:
     if item["type"] == "missing":
         return f"{name} is missing: give {_HOW_TO_GIVE.get(name, name)}, or `{name}:` in a file for --config"
-    if not name:
+    if not name or (item["type"] == "value_error" and settings_in(name) is dict):
         return item["msg"].removeprefix("Value error, ")
     expected = _EXPECTED.get(name) or item["msg"].removeprefix("Value error, ")
     return f"{name} is {reprlib.repr(item['input'])} ({origins.get(name, DEFAULT)}): {expected}"

@@ -8,6 +8,7 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several, Silent
 from refinesynth.train.extra import check_installed
 from refinesynth.train.folder import check_output
+from refinesynth.train.pushing import Pushing
 from refinesynth.train.ranks import is_started, rank
 from refinesynth.train.result import TrainResult
 
@@ -30,6 +31,8 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
 
     given: dict[str, Any] = {} if sources is None else {"sources": sources}
     if (done := check_output(config)) is not None:
+        if rank() == 0:
+            Pushing(config).push()
         return done
     if rank() != 0 or (config.processes > 1 and not is_started()):
         return launch(config, **given)

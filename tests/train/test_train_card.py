@@ -26,7 +26,8 @@ def header(text: str) -> dict[str, Any]:
 
 
 def test_it_names_data_recipe_counts_loss_and_results() -> None:
-    text = card(recipe="paper-8b", data=["runs/first", "exports/second.jsonl"])
+    passed = {"neftune_noise_alpha": 5, "report_to": "wandb"}
+    text = card(recipe="paper-8b", data=["runs/first", "exports/second.jsonl"], trainer=passed)
     for expected in (
         "- `runs/first`\n- `exports/second.jsonl`",
         "| conversations | 1,234 |",
@@ -38,6 +39,7 @@ def test_it_names_data_recipe_counts_loss_and_results() -> None:
         "Refinement loss (equation 1",
         "by `generation markers`",
         "| learning_rate | `5e-06` |",
+        "| trainer.neftune_noise_alpha | `5` |",
         "160 of 160 optimizer steps, 10.00 epochs; training loss 0.5123",
         "step 128, with the lowest held-out loss",
         "| refinements | 0.7000 |",
@@ -49,6 +51,7 @@ def test_it_names_data_recipe_counts_loss_and_results() -> None:
     ):
         assert expected in text
     assert "license" not in header(text)
+    assert "wandb" not in text
 
 
 def test_the_header_is_what_the_hub_reads() -> None:
@@ -165,7 +168,7 @@ def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
-    config = a_config(output=str(tmp_path), plots=False, tensorboard=True)
+    config = a_config(output=str(tmp_path), plots=False)
     artefacts = Artefacts(config)
     artefacts.planned(a_plan(config))
     artefacts.evaluated(10, {"loss": 1.0})
@@ -175,5 +178,4 @@ def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
         "plan.json",
         "versions.json",
         "metrics.jsonl",
-        "tensorboard",
     }

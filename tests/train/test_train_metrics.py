@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, the curves drawn from it, and TensorBoard's files."""
+"""`metrics.jsonl`, and the curves drawn from it."""
 
 import math
 import struct
@@ -13,7 +13,6 @@ from refinesynth.errors import StorageError
 from refinesynth.train import events
 from refinesynth.train.metrics import Measured, MetricsFile, read_metrics
 from refinesynth.train.plots import PLOTS, Plots, draw_plots
-from refinesynth.train.tensorboard import TensorBoard
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 
@@ -117,12 +116,3 @@ def test_the_same_metrics_give_the_same_picture_and_others_another(tmp_path: Pat
 def test_gaps_are_drawn_around(tmp_path: Path) -> None:
     measured = [Measured("train", step, {events.LOSS: math.nan if step == 2 else 1.0}) for step in (1, 2, 3)]
     assert len(draw_plots(measured, tmp_path)) == 1
-
-
-def test_tensorboard_gets_every_metric(tmp_path: Path) -> None:
-    board = TensorBoard(tmp_path / "tensorboard")
-    board.logged(1, {events.LOSS: 2.5})
-    board.evaluated(1, HELD_OUT)
-    (file,) = (tmp_path / "tensorboard").iterdir()
-    content = file.read_bytes()
-    assert [name for name in ("train/loss", "held_out/loss_mistake") if name.encode() not in content] == []

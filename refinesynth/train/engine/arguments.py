@@ -1,12 +1,16 @@
 """Our settings as the library's: TrainingArguments, a DeepSpeed configuration, FSDP2's options."""
 
+import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import torch.distributed as dist
 from transformers import TrainingArguments
 
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.deepspeed_file import own_deepspeed
+from refinesynth.train.engine.passing import passed_on, place_trackers
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.world import World
 from refinesynth.train.extra import require
@@ -26,18 +30,27 @@ def training_arguments(
     evaluating = interval(config.evaluate_every, schedule.steps_per_epoch) if evaluates else None
     saving = interval(config.save_every, schedule.steps_per_epoch)
     gpu = world.kind == "gpu"
+    defaults: dict[str, Any] = {
+        "optim": "adamw_torch_fused" if gpu else "adamw_torch",
+        "ddp_find_unused_parameters": False,
+    }
+    given = defaults | passed_on(config)
+    place_trackers(config)
+    _join(world, given)
     return TrainingArguments(
         output_dir=str(Path(config.output) / CHECKPOINTS),
         per_device_train_batch_size=1,
         gradient_accumulation_steps=schedule.accumulation,
         max_steps=schedule.steps,
         learning_rate=config.learning_rate,
-        lr_scheduler_type=config.schedule,
+        # The library's constant schedule knows no warm-up.
+        lr_scheduler_type="constant_with_warmup"
+        if config.schedule == "constant" and config.warmup
+        else config.schedule,
         warmup_steps=_warmup(config.warmup, schedule.steps),
         weight_decay=config.weight_decay,
         adam_beta1=config.adam_betas[0],
         adam_beta2=config.adam_betas[1],
-        optim="adamw_torch_fused" if gpu else "adamw_torch",
         max_grad_norm=config.max_grad_norm,
         bf16=means.precision == "bf16" or (means.precision == "bf16-pure" and means.parallel in {"zero2", "zero3"}),
         use_cpu=not gpu,
@@ -52,13 +65,18 @@ def training_arguments(
         save_total_limit=None,  # rotated by us, behind the mark
         metric_for_best_model=None if evaluating is None else "loss",
         greater_is_better=False,
-        report_to="none",
         disable_tqdm=True,
         remove_unused_columns=False,
-        ddp_find_unused_parameters=False,
         deepspeed=deepspeed_json(config, means.parallel, world.kind) if means.parallel in {"zero2", "zero3"} else None,
         **_fsdp(means) if means.parallel == "fsdp" else {},
+        **given,
     )
+
+
+def _join(world: World, given: dict[str, Any]) -> None:
+    """Form the process group of CPUs, for which the library does not hand on how long ranks wait for each other."""
+    if world.kind == "cpu" and "RANK" in os.environ and "ddp_timeout" in given and not dist.is_initialized():
+        dist.init_process_group(given.get("ddp_backend") or "gloo", timeout=timedelta(seconds=given["ddp_timeout"]))
 
 
 def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu"]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ an all-ones mask would join the conversations, silently.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -40,6 +40,8 @@ class Batch:
     """1, or 0 for a pack without predicted tokens: it has K = 1 then, since the head must be called on every rank."""
     ids: tuple[str, ...]
     """Of the conversations, for messages."""
+    lengths: Tensor
+    """(rows, T) for a pack, (rows, 1) for rows: tokens of the conversation that a token is of."""
 
     @property
     def rows(self) -> int:
@@ -49,10 +51,9 @@ class Batch:
     def to(self, device: torch.device | str) -> Self:
         """The same on `device`."""
         inputs = {name: _on(value, device) for name, value in self.inputs.items()}
-        row, column, target, kind = (
-            part.to(device, non_blocking=True) for part in (self.row, self.column, self.target, self.kind)
-        )
-        return replace(self, inputs=inputs, row=row, column=column, target=target, kind=kind)
+        names = ("row", "column", "target", "kind", "lengths")
+        parts = {name: cast("Tensor", getattr(self, name)).to(device, non_blocking=True) for name in names}
+        return replace(self, inputs=inputs, **parts)
 
 
 def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
@@ -72,7 +73,8 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
     }
     found = [targets(one) for one in examples]
     columns = [one.at - 1 + start for one, start in zip(found, starts, strict=False)]
-    return _batch(inputs, examples, found, columns, [np.zeros_like(one.at) for one in found])
+    spread = torch.from_numpy(np.repeat(lengths, lengths))[None]
+    return _batch(inputs, examples, found, columns, [np.zeros_like(one.at) for one in found], lengths=spread)
 
 
 def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
@@ -83,7 +85,9 @@ def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Target
         ids[row, : len(one)] = one.input_ids
     found = [targets(one) for one in examples]
     rows = [np.full_like(one.at, row) for row, one in enumerate(found)]
-    return _batch({"input_ids": torch.from_numpy(ids)}, examples, found, [one.at - 1 for one in found], rows)
+    own = torch.tensor([len(one) for one in examples] or [1])[:, None]
+    columns = [one.at - 1 for one in found]
+    return _batch({"input_ids": torch.from_numpy(ids)}, examples, found, columns, rows, lengths=own)
 
 
 def _batch(
@@ -92,15 +96,17 @@ def _batch(
     found: list[Targets],
     columns: list[NDArray[np.int64]],
     rows: list[NDArray[np.int64]],
+    *,
+    lengths: Tensor,
 ) -> Batch:
     tokens = [one.input_ids[targets.at] for one, targets in zip(examples, found, strict=True)]
     names = tuple(one.id for one in examples)
     if not sum(len(one.at) for one in found):
         nothing = torch.zeros(1, dtype=torch.long)
-        return Batch(inputs, nothing, nothing, nothing, nothing, 0.0, names)
+        return Batch(inputs, nothing, nothing, nothing, nothing, 0.0, names, lengths)
     kinds = [one.kind for one in found]
     row, column, target, kind = (_long(np.concatenate(parts)) for parts in (rows, columns, tokens, kinds))
-    return Batch(inputs, row, column, target, kind, 1.0, names)
+    return Batch(inputs, row, column, target, kind, 1.0, names, lengths)
 
 
 def _long(values: NDArray[np.integer]) -> Tensor:

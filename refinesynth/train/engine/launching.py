@@ -18,7 +18,7 @@ from typing import Any
 from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.outcome import OUTCOME, heard
-from refinesynth.train.engine.starting import run
+from refinesynth.train.engine.starting import check_trainer, run
 from refinesynth.train.events import Events
 from refinesynth.train.folder import finished
 from refinesynth.train.given import check_given
@@ -52,6 +52,8 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
             f"data that is in memory cannot be given to {config.processes} processes that are to be started; write it to a file (a line of "
             f"JSON each, or `save_to_disk`) and name that, or start this program itself with torchrun"
         )
+    if config.trainer or config.tensorboard or config.schedule != "cosine":
+        check_trainer(config)
     with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
         settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
         settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML

@@ -33,6 +33,7 @@ from refinesynth.train.engine.weights import written_dtype
 from refinesynth.train.engine.world import World, leave, standing_alone
 from refinesynth.train.events import LOSS, Events, Silent
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
+from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import rank
 from refinesynth.train.result import TrainResult
@@ -181,7 +182,8 @@ class _Training:
             for name, value in portable_config(self._config).items()
             if name not in MAY_CHANGE and name not in _STOOD_FOR
         }
-        found = {
+        passed = {f"trainer.{name}": value for name, value in deciding(settings.pop("trainer")).items()}
+        found = passed | {
             "tokens and labels": ready.store.digest,
             "held-out tokens": ready.held_out.digest if ready.held_out else None,
             "precision": means.precision,

@@ -14,7 +14,7 @@ from refinesynth.train.result import TrainResult
 
 def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train on this rank: see `refinesynth.train.engine.running.run_training`."""
-    choose_accelerator()
+    check_trainer(config)
     from refinesynth.train.engine.running import run_training
 
     return run_training(config, events=events or Silent(), sources=sources)
@@ -24,10 +24,22 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
     check_installed("torch", "transformers")
     check_given(config, sources)
-    choose_accelerator()
+    check_trainer(config)
     from refinesynth.train.engine.running import plan_training
 
     return plan_training(config, sources=sources)
+
+
+def check_trainer(config: TrainConfig) -> None:
+    """Make sure that the library takes what `config.trainer` gives it, before data is read and processes are started.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    choose_accelerator()
+    from refinesynth.train.engine.passing import check_passed_on
+
+    check_passed_on(config)
 
 
 def choose_accelerator() -> None:

@@ -26,6 +26,7 @@ from refinesynth.train.engine.flow import Flow
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
+from refinesynth.train.engine.noise import EmbeddingNoise
 from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.saving import SavingTrainer, Task
 from refinesynth.train.engine.weights import settings_kept
@@ -69,6 +70,8 @@ class RefinementTrainer(SavingTrainer):
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True
         self.remove_callback(PrinterCallback)  # what is said is said by events
+        alpha, self.neftune_noise_alpha = arguments.neftune_noise_alpha, None
+        self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
         self.add_callback(Flow(self.interruption, evaluates=task.held_out is not None))
         if self.is_fsdp_enabled:
             plugin = cast("Any", self.accelerator.state).fsdp_plugin
@@ -97,6 +100,8 @@ class RefinementTrainer(SavingTrainer):
         """(K,) Minus log probability of the predicted tokens of `batch`."""
         layout = self._found_layout(model)
         chunk = self._chunk_elements if layout.plain_head else None
+        if self._noise is not None:
+            self._noise.tokens = batch.lengths
         inner = cast("nn.Module", self.accelerator.unwrap_model(cast("Any", model), keep_torch_compile=False))
         return token_losses(model, inner, layout.inputs(batch), batch, chunk_elements=chunk)
 

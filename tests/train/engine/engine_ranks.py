@@ -15,7 +15,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import engine_toys as toys
 import torch
@@ -29,7 +29,8 @@ from refinesynth.train.engine.arguments import deepspeed_json
 from refinesynth.train.engine.unused import freeze, unused_by_text
 
 WAYS: dict[str, dict[str, Any]] = {
-    "ddp": {"parallel": "ddp"},
+    # The first way: it forms the process group.
+    "ddp": {"parallel": "ddp", "trainer": {"ddp_timeout": 777}},
     # One conversation a step: the other rank has an empty pack every time.
     "ddp, one idle": {"parallel": "ddp", "batch_size": 1},
     # A vision tower that text gives no gradient: DDP would wait for it.
@@ -78,6 +79,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
         deepspeed=all_split(folder) if way["parallel"] == "zero3" else None,
         save_every=2 if resumed else "never",
         precision=way.get("precision", "fp32"),
+        trainer=way.get("trainer", {}),
     )
     told: list[dict[str, float]] = []
 
@@ -152,6 +154,8 @@ def main() -> None:
         train(folder, name)
         dist.barrier()
         reset()
+    group = dist.group.WORLD
+    (folder / "patience.json").write_text(str(cast("Any", group)._get_backend(torch.device("cpu")).options._timeout))
     one_without_a_number(folder)
     dist.barrier()
     dist.destroy_process_group()

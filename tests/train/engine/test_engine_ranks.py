@@ -89,6 +89,10 @@ def test_the_weights_are_split_where_they_should_be(folder: Path):
     assert all(part < 0.6 for name, part in parts.items() if name.startswith(("zero3", "fsdp")))
 
 
+def test_ranks_wait_for_each_other_as_long_as_is_given(folder: Path):
+    assert (folder / "patience.json").read_text() == "0:12:57"
+
+
 def test_a_loss_without_a_number_on_one_rank_ends_all_with_the_same_words(folder: Path):
     first, second = (json.loads((folder / f"broken {rank}.json").read_text()) for rank in (0, 1))
     assert first == second
