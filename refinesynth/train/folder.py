@@ -9,7 +9,7 @@ import orjson
 
 from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.layers import layered
+from refinesynth.train.layers import layered, read_yaml
 from refinesynth.train.lock import FolderLock
 from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
@@ -17,6 +17,8 @@ from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable, portable_config, to_yaml
 from refinesynth.train.writing import write_json_file, write_text
 
+MARKER: Final = ".refinesynth-training"
+"""Written before anything else: only what is in a folder with it is ours, whatever else is called as our files are."""
 CONFIG: Final = "train.yaml"
 PLAN: Final = "plan.json"
 METRICS: Final = "metrics.jsonl"
@@ -26,6 +28,8 @@ CARD: Final = "README.md"
 PLOTS: Final = "plots"
 TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
+_DIGEST: Final = 64
+"""Characters of a plan's digest."""
 
 MAY_CHANGE: Final = frozenset(
     {
@@ -66,7 +70,10 @@ def check_output(config: TrainConfig) -> TrainResult | None:
             f"there is no checkpoint {config.resume!r}; give the folder of one (such as {str(output / CHECKPOINTS / 'checkpoint-100')!r}), "
             "auto for the newest sound one, or never to begin anew"
         )
-    if not _is_taken(output) or config.resume == "never":
+    if not _is_taken(output):
+        return None
+    if config.resume == "never":
+        _refuse_the_folder_one_is_in(output)
         return None
     _refuse_other_settings(output, config)
     return finished(output)
@@ -76,7 +83,7 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Make the output folder ready for a training that can work, and write its settings and its plan; for rank 0.
 
     With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`. The folder is locked until the lock that
-    is given back is released, or gone.
+    is given back is released, or gone. Nothing is written into a folder with files that are not a training's.
 
     Raises:
         InputError: The folder holds something else, or a training on other data, or another training is at work in it.
@@ -88,6 +95,7 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     if is_taken and config.resume == "never":
         _set_aside(output)
         lock = FolderLock(output)
+    _mark(output)
     note_plan(output, plan)
     write_text(output / CONFIG, to_yaml(config))
     return lock
@@ -153,12 +161,38 @@ def _is_taken(output: Path) -> bool:
         is_something_else = output.exists() and not output.is_dir()
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
-    if CONFIG in there:
+    if MARKER in there or _is_of_before(output):
         return True
     if there or is_something_else:
         what = f"holds something else ({', '.join(there[:3])}, ...)" if there else "is a file"
         raise InputError(f"the output {str(output)!r} {what}; give a new or empty folder with -o")
     return False
+
+
+def _is_of_before(output: Path) -> bool:
+    """Whether a training that had no marker yet wrote the folder: its settings and its plan are there, in our form."""
+    if not (output / CONFIG).is_file() or len(_digest(output / PLAN) or "") != _DIGEST:
+        return False
+    try:
+        return {"data", "model", "output"} <= read_yaml(output / CONFIG).keys()
+    except RefinesynthError:
+        return False
+
+
+def _mark(output: Path) -> None:
+    try:
+        # In one step, so that other ranks find either nothing or this.
+        (output / MARKER).touch()
+    except OSError as error:
+        raise StorageError(f"{str(output / MARKER)!r} cannot be written: {error.strerror}") from error
+
+
+def _refuse_the_folder_one_is_in(output: Path) -> None:
+    """Raises: InputError: The folder would be renamed under the feet of whoever is in it, and written to again."""
+    if Path.cwd().is_relative_to(output.resolve()):
+        raise InputError(
+            f"the training in {str(output)!r} cannot be kept beside it, since you are in that folder: go to another, or give another -o"
+        )
 
 
 def _is_nothing(path: Path) -> bool:

@@ -63,12 +63,12 @@ def layered(
         ConfigurationError: No such recipe or field, a value that a field does not take, a field that is missing.
         InputError: The file cannot be read.
     """
-    written = dict(_read_yaml(file)) if file is not None else {}
+    written = dict(read_yaml(file)) if file is not None else {}
     of_file = written.pop(_RECIPE, None)
     named = recipe if recipe is not None else of_file
     layers: list[tuple[str, Mapping[str, Any]]] = []
     if named is not None:
-        layers.append((f"recipe {named}", _read_yaml(_find_recipe(named))))
+        layers.append((f"recipe {named}", read_yaml(_find_recipe(named))))
     if file is not None:
         layers.append((str(file), written))
     layers.append((given_by, given or {}))
@@ -105,7 +105,7 @@ def _find_recipe(name: object) -> Path:
     )
 
 
-def _read_yaml(path: Path) -> Mapping[str, Any]:
+def read_yaml(path: Path) -> Mapping[str, Any]:
     """A YAML file that holds a mapping, JSON included.
 
     Raises:

@@ -295,7 +295,16 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
     assert steps.endswith("4 evaluations, 2 checkpoints")
     assert "4 of 20 steps, 0.25 epochs; training loss 0.2500" in result.stdout
     assert f"The model is in {output}" in result.stdout
-    names = {"train.yaml", "plan.json", "versions.json", "metrics.jsonl", "result.json", "README.md", "plots"}
+    names = {
+        ".refinesynth-training",
+        "train.yaml",
+        "plan.json",
+        "versions.json",
+        "metrics.jsonl",
+        "result.json",
+        "README.md",
+        "plots",
+    }
     assert {path.name for path in output.iterdir()} == names
 
 

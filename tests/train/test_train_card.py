@@ -156,6 +156,7 @@ def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
     artefacts.finish(a_result(tmp_path))
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {
+        ".refinesynth-training",
         "train.yaml",
         "plan.json",
         "versions.json",
@@ -174,6 +175,7 @@ def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
     artefacts.evaluated(10, {"loss": 1.0})
     artefacts.finish(a_result(tmp_path, signal=15))
     assert {path.name for path in tmp_path.iterdir()} == {
+        ".refinesynth-training",
         "train.yaml",
         "plan.json",
         "versions.json",

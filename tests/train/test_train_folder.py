@@ -11,13 +11,16 @@ import pytest
 from train_values import LLAMA_8B, a_config, a_plan, a_result, sizes
 
 from refinesynth.errors import InputError, StorageError
+from refinesynth.train import folder
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import check_output, finished, note_plan, note_result, open_output
 from refinesynth.train.layers import layered
+from refinesynth.train.settings import to_yaml
 from refinesynth.train.writing import write_whole
 
-BEGINNING = {"train.yaml", "plan.json"}
+BEGINNING = {".refinesynth-training", "train.yaml", "plan.json"}
 """Files of a training that has not made a step."""
+PLAN_OF_OURS = orjson.dumps(a_plan().as_json()).decode()
 
 
 @pytest.fixture
@@ -68,6 +71,63 @@ def test_a_folder_with_something_else_is_left_alone(output: Path, resume: str) -
     with pytest.raises(InputError, match="holds something else"):
         open_output(config(output, resume=resume), a_plan())
     assert [path.name for path in output.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"train.yaml": "optimizer: mine\n"},
+        {"train.yaml": to_yaml(a_config()), "README.md": "precious"},
+        {"train.yaml": to_yaml(a_config()), "plan.json": "{}", "model.safetensors": "precious"},
+        {"train.yaml": to_yaml(a_config()), "plan.json": '{"sizes": {"digest": "x"}}', "config.json": "precious"},
+        {"train.yaml": "- a list\n", "plan.json": PLAN_OF_OURS, "plots/loss.png": "precious"},
+        {"plan.json": PLAN_OF_OURS, "result.json": "{}"},
+        {"README.md": "precious"},
+    ],
+)
+def test_a_folder_that_only_looks_like_a_training_is_left_as_it_is(
+    output: Path, files: dict[str, str], resume: str
+) -> None:
+    for name, text in files.items():
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text(text)
+    for use in (check_output, lambda asked: open_output(asked, a_plan())):
+        with pytest.raises(InputError, match="holds something else"):
+            use(config(output, resume=resume))
+    assert {str(path.relative_to(output)): path.read_text() for path in output.rglob("*") if path.is_file()} == files
+    assert [path.name for path in output.parent.iterdir()] == ["first"]
+
+
+def test_a_training_of_before_there_was_a_marker_is_gone_on_with(output: Path) -> None:
+    begun(output)
+    (output / ".refinesynth-training").unlink()
+    with pytest.raises(InputError, match=r"epochs was 10\.0 and is 3\.0"):
+        check_output(config(output, epochs=3))
+    opened(output)
+    assert {path.name for path in output.iterdir() if path.is_file()} == BEGINNING
+
+
+def test_other_ranks_find_a_training_that_is_being_begun(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, seen = config(output), list[set[str]]()
+
+    def looked(*_: Any) -> None:
+        assert check_output(asked) is None
+        seen.append({path.name for path in output.iterdir()})
+
+    monkeypatch.setattr(folder, "note_plan", looked)
+    open_output(asked, a_plan(asked))
+    assert seen == [{".refinesynth-training"}]
+
+
+@pytest.mark.parametrize("inside", [".", "checkpoints"])
+def test_the_folder_one_is_in_is_not_set_aside(output: Path, inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(output)
+    monkeypatch.chdir(output / inside)
+    here = "." if inside == "." else ".."
+    with pytest.raises(InputError, match="you are in that folder"):
+        check_output(config(Path(here), resume="never"))
+    assert [path.name for path in output.parent.iterdir()] == ["first"]
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

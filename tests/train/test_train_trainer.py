@@ -97,6 +97,7 @@ def test_training_tells_and_writes_and_is_done_once(tmp_path: Path, launched: li
     assert result == a_result(tmp_path / "out")
     assert [told[0] for told in noting.told] == ["planned", "note", "logged", "evaluated", "saved"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        ".refinesynth-training",
         "train.yaml",
         "plan.json",
         "versions.json",
