@@ -1,12 +1,14 @@
 """`refinesynth export`: trajectories in the form that a trainer reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.train import ChatTemplate, LossOption, MaxLength, OverLengthOption, Set, Tokenizer
 from refinesynth.errors import InputError
 from refinesynth.replacing import COMPRESSED, refuse_existing
 
@@ -21,11 +23,26 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift or paper.",
+        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, or tokens with --model.",
     ),
 ]
 Output = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="JSONL to write; .gz and .zst compress it. By default NAME.FORMAT.jsonl here, for runs/NAME.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="For --format tokens, as are the options below: whose tokenizer and chat template, a hub name or a folder.",
+    ),
 ]
 MaskingOption = Annotated[
     str | None,
@@ -57,18 +74,30 @@ def export(
     source: RunOrFile,
     *,
     format_name: FormatOption,
-    output: Output,
+    output: Output = None,
     masking: MaskingOption = None,
     held_out: HeldOut = None,
     card: Card = False,
     license_id: License = None,
     title: Title = None,
     overwrite: Overwrite = False,
+    model: Model = None,
+    tokenizer: Tokenizer = None,
+    chat_template: ChatTemplate = None,
+    max_length: MaxLength = None,
+    over_length: OverLengthOption = None,
+    loss_on: LossOption = None,
+    set_: Set = None,
 ) -> None:
     """Write the accepted trajectories in the form that a trainer reads, mistakes kept out of training.
 
     docs/export.md says which form is for whom.
     """
+    settings = {"model": model, "tokenizer": tokenizer, "chat_template": chat_template, "max_length": max_length}
+    settings |= {"over_length": over_length, "loss_on": loss_on}
+    write = _writer(format_name, masking, settings, set_ or [])
+    if output is None:
+        output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
     _refuse_replacing_the_source(source, output)
@@ -80,24 +109,53 @@ def export(
     if card and not overwrite and (there := output.with_name(CARD)).exists():
         raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
     from refinesynth.cli.terminal import output as standard_output
-    from refinesynth.export import CardFacts, Tally, check_licence, one_side, write_card, write_export
+    from refinesynth.export import CardFacts, Tally, check_licence, one_side, write_card
 
     licence = None if license_id is None else check_licence(license_id)
     tally = Tally()
     train = _trajectories(source) if held_out is None else one_side(_trajectories(source), "train", held_out=held_out)
-    report = write_export(_counted(train, tally), output, format_name, masking=masking, overwrite=overwrite)
+    report = write(_counted(train, tally), output, overwrite=overwrite)
     console = standard_output()
-    console.print(_summary(report), soft_wrap=True)
+    _tell(report)
     if held_out is not None:
         rest = one_side(_trajectories(source), "held_out", held_out=held_out)
-        apart = write_export(rest, _beside(output), format_name, masking=masking, overwrite=overwrite)
-        console.print(_summary(apart), soft_wrap=True)
+        _tell(write(rest, _beside(output), overwrite=overwrite))
     if report.dataset_info is not None:
         console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
     console.print(report.advice, soft_wrap=True)
     if card and licence is not None:
         facts = CardFacts(title or source.resolve().name, licence, tally, funnel=_funnel(source))
         console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
+
+
+class _Writes(Protocol):
+    def __call__(self, trajectories: "Iterable[Trajectory]", path: Path, /, *, overwrite: bool) -> "ExportReport": ...
+
+
+def _writer(format_name: str, masking: str | None, settings: Mapping[str, Any], assignments: list[str]) -> _Writes:
+    """What writes a file in that format.
+
+    Raises:
+        InputError: Settings that only the format `tokens` has are given for another, or that format lacks its own.
+    """
+    from refinesynth.export import write_export
+
+    if format_name == "tokens":
+        from refinesynth.cli.export_tokens import TokensExport
+
+        return TokensExport(settings, assignments, masking).write
+    if named := [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]:
+        raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
+    if assignments:
+        raise InputError("--set is for --format tokens alone; leave it out, or give that format")
+    return partial(write_export, format=format_name, masking=masking)
+
+
+def _tell(report: "ExportReport") -> None:
+    from refinesynth.cli.terminal import output
+
+    for line in (_summary(report), *report.remarks):
+        output().print(line, soft_wrap=True)
 
 
 def _refuse_replacing_the_source(source: Path, output: Path) -> None:

@@ -45,7 +45,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     times = f" (one of {devices.ranks} for each process)" if devices.ranks > 1 else ""
     yield "on", f"{one_line(devices.name)}{times}, {means.precision}, parallel {means.parallel}"
     yield "data", _data(plan.sizes.counts)
-    if lost := _lost(plan.sizes.counts):
+    if lost := lost_of(plan.sizes.counts):
         yield "", lost
     sources = plan.sizes.sources
     if len(sources) > 1 or any(each.weight != 1 for each in sources):
@@ -53,7 +53,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "tokens", _tokens(plan.sizes.counts)
     yield "turns found by", one_line(plan.sizes.rendering)
     yield "held out", _data(plan.sizes.held_out) if plan.sizes.held_out else "nothing"
-    if plan.sizes.held_out and (lost := _lost(plan.sizes.held_out)):
+    if plan.sizes.held_out and (lost := lost_of(plan.sizes.held_out)):
         yield "", lost
     steps = (
         f"{plan.steps:,} ({plan.steps_per_epoch:,} an epoch), each of {counted(plan.passes_per_step, 'pass', 'passes')} per device "
@@ -76,7 +76,8 @@ def _source(one: SourceSizes) -> str:
     )
 
 
-def _lost(counts: "Counts") -> str:
+def lost_of(counts: "Counts") -> str:
+    """What was cut or left out, and which; empty if nothing was."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
         ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),

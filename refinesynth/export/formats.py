@@ -174,6 +174,9 @@ _ALL: tuple[Format, ...] = (
     PaperFormat(),
 )
 
+TOKENS = "tokens"
+"""What the command line calls token ids and labels: only training can make them."""
+
 FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL})
 """Every format by its name."""
 
@@ -186,6 +189,11 @@ def find_format(name: str) -> Format:
     """
     if found := FORMATS.get(name.strip().casefold()):
         return found
+    if name == TOKENS:
+        raise InputError(
+            f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
+            "`refinesynth.train.write_tokens`"
+        )
     near = difflib.get_close_matches(name.casefold(), FORMATS, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
     raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}.")

@@ -35,6 +35,8 @@ class ExportReport:
     """What the trainer must be told so that it honours the masking."""
     dataset_info: Path | None = None
     """The `dataset_info.json` that got an entry, if the format has one."""
+    remarks: tuple[str, ...] = ()
+    """What is left out or cut besides, a sentence each."""
 
 
 def export(

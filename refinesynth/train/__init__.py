@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from refinesynth.train.layers import RECIPES, Layered, layered
     from refinesynth.train.plan import Plan
     from refinesynth.train.result import TrainResult
+    from refinesynth.train.token_file import TokenFile, write_tokens
     from refinesynth.train.trainer import Trainer
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "layers": ["RECIPES", "Layered", "layered"],
     "plan": ["Plan"],
     "result": ["TrainResult"],
+    "token_file": ["TokenFile", "write_tokens"],
     "trainer": ["Trainer"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -38,11 +40,13 @@ __all__ = [
     "LossOn",
     "Plan",
     "Speech",
+    "TokenFile",
     "TrainConfig",
     "TrainResult",
     "Trainer",
     "Turn",
     "layered",
+    "write_tokens",
 ]
 
 

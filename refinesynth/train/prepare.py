@@ -72,16 +72,23 @@ def prepare(
     Raises:
         InputError: A conversation cannot be rendered; see `Renderer.render`.
     """
-    account = _Account()
-    store = TokenStore.of(_kept(conversations, renderer, max_length, over_length, account))
-    return Prepared(store, account.counts(store))
+    account = Account()
+    store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
+    return Prepared(store, account.counts)
 
 
 @dataclass(slots=True)
-class _Account:
+class Account:
     """Kept while rendering goes on."""
 
     conversations: int = 0
+    records: int = 0
+    tokens: Counter[Label] = field(default_factory=Counter[Label])
+    """Of the kept examples, by what they are to the loss."""
+    turns: Counter[bool] = field(default_factory=Counter[bool])
+    """Assistant turns of the kept examples, by whether they are trained."""
+    longest: int = 0
+    """Tokens of the longest kept example."""
     cut_turns: int = 0
     noted: Counter[str] = field(default_factory=Counter[str])
     named: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -102,13 +109,23 @@ class _Account:
         if self.noted[kind] <= _NAMED:
             self.named.setdefault(kind, []).append(name)
 
-    def counts(self, store: TokenStore) -> Counts:
+    def keep(self, example: Rendered) -> None:
+        self.records += 1
+        self.longest = max(self.longest, len(example))
+        for label in Label:
+            self.tokens[label] += int(np.count_nonzero(example.labels == label))
+        for span in example.spans:
+            self.turns[bool(example.labels[span.start] == Label.TRAINED)] += 1
+
+    @property
+    def counts(self) -> Counts:
+        """Of all that came so far."""
         return Counts(
             conversations=self.conversations,
-            records=len(store),
-            tokens=len(store.input_ids),
-            trained_tokens=int(np.count_nonzero(store.labels == Label.TRAINED)),
-            mistake_tokens=int(np.count_nonzero(store.labels == Label.MISTAKE)),
+            records=self.records,
+            tokens=self.tokens.total(),
+            trained_tokens=self.tokens[Label.TRAINED],
+            mistake_tokens=self.tokens[Label.MISTAKE],
             truncated=self.noted["truncated"],
             dropped_long=self.noted["dropped_long"],
             dropped_untrained=self.noted["dropped_untrained"],
@@ -118,13 +135,14 @@ class _Account:
         )
 
 
-def _kept(
+def examples(
     conversations: Iterable[Conversation],
     renderer: Renderer,
     max_length: int,
     over_length: Literal["truncate", "drop"],
-    account: _Account,
+    account: Account,
 ) -> Iterator[Rendered]:
+    """What `prepare` keeps, one example after the other; `account` is whole at the end."""
     ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
 
     def noted() -> Iterator[Conversation]:
@@ -133,19 +151,20 @@ def _kept(
             account.read(conversation)
             yield conversation
 
-    for examples in renderer.render_many(noted()):
+    for made in renderer.render_many(noted()):
         account.conversations += 1
         name, source = ahead.popleft()
-        if not examples:
+        if not made:
             account.note("dropped_untrained", name)
-        for example in examples:
+        for example in made:
             fitted = _fitted(example, max_length, over_length, account)
             if fitted is not None:
+                account.keep(fitted)
                 yield replace(fitted, source=source)
 
 
 def _fitted(
-    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: _Account
+    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: Account
 ) -> Rendered | None:
     fitted = fit(example, max_length, over_length)
     if not example.trained:

@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -166,3 +167,70 @@ def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path
     assert again.exit_code == 2
     assert export(folder, "--format", "trl", "-o", tmp_path / "x.jsonl", "--held-out", "1.5").exit_code == 2
     assert not (tmp_path / "x.jsonl").exists()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer and a model's description, which is all that tokens need."""
+    from refinesynth.train.data import read_conversations
+    from refinesynth.train.engine.scratch import make_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer: Any = make_tokenizer(read_conversations([[a_trajectory()]]))
+    tokenizer.save_pretrained(str(folder))
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    return folder
+
+
+def test_tokens_are_written_with_what_is_cut_and_what_to_set(run: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    whole = export(run, "--format", "tokens", "--model", model, "-o", out)
+    assert whole.exit_code == 0, whole.output
+    assert whole.stdout.startswith(f"{out}: 2 records of 2 trajectories, as tokens with masking flag; ")
+    rows = [orjson.loads(line) for line in out.read_bytes().splitlines()]
+    longest = max(len(row["input_ids"]) for row in rows)
+    trained = sum(label != -100 for row in rows for label in row["labels"])
+    assert f"{trained:,} of them trained on; the longest record has {longest:,}." in whole.stdout
+    assert "`max_length=None`" in whole.stdout
+    assert f"`max_length={longest}`" in whole.stdout
+    card = ["--card", "--license", "mit", "--overwrite"]
+    cut = export(run, "--format", "tokens", "--model", model, "-o", out, "--max-length", longest // 2, *card)
+    assert cut.exit_code == 0, cut.output
+    assert "cut at the end of a turn" in cut.stdout
+    assert all(len(orjson.loads(line)["input_ids"]) <= longest // 2 for line in out.read_bytes().splitlines())
+    assert "cut at the end of a turn" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    every = export(run, "--format", "tokens", "-m", model, "-o", out, "--overwrite", "--loss-on", "all_turns")
+    assert every.exit_code == 0, every.output
+    assert ", 0 not" in every.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "tokens"], "--format tokens needs --model"),
+        (["--format", "tokens", "-m", "x", "--masking", "split"], "--masking is for chat messages"),
+        (["--format", "tokens", "-m", "x", "--set", "output=y"], "--set output cannot be given here"),
+        (["--format", "tokens", "-m", "x", "--set", "lerning_rate=y"], "did you mean learning_rate?"),
+        (
+            ["--format", "openai", "--model", "x", "--loss-on", "all_turns"],
+            "--model, --loss-on is for --format tokens alone",
+        ),
+        (["--format", "openai", "--set", "seed=3"], "--set is for --format tokens alone"),
+    ],
+)
+def test_settings_of_tokens_that_do_not_fit_are_2(
+    run: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = export(run, "-o", tmp_path / "t.jsonl", *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_name_the_file_is_named_after_the_run_and_the_format(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export(run, "--format", "openai").exit_code == 0
+    assert export(run / "trajectories.jsonl", "--format", "trl").exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"first.openai.jsonl", "trajectories.trl.jsonl"}

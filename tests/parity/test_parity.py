@@ -5,6 +5,7 @@ Each trainer runs in an environment of its own, made once by `python -m bench.tr
 
 import json
 import os
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,14 +24,17 @@ from parity_cases import (
     save_tiny_model,
     trained_tokenizer,
 )
+from typer.testing import CliRunner
 
+from refinesynth.cli import app
 from refinesynth.export import write_export
 from refinesynth.train.data import read_conversations
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory
 
-VENVS = Path(__file__).parents[2] / ".parity-venvs"
+ROOT = Path(__file__).parents[2]
+VENVS = ROOT / ".parity-venvs"
 
 trl = pytest.mark.skipif(not (VENVS / "trl" / "complete").exists(), reason="python -m bench.train.setup")
 # It shares TRL's environment.
@@ -90,6 +94,21 @@ class Workplace:
         )
         assert ended.returncode == 0, ended.stderr[-4000:]
         return [Theirs(**row) for row in json.loads(out.read_bytes())]
+
+    def run_script(self, trainer: str, script: str) -> str:
+        """What a script says, run by that trainer's Python in the folder."""
+        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
+        python = VENVS / trainer / "bin" / "python"
+        ended = subprocess.run(
+            [python, "-c", script],
+            cwd=self.folder,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        return ended.stdout
 
 
 def record_id(record: dict[str, Any]) -> str:
@@ -166,15 +185,49 @@ def test_trl_with_a_stock_template_learns_our_turns_and_the_line_end_after_them(
     assert found == {name: {LINE: turns(one)} for name, one in ours.items()}
 
 
+_LABELS_OF_THE_COLLATOR = """
+import json
+rows = [trainer.data_collator([row]) for row in trainer.train_dataset]
+print(json.dumps([{name: row[name][0].tolist() for name in ("input_ids", "labels")} for row in rows]))
+"""
+
+
 @trl
-def test_trl_takes_our_tokens_and_labels_as_they_are(place: Workplace) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_trl_trains_on_our_tokens_and_labels_by_the_script_that_we_show(place: Workplace, packed: bool) -> None:
     ours = place.ours()
-    labels = {name: np.where(one.labels == Label.TRAINED, one.input_ids, -100) for name, one in ours.items()}
+    longest = max(map(len, ours.values()))
     data = place.folder / "tokens.jsonl"
-    rows = [{"input_ids": one.input_ids.tolist(), "labels": labels[name].tolist()} for name, one in ours.items()]
-    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    found = place.run("trl", "trl_job.py", data, "-")
-    assert [(one.input_ids, one.labels) for one in found] == [(row["input_ids"], row["labels"]) for row in rows]
+    arguments = ["export", str(place.folder / "trajectories.jsonl"), "--format", "tokens", "--overwrite"]
+    shown = CliRunner().invoke(app, [*arguments, "--model", str(place.folder / "model"), "-o", str(data)])
+    assert shown.exit_code == 0, shown.output
+    assert f"the longest record has {longest:,}" in shown.stdout
+    (script,) = re.findall(r"```python\n([^`]*SFTTrainer[^`]*)```", (ROOT / "docs" / "export.md").read_text("utf-8"))
+    script = script.replace("Qwen/Qwen2.5-0.5B-Instruct", str(place.folder / "model"))
+    on_a_cpu = "use_cpu=True, bf16=False, report_to='none', max_steps=1, disable_tqdm=True,"
+    script = script.replace(
+        "max_length=None,",
+        f"packing=True, max_length={longest}, {on_a_cpu}" if packed else f"max_length=None, {on_a_cpu}",
+    )
+    told = place.run_script("trl", script + _LABELS_OF_THE_COLLATOR)
+    found = [Theirs(**row) for row in json.loads(told.splitlines()[-1])]
+    labels = {name: np.where(one.labels == Label.TRAINED, one.input_ids, -100) for name, one in ours.items()}
+    if packed:
+        # Each row holds whole conversations; their first tokens, which nothing precedes, are learned by neither.
+        assert sum(len(one.input_ids) for one in found) == sum(map(len, ours.values()))
+        assert len(found) < len(ours)
+        whole = [(one.input_ids.tolist(), labels[name].tolist()) for name, one in ours.items()]
+        for row in found:
+            at = 0
+            while at < len(row.input_ids):
+                ids, wanted = next(one for one in whole if row.input_ids[at : at + len(one[0])] == one[0])
+                assert row.labels[at : at + len(ids)] == wanted
+                whole.remove((ids, wanted))
+                at += len(ids)
+        assert not whole
+    else:
+        assert [one.input_ids for one in found] == [one.input_ids.tolist() for one in ours.values()]
+        assert [one.labels for one in found] == [one.tolist() for one in labels.values()]
 
 
 @axolotl

@@ -1,0 +1,100 @@
+"""The examples of a training as a file: token ids and labels, for other trainers.
+
+A row is `{"input_ids": [...], "labels": [...]}`, where a label is the token's own id, or -100 where nothing is learned. That is what TRL's
+SFTTrainer takes as it is, and what transformers' own Trainer does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+
+from refinesynth.errors import InputError
+from refinesynth.jsontext import write_json
+from refinesynth.replacing import refuse_existing, replacing
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.data import read_conversations
+from refinesynth.train.extra import check_installed
+from refinesynth.train.given import check_given
+from refinesynth.train.layers import layered
+from refinesynth.train.prepare import Account, Counts, examples
+from refinesynth.train.tokens import Label, Rendered
+
+IGNORED: Final = -100
+"""The label of a token that gives no loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """What was written."""
+
+    path: Path
+    counts: Counts
+    trained_turns: int
+    """Assistant turns that are learned, over all rows."""
+    other_turns: int
+    """Assistant turns that are context."""
+    longest: int
+    """Tokens of the longest row."""
+
+
+def write_tokens(
+    data: Any, path: str | Path, *, model: str | Path, overwrite: bool = False, **fields: Any
+) -> TokenFile:
+    """Write the examples that a training with these settings would see, nothing held out, one row a line.
+
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, but for sources with a weight.
+
+    Args:
+        data: As `read_conversations` takes it: a run folder, a file, a dataset, several with weights, or trajectories, read once.
+        path: The file.
+        model: Hub name or folder; only its tokenizer is loaded.
+        overwrite: Whether a file may be replaced.
+        fields: Those of `TrainConfig` that say what the model sees: `max_length`, `over_length`, `loss_on`, `chat_template`, `tokenizer`,
+            `on_rewrite`, `seed`, ...
+
+    Raises:
+        InputError: Data or tokenizer cannot be read, nothing is to be learned, or the file exists and may not be replaced.
+    """
+    path = Path(path)
+    refuse_existing(path, overwrite=overwrite)
+    sources: Sequence[Any] = [data] if isinstance(data, str | Path) else list(data) if _are_names(data) else [data]
+    config = layered(
+        given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
+    ).config
+    check_installed("torch", "transformers")
+    check_given(config, sources)
+    return _written(config, sources, path, overwrite=overwrite)
+
+
+def _are_names(data: Any) -> bool:
+    return isinstance(data, list | tuple) and all(
+        isinstance(each, str | Path | tuple) for each in cast("Sequence[object]", data)
+    )
+
+
+def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwrite: bool) -> TokenFile:
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+
+    if (config.tokenizer or config.model) == SCRATCH:
+        raise InputError(
+            "tokens are written for a model that is there, and 'scratch' is made when it is trained; give its name or folder"
+        )
+    renderer = make_renderer(config, load_tokenizer(config))
+    reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
+    account = Account()
+    with replacing(path, overwrite=overwrite) as file:
+        for example in examples(reading, renderer, config.max_length, config.over_length, account):
+            file.write(write_json(_row(example)) + b"\n")
+        if not account.records:
+            raise InputError(
+                f"nothing to write: none of {account.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
+            )
+    return TokenFile(path, account.counts, account.turns[True], account.turns[False], account.longest)
+
+
+def _row(example: Rendered) -> dict[str, Any]:
+    labels = np.where(example.labels == Label.TRAINED, example.input_ids, IGNORED)
+    return {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
