@@ -26,8 +26,8 @@ class Batch:
     """One forward pass. T tokens a row, K predicted ones."""
 
     inputs: dict[str, Tensor | int]
-    """Of the model's `forward`: `input_ids` (rows, T); for a packed row also `position_ids` (1, T) and the conversations'
-    boundaries `cu_seq_lens_*` (conversations + 1,) with `max_length_*`, the longest of them."""
+    """Of the model's `forward`: `input_ids` (rows, T); for a packed row also `position_ids` (1, T), each token's
+    conversation `seq_idx` (1, T), and the conversations' boundaries `cu_seq_lens_*` (conversations + 1,) with `max_length_*`, the longest of them."""
     row: Tensor
     """(K,) Row that predicts."""
     column: Tensor
@@ -66,6 +66,7 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
     inputs: dict[str, Tensor | int] = {
         "input_ids": _long(ids)[None],
         "position_ids": _long(positions)[None],
+        "seq_idx": torch.from_numpy(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths))[None],
         "cu_seq_lens_q": ends,
         "cu_seq_lens_k": ends,
         "max_length_q": max(lengths),

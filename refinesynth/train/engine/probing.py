@@ -1,36 +1,41 @@
 """How a model's conversations may be laid out: whether packing leaves them apart is measured on the model, not read off its name.
 
-Two short sequences go through the model, together in a pack and the second one alone. Where its logits differ, the pack joins
-them: state-space layers carry their state across, models without position ids number the tokens through, and some attention
-pays no heed to the boundaries. Such a model is trained one conversation a row.
+Short sequences go through the model, together in a pack and alone (`measuring.py`). Where the logits of one differ, or follow what
+stands before it, the pack joins them: state-space layers carry their state across, models without position ids number the tokens
+through, and some attention pays no heed to the boundaries. Such a model is trained one conversation a row.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
 import logging
-import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
+from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBACK
+from transformers.utils.import_utils import (
+    is_flash_attn_2_available,
+    is_flash_attn_3_available,
+    is_kernels_available,
+)
 
 from refinesynth.errors import InputError
-from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, register
-from refinesynth.train.engine.batch import Batch, pack_batch
-from refinesynth.train.engine.head import base_model, output_head, takes, vocabulary
-from refinesynth.train.tokens import Label, Rendered
+from refinesynth.train.engine.attention import SEGMENTS, register
+from refinesynth.train.engine.batch import Batch
+from refinesynth.train.engine.head import base_model, takes
+from refinesynth.train.engine.measuring import REFUSALS, Probe
+from refinesynth.train.engine.unused import freeze, without_gradient
+from refinesynth.train.memory import unused_told
 
-_LENGTHS: Final = (13, 21)
-_TOLERANCE: Final = {torch.float64: 1e-6, torch.float32: 1e-4}
-_HALF_TOLERANCE: Final = 0.1
-"""Of 16-bit logits, relative; kernels for other shapes round elsewhere."""
 _BOUNDARIES: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+_HOPPER: Final = 9
+_AMPERE: Final = 8
+_SAID: Final = 300
+"""Characters of a library's message that are handed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Layout:
     """The attention implementation that is set on the model."""
     boundaries: bool
     """The model takes the conversations' boundaries (`cu_seq_lens_*`) beside their position ids."""
+    indices: bool
+    """It has layers that carry a state on from token to token, whose kernels take each token's conversation (`seq_idx`)."""
     plain_head: bool
     """The logits are what the head gives out, unscaled, so that the head may be evaluated in chunks."""
     note: str | None = None
@@ -50,7 +57,8 @@ class Layout:
 
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
-        return {name: value for name, value in batch.inputs.items() if self.boundaries or name not in _BOUNDARIES}
+        left_out = {*(() if self.boundaries else _BOUNDARIES), *(() if self.indices else ("seq_idx",))}
+        return {name: value for name, value in batch.inputs.items() if name not in left_out}
 
 
 def choose_layout(
@@ -59,122 +67,130 @@ def choose_layout(
     call: nn.Module | None = None,
     attention: str = "auto",
     packing: bool = True,
+    backward: bool = True,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Layout:
-    """The fastest layout that keeps conversations apart, with its attention implementation set on `model`.
+    """The fastest layout that keeps conversations apart and can be trained on, with its attention implementation set on `model`.
 
-    `call` is what is called in the model's stead where something wraps it. Random states are left as they were.
+    `call` is what is called in the model's stead where something wraps it. With `backward` a training step's backward pass is tried
+    too (not for DeepSpeed, whose engine counts them); what it gives no gradient is frozen, unless the model is wrapped already.
+    Random states are left as they were, and no gradient stays.
 
     Raises:
         InputError: `attention` names an implementation that the model cannot use.
     """
     register()
     base = cast("Any", base_model(model))
-    own = str(base.config._attn_implementation)  # noqa: SLF001 - the library has no public name for it
-    probe = _Probe(call or model, base, autocast)
+    own = _attention(base)
+    stateful = layers_with_state(base)
+    trial = _Trial(model, Probe(call or model, base, autocast), backward=backward, wrapped=call is not None)
     with _quiet(model):
-        plain_head = probe.head_is_last()
-        if not packing:
-            if attention not in {"auto", own}:
-                _set(base, attention)
-            return Layout(False, own if attention == "auto" else attention, False, plain_head)
-        reference, leaky = probe.references()
-        tried: list[str] = []
-        for name in _candidates(base, attention, own):
-            if not _set(base, name, strict=attention != "auto"):
-                continue
-            difference = probe.packed(reference)
-            tried.append(f"{name}: {difference:.2g}")
-            if difference < probe.tolerance and difference < leaky / 2:
-                return Layout(True, name, probe.boundaries, plain_head)
-        _set(base, own)
+        layout = Layout(False, own, False, False, trial.probe.head_is_last())
+        packed = replace(layout, packed=True, boundaries=takes(base, "**"), indices=bool(stateful))
+        failed: dict[str, str] = {}
+        for name in _candidates(base, attention, own, half=trial.probe.half) if packing else ():
+            if (why := _set(base, name, strict=attention != "auto")) is None:
+                packed = replace(packed, attention=_attention(base))
+                if (why := trial.failure(packed)) is None:
+                    unused = {name: why for name, why in failed.items() if name not in {SEGMENTS, own}}
+                    return replace(
+                        packed,
+                        note=trial.note(
+                            *(f"{name} is passed over: {why.rstrip('.')}." for name, why in unused.items())
+                        ),
+                    )
+            failed[name] = why
+        _set(base, own if packing or attention == "auto" else attention, strict=not packing)
+        layout = replace(layout, attention=_attention(base))
+        trial.failure(layout)
+    if not packing:
+        return replace(layout, note=trial.note())
+    state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
     note = (
-        f"{type(base).__name__} does not keep packed conversations apart (relative difference of the logits of one that is packed "
-        f"and alone: {', '.join(tried)}); it is trained with one conversation a row, padded, which takes longer."
+        f"{type(base).__name__} does not keep packed conversations apart ({_reasons(failed)}); "
+        f"it is trained with one conversation a row, padded, which takes longer.{state}"
     )
-    return Layout(False, own, False, plain_head, note)
+    return replace(layout, note=trial.note(note))
 
 
-class _Probe:
-    def __init__(self, call: nn.Module, base: nn.Module, autocast: Callable[[], AbstractContextManager[Any]]) -> None:
-        self._call, self._base, self._autocast = call, base, autocast
-        self.boundaries = takes(base, "**")
-        self._device = next(base.parameters()).device
-        random = np.random.default_rng(0)
-        tokens = vocabulary(base)
-        self._examples = [
-            Rendered(
-                "probe",
-                "probe",
-                random.integers(0, tokens, length).astype(np.int32),
-                np.full(length, Label.TRAINED, np.int8),
-                (),
-            )
-            for length in _LENGTHS
-        ]
-        self._batch = pack_batch(self._examples).to(self._device)
-        self.tolerance = _HALF_TOLERANCE
-
-    def _logits(self, **inputs: Tensor | int) -> Tensor:
-        with torch.no_grad(), self._autocast():
-            logits = cast("Tensor", self._call(**inputs, use_cache=False).logits)[0, -_LENGTHS[-1] :]
-            half = torch.is_autocast_enabled(self._device.type)
-        self.tolerance = _HALF_TOLERANCE if half else _TOLERANCE.get(logits.dtype, _HALF_TOLERANCE)
-        return logits.double()
-
-    def references(self) -> tuple[Tensor, float]:
-        """The second sequence's logits when it is alone, and how far they move when the first stands before it."""
-        ids = cast("Tensor", self._batch.inputs["input_ids"])
-        alone = self._logits(input_ids=ids[:, _LENGTHS[0] :])
-        return alone, _distance(self._logits(input_ids=ids), alone)
-
-    def packed(self, reference: Tensor) -> float:
-        """How far they move in a pack; infinite where the model cannot be called so."""
-        inputs = {
-            name: value for name, value in self._batch.inputs.items() if self.boundaries or name not in _BOUNDARIES
+def layers_with_state(base: nn.Module) -> list[str]:
+    """Names of the classes of layers that carry a state on from token to token: linear attention, state spaces, short convolutions."""
+    text = cast("nn.Module", cast("Any", base).get_decoder())
+    return sorted(
+        {
+            type(module).__name__
+            for module in text.modules()
+            if hasattr(module, "A_log") or any(isinstance(child, nn.Conv1d) for child in module.children())
         }
+    )
+
+
+def _reasons(failed: Mapping[str, str]) -> str:
+    named = {why: ", ".join(name for name in failed if failed[name] == why) for why in failed.values()}
+    return "; ".join(f"{names}: {why.rstrip('.')}" for why, names in named.items())
+
+
+class _Trial:
+    """Layouts tried on a model, and what that showed."""
+
+    def __init__(self, model: nn.Module, probe: Probe, *, backward: bool, wrapped: bool) -> None:
+        self.probe = probe
+        self._model, self._backward, self._wrapped = model, backward, wrapped
+        self._unused: dict[str, int] = {}
+
+    def failure(self, layout: Layout) -> str | None:
+        """Why the model cannot be trained in this layout, in words; None: it can."""
+        inputs = layout.inputs(self.probe.batch if layout.packed else self.probe.padded)
         try:
-            return _distance(self._logits(**inputs), reference)
-        except (UnsupportedAttention, TypeError, ValueError, NotImplementedError):
-            return float("inf")
-
-    def head_is_last(self) -> bool:
-        """Whether the model gives out its head's output as it is."""
-        head = output_head(self._base)
-        if head is None:
-            return False
-        seen: list[Tensor] = []
-
-        def note(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            seen.append(output)
-
-        handle = head.register_forward_hook(cast("Any", note))
-        try:
-            ids = cast("Tensor", self._batch.inputs["input_ids"])
-            with torch.no_grad(), self._autocast():
-                logits = cast("Tensor", self._call(input_ids=ids, use_cache=False).logits)
+            if layout.packed and (moved := self.probe.keeps_apart(layout.inputs)) is not None:
+                return f"logits of one that is packed and alone differ by {moved.whole:.2g}, relative"
+            if self._backward:
+                self.probe.backward(inputs)
+                self._freeze()
+        except REFUSALS as exc:
+            if isinstance(exc, torch.OutOfMemoryError):
+                raise
+            return " ".join(str(exc).split())[:_SAID] or type(exc).__name__
         finally:
-            handle.remove()
-        return len(seen) == 1 and seen[0].shape == logits.shape and torch.equal(seen[0].to(logits.dtype), logits)
+            self._model.zero_grad(set_to_none=True)
+        return None
+
+    def _freeze(self) -> None:
+        if not self._wrapped:
+            self._unused = without_gradient(self._model)
+            freeze(self._model, self._unused)
+
+    def note(self, *notes: str) -> str | None:
+        """All that the user should know, if there is something."""
+        frozen = [f"{unused_told(self._unused)}."] if self._unused else []
+        return " ".join([*notes, *frozen]) or None
 
 
-def _distance(got: Tensor, wanted: Tensor) -> float:
-    distance = float((got - wanted).square().sum().sqrt() / (wanted.square().sum().sqrt() + 1e-30))
-    return float("inf") if math.isnan(distance) else distance
+def _attention(base: Any) -> str:
+    return str(base.config._attn_implementation)  # noqa: SLF001 - the library has no public name for it
 
 
-def _candidates(base: Any, attention: str, own: str) -> Iterator[str]:
+def _candidates(base: Any, attention: str, own: str, *, half: bool) -> Iterator[str]:
     if attention != "auto":
         yield attention
         return
-    if next(base.parameters()).is_cuda:
-        if is_flash_attn_3_available():
-            yield "flash_attention_3"
-        if is_flash_attn_2_available():
-            yield "flash_attention_2"
+    if half and next(base.parameters()).is_cuda:
+        yield from kernels(torch.cuda.get_device_capability())
     if takes(base, "**") and _whole_or_sliding(base):
         yield SEGMENTS
     yield own
+
+
+def kernels(capability: tuple[int, int]) -> Iterator[str]:
+    """The library's attention for half precision on GPUs of this compute capability, the fastest first; installed before fetched.
+
+    What the package `kernels` fetches from the hub is tried where that is installed, which is nobody's but the user's choice.
+    """
+    versions = {"flash_attention_3": is_flash_attn_3_available, "flash_attention_2": is_flash_attn_2_available}
+    fitting = [name for name in versions if capability[0] == _HOPPER or (name[-1] == "2" and capability[0] >= _AMPERE)]
+    yield from (name for name in fitting if versions[name]())
+    if is_kernels_available():
+        yield from (FLASH_ATTN_KERNEL_FALLBACK[name] for name in fitting if not versions[name]())
 
 
 def _whole_or_sliding(base: Any) -> bool:
@@ -192,16 +208,18 @@ def _whole_or_sliding(base: Any) -> bool:
     return not slides or bool(getattr(base, "_supports_flash_attn", False))
 
 
-def _set(base: Any, name: str, *, strict: bool = False) -> bool:
+def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
+    """Why `name` cannot be set, in words; None: it is. The library may put a kernel of the hub in the place of one that is not installed."""
+    before = _attention(base)
     try:
         base.set_attn_implementation(name)
-    except (ValueError, ImportError) as exc:
+    except Exception as exc:  # A kernel that is fetched may fail in any way.
         if strict:
             raise InputError(
                 f"attention is {name!r}, which {type(base).__name__} cannot use: {exc}. Leave it out to have one chosen."
             ) from exc
-        return False
-    return base.config._attn_implementation == name  # noqa: SLF001
+        return " ".join(str(exc).split())[:_SAID] or type(exc).__name__
+    return None if _attention(base) == name or _attention(base) != before else "the model's attention cannot be changed"
 
 
 @contextmanager

@@ -225,20 +225,29 @@ class _Training:
     ) -> tuple[Layout | None, Callable[[nn.Module], Layout] | None]:
         """The layout now, or what finds it when the model is wrapped."""
         means = ready.plan.means
-        choose = partial(choose_layout, model, attention=self._config.attention, autocast=_autocast(arguments))
+        choose = partial(
+            choose_layout,
+            model,
+            attention=self._config.attention,
+            packing=self._config.packing,
+            backward=means.parallel not in {"zero2", "zero3"},
+            autocast=_autocast(arguments),
+        )
         if means.parallel in {"none", "ddp"}:
             model.to(arguments.device)
-            layout = choose(packing=self._config.packing)
+            layout = choose()
             if layout.note:
                 self._events.note(layout.note)
             return layout, None
 
         def once_wrapped(call: nn.Module) -> Layout:
-            layout = choose(call=call, packing=self._config.packing)
+            layout = choose(call=call)
             if self._config.packing and not layout.packed:
                 raise InputError(
                     f"{layout.note} With parallel {means.parallel} that has to be asked for: set packing to false."
                 )
+            if layout.note:
+                self._events.note(layout.note)
             return layout
 
         return None, once_wrapped

@@ -185,5 +185,8 @@ def trainer(
     before()
     identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
     task = Task(examples, held_out, steps, identity, asked.keep, asked.early_stop, None)
-    found = layout or choose_layout(toy, packing=asked.packing)
-    return RefinementTrainer(toy, arguments, task, events=events or Silent(), layout=found, **options)
+    if parallel == "fsdp" and layout is None:  # found when it is wrapped, as in a training
+        options["lay_out"] = lambda call: choose_layout(toy, call=call, packing=asked.packing)
+    else:
+        layout = layout or choose_layout(toy, packing=asked.packing)
+    return RefinementTrainer(toy, arguments, task, events=events or Silent(), layout=layout, **options)

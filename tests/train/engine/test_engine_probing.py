@@ -5,6 +5,8 @@
 # pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
 
 import itertools
+import sys
+from contextlib import nullcontext
 from typing import Any
 
 import engine_toys as toys
@@ -14,10 +16,11 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError
-from refinesynth.train.engine import attention
+from refinesynth.train.engine import attention, probing
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, segment_attention
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.head import token_losses
+from refinesynth.train.engine.measuring import Moved, Probe
 from refinesynth.train.engine.probing import choose_layout
 
 SMALL: dict[str, Any] = {
@@ -183,3 +186,231 @@ def test_flash_attention_is_handed_what_it_asks_for(monkeypatch: pytest.MonkeyPa
 def test_torchs_own_takes_what_it_is_handed():
     """The installed torch has it, with the arguments that are used."""
     assert attention._varlen_attn() is not None
+
+
+def mixture(name: str, seed: int = 0, **changes: Any) -> Any:
+    """Experts, in bf16, with weights so large that other rounding sends tokens to other experts."""
+    torch.manual_seed(seed)
+    experts = {"num_local_experts": 16} if name == "Mixtral" else {"num_experts": 64, "moe_intermediate_size": 32}
+    shape = SMALL | {"num_hidden_layers": 6, "head_dim": 8, "initializer_range": 0.3, "num_experts_per_tok": 2}
+    settings = getattr(transformers, f"{name}Config")(**shape | experts | changes)
+    return AutoModelForCausalLM.from_config(settings).bfloat16()
+
+
+def round_by_shape(model: Any, size: float = 2**-9) -> None:
+    """As GPUs' kernels do: for other shapes other rounding, here of what attention gives."""
+
+    def rounded(_module: Any, _inputs: Any, out: Any) -> Any:
+        generator = torch.Generator().manual_seed(1000 * out.shape[0] + out.shape[1])
+        return out * (1 + size * torch.randn(out.shape[-1], generator=generator)).to(out.dtype)
+
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.register_forward_hook(rounded)
+
+
+def carry_on(model: Any, share: float) -> None:
+    """One layer adds to each token what stands before it in the row, whatever conversation that is of."""
+
+    def leaking(_module: Any, inputs: Any, out: Any) -> Any:
+        behind = torch.arange(1, out.shape[1] + 1)[None, :, None]
+        return out + share * (inputs[0].float().cumsum(1) / behind).to(out.dtype)
+
+    model.model.layers[1].self_attn.o_proj.register_forward_hook(leaking)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("Mixtral", 1), ("Mixtral", 3), ("Mixtral", 6), ("Mixtral", 9)])
+def test_experts_that_rounding_chooses_are_no_leak(name: str, seed: int):
+    model = mixture(name, seed)
+    round_by_shape(model)
+    model.eval()
+    probe = Probe(model, model, nullcontext)
+    ids: Any = probe.batch.inputs["input_ids"]
+    with torch.no_grad():
+        moved = Moved.between(model(input_ids=ids[:, 13:]).logits[0], model(input_ids=pad(ids[:, 13:])).logits[0, :21])
+    assert moved.whole > 0.1  # the premise: padding alone moves the logits by more than 16-bit rounding would
+    assert choose_layout(model).packed
+
+
+def pad(ids: Any) -> Any:
+    return torch.nn.functional.pad(ids, (0, 13))
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
+@pytest.mark.parametrize("share", [0.5, 0.05])
+@pytest.mark.parametrize("rounds", [False, True])
+def test_experts_whose_conversations_reach_each_other_are_refused(name: str, share: float, rounds: bool):
+    model = mixture(name, 1)
+    if rounds:
+        round_by_shape(model)
+    carry_on(model, share)
+    assert not choose_layout(model).packed
+
+
+@pytest.mark.parametrize("name", ["Llama", "Jamba"])
+def test_a_leak_far_below_16_bit_rounding_is_seen(name: str):
+    changes = {"num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1} if name == "Jamba" else {}
+    model = make(name, **changes).bfloat16()
+    if name == "Llama":
+        assert choose_layout(model).packed
+        carry_on(model, 0.01)
+    assert not choose_layout(model).packed
+
+
+INSTALL = "needs a kernel. Install flash-linear-attention to train"
+
+
+@pytest.mark.parametrize("on_the_way", ["forward", "back"])
+def test_what_a_library_says_is_passed_on(on_the_way: str):
+    class Refusing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, given: Any) -> Any:
+            if on_the_way == "forward":
+                raise RuntimeError(INSTALL)
+            return given.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *_gradients: Any) -> Any:
+            raise RuntimeError(INSTALL)
+
+    model: Any = toys.model()
+
+    def refuse(_module: Any, args: Any, inputs: Any) -> Any:
+        packed = "cu_seq_lens_q" in inputs
+        return (Refusing.apply(args[0]), *args[1:]) if packed else args, inputs
+
+    for layer in model.model.layers:
+        layer.register_forward_pre_hook(refuse, with_kwargs=True)
+    before = torch.random.get_rng_state()
+    layout = choose_layout(model)
+    assert not layout.packed
+    assert layout.note is not None
+    assert layout.note.count(INSTALL) == 1  # said once for both implementations that were tried
+    assert "one conversation a row" in layout.note
+    assert all(one.grad is None for one in model.parameters())
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_full_memory_is_no_reason_to_pack_otherwise():
+    model: Any = toys.model()
+
+    def full(*_given: Any) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    model.model.layers[0].register_full_backward_pre_hook(full)
+    with pytest.raises(torch.OutOfMemoryError):
+        choose_layout(model)
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_what_gets_no_gradient_is_frozen_and_told_also_where_it_was_not_foreseen(packing: bool):
+    model = toys.multimodal()
+    layout = choose_layout(model, packing=packing)
+    assert layout.packed == packing
+    assert layout.note is not None
+    assert "model.vision_tower (" in layout.note
+    frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
+    assert frozen == {
+        name for name, _ in model.named_parameters() if ".vision_tower." in name or ".multi_modal" in name
+    }
+    assert all(one.grad is None for one in model.parameters())
+    assert choose_layout(model).note is None
+
+
+def linear_attention() -> Any:
+    sizes = {
+        "linear_num_value_heads": 2,
+        "linear_num_key_heads": 2,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    }
+    experts = {"num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2, "head_dim": 8}
+    kinds = ["linear_attention", "full_attention"]
+    return make("Qwen3Next", **sizes, **experts, shared_expert_intermediate_size=16, layer_types=kinds).float()
+
+
+def test_layers_that_carry_a_state_on_are_named_with_what_to_install():
+    layout = choose_layout(linear_attention())
+    assert not layout.packed
+    assert layout.note is not None
+    assert "Qwen3NextGatedDeltaNet carries a state on from token to token" in layout.note
+    assert "Install `causal_conv1d`" in layout.note
+
+
+def test_layers_that_carry_a_state_on_are_told_which_conversation_a_token_is_of(monkeypatch: pytest.MonkeyPatch):
+    """With stand-ins of the kernels' contract: the convolution takes `seq_idx` (1, T), the state `cu_seqlens`."""
+    module = sys.modules[type(linear_attention()).__module__]
+    slow_convolution, slow_state = (
+        getattr(module, name).__wrapped__ for name in ("causal_conv1d_fn", "torch_chunk_gated_delta_rule")
+    )
+
+    def convolution(hidden: Any, *args: Any, seq_idx: Any = None, **options: Any) -> Any:
+        ends = [] if seq_idx is None else (seq_idx[0].diff().nonzero()[:, 0] + 1).tolist()
+        assert seq_idx is None or seq_idx.dtype == torch.int32
+        return torch.cat([slow_convolution(part, *args, **options) for part in hidden.tensor_split(ends, -1)], -1)
+
+    def state(*args: Any, cu_seqlens: Any = None, **options: Any) -> Any:
+        ends = [] if cu_seqlens is None else cu_seqlens[1:-1].tolist()
+        long = {name: one for name, one in options.items() if name in {"g", "beta"}}
+        split = zip(*(one.tensor_split(ends, 1) for one in (*args, *long.values())), strict=True)
+        rest = {name: one for name, one in options.items() if name not in long}
+        parts = [slow_state(*part[:3], **dict(zip(long, part[3:], strict=True)), **rest)[0] for part in split]
+        return torch.cat(parts, 1), None
+
+    monkeypatch.setattr(module, "causal_conv1d_fn", convolution)
+    monkeypatch.setattr(module, "torch_chunk_gated_delta_rule", state)
+    model = linear_attention()
+    layout = choose_layout(model)
+    assert (layout.packed, layout.note) == (True, None)
+    examples = [toys.example(seed, longest=20) for seed in range(3)]
+    alone = torch.cat(
+        [token_losses(model, model, {"input_ids": b.inputs["input_ids"]}, b) for b in each_alone(examples)]
+    )
+    batch = pack_batch(examples)
+    assert torch.allclose(token_losses(model, model, layout.inputs(batch), batch), alone, atol=1e-4)
+
+
+def each_alone(examples: Any) -> Any:
+    return [pack_batch([one]) for one in examples]
+
+
+def test_models_without_such_layers_are_not_given_what_they_do_not_take():
+    layout = choose_layout(toys.model())
+    assert "seq_idx" not in layout.inputs(pack_batch([toys.example(1)]))
+
+
+@pytest.mark.parametrize(
+    ("capability", "installed", "hub", "wanted"),
+    [
+        ((9, 0), {3, 2}, False, ["flash_attention_3", "flash_attention_2"]),
+        ((9, 0), {2}, True, ["flash_attention_2", "kernels-community/vllm-flash-attn3"]),
+        ((9, 0), set(), True, ["kernels-community/vllm-flash-attn3", "kernels-community/flash-attn2"]),
+        ((8, 0), {3}, True, ["kernels-community/flash-attn2"]),  # the third is for Hopper alone
+        ((12, 0), {2}, True, ["flash_attention_2"]),
+        ((7, 5), {2}, True, []),
+        ((9, 0), set(), False, []),
+    ],
+)
+def test_the_librarys_kernels_come_before_ours(
+    capability: tuple[int, int], installed: set[int], hub: bool, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    for version in (2, 3):
+        monkeypatch.setattr(probing, f"is_flash_attn_{version}_available", lambda version=version: version in installed)
+    monkeypatch.setattr(probing, "is_kernels_available", lambda: hub)
+    assert list(probing.kernels(capability)) == wanted
+
+
+def test_a_kernel_that_cannot_be_fetched_is_passed_over_and_told(monkeypatch: pytest.MonkeyPatch):
+    hub = "kernels-community/flash-attn2"
+    monkeypatch.setattr(probing, "_candidates", lambda *_, **__: iter([hub, SEGMENTS]))
+    model: Any = toys.model()
+    plain = model.set_attn_implementation
+
+    def offline(name: str) -> None:
+        if name == hub:
+            raise ConnectionError("the hub cannot be reached")
+        plain(name)
+
+    monkeypatch.setattr(model, "set_attn_implementation", offline)
+    layout = choose_layout(model)
+    assert (layout.packed, layout.attention) == (True, SEGMENTS)
+    assert layout.note == f"{hub} is passed over: the hub cannot be reached."
