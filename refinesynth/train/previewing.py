@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.engine.starting import choose_accelerator
 from refinesynth.train.extra import check_installed
 from refinesynth.train.given import check_given
 from refinesynth.train.preview import Preview
@@ -20,7 +21,13 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     """
     check_installed("torch", "transformers")
     check_given(config, sources)
-    return list(islice(_previews(config, sources), number))
+    choose_accelerator()
+    from refinesynth.train.engine.quiet import libraries_silent
+    from refinesynth.train.engine.signatures import check_rendering
+
+    check_rendering()
+    with libraries_silent():
+        return list(islice(_previews(config, sources), number))
 
 
 def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Preview]:

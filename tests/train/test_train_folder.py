@@ -92,9 +92,11 @@ def test_a_folder_that_only_looks_like_a_training_is_left_as_it_is(
     for name, text in files.items():
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_text(text)
-    for use in (check_output, lambda asked: open_output(asked, a_plan())):
-        with pytest.raises(InputError, match="holds something else"):
-            use(config(output, resume=resume))
+    asked = config(output, resume=resume)
+    with pytest.raises(InputError, match="holds something else"):
+        check_output(asked)
+    with pytest.raises(InputError, match="holds something else"):
+        open_output(asked, a_plan())
     assert {str(path.relative_to(output)): path.read_text() for path in output.rglob("*") if path.is_file()} == files
     assert [path.name for path in output.parent.iterdir()] == ["first"]
 

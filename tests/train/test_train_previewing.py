@@ -1,5 +1,8 @@
 """The first examples of the data, read and rendered in earnest with a tiny tokenizer."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +104,28 @@ def test_data_that_is_not_there_is_said_before_a_hub_is_asked_for_the_model(data
     for look in (asked.preview, asked.plan):
         with pytest.raises(InputError, match="nowhere"):
             look()
+
+
+@pytest.mark.parametrize("how", [["--preview"], ["--dry-run", "--json"]])
+def test_libraries_say_nothing_across_what_is_shown(how: list[str], data: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "refinesynth",
+        "train",
+        str(data),
+        "--model",
+        "scratch",
+        "--held-out",
+        "0",
+        "--deepspeed",
+        "zero3",
+        *how,
+    ]
+    without = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    shown = subprocess.run(command, capture_output=True, text=True, env=without, check=False)
+    assert (shown.stderr, shown.returncode) == ("", 0)
+    if "--json" in how:
+        assert orjson.loads(shown.stdout)["means"]["parallel"] == "zero3"
+    else:
+        assert shown.stdout.startswith("talk-0: ")

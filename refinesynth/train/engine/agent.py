@@ -11,15 +11,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun  # pyright: ignore[reportUnknownVariableType]
 
+from refinesynth.errors import ConfigurationError
+from refinesynth.train.engine.outcome import tell
+from refinesynth.train.engine.signatures import check_starting
+
+_ASKED_WRONGLY: Final = 2
+
 
 def main(arguments: Sequence[str]) -> int:
     """Start the ranks and wait for them; the exit code of the first that failed, else 0."""
+    try:
+        check_starting()
+    except ConfigurationError as error:
+        tell(error)
+        return _ASKED_WRONGLY
     _second_ends_ranks()
     logging.disable(logging.WARNING)  # each of its loggers has a level of its own
     try:
@@ -43,7 +55,7 @@ def _second_ends_ranks() -> None:
         else:
             _end_ranks()
 
-    # There is no public way; a test would see it gone.
+    # There is no public way.
     api._terminate_process_handler = hear  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

@@ -3,11 +3,9 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
-import logging
 import os
-import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import TrainingArguments, set_seed
-from transformers.utils import logging as library
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
 from refinesynth.train.config import TrainConfig
@@ -26,6 +23,7 @@ from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.loading import load_model, stop_at
 from refinesynth.train.engine.preparing import Ready, agree, make_ready
 from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.quiet import libraries_silent
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
@@ -57,7 +55,7 @@ def run_training(
     """
     leads = rank() == 0
     try:
-        with _libraries_silent():
+        with libraries_silent():
             result = _Training(config, events, sources).result(ready)
     except RefinesynthError as exc:
         outcome.tell(exc, leads=leads)
@@ -77,30 +75,9 @@ def run_training(
 
 def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What a training will do and take; no weights are loaded and nothing is written."""
-    with _libraries_silent():
+    with libraries_silent():
         ready = make_ready(config, World.here(config), sources)
     return replace(ready.plan, remarks=(*ready.plan.remarks, *ready.remarks))
-
-
-@contextmanager
-def _libraries_silent() -> Generator[None]:
-    """Within, they write nothing across what `events` shows: errors are raised, and what a user should know is told by us."""
-    bars = library.is_progress_bar_enabled()
-    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
-    levels = [each.level for each in loggers]
-    library.disable_progress_bar()
-    for each in loggers:
-        each.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
-            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
-            yield
-    finally:
-        for each, level in zip(loggers, levels, strict=True):
-            each.setLevel(level)
-        if bars:
-            library.enable_progress_bar()
 
 
 class _Training:

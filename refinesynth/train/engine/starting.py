@@ -31,12 +31,15 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
 
 
 def check_trainer(config: TrainConfig) -> None:
-    """Make sure that the library takes what `config.trainer` gives it, before data is read and processes are started.
+    """Make sure that the library is the one that this was written for, and takes what `config.trainer` gives it.
 
     Raises:
-        ConfigurationError: It does not.
+        ConfigurationError: It is not, or does not.
     """
     choose_accelerator()
+    from refinesynth.train.engine.signatures import check_training
+
+    check_training()
     from refinesynth.train.engine.passing import check_passed_on
 
     check_passed_on(config)

@@ -1,0 +1,29 @@
+"""What libraries would write to the terminal, kept from it."""
+
+import logging
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from transformers.utils import logging as library
+
+
+@contextmanager
+def libraries_silent() -> Generator[None]:
+    """Within, they write nothing across what `events` shows: errors are raised, and what a user should know is told by us."""
+    bars = library.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
+    levels = [each.level for each in loggers]
+    library.disable_progress_bar()
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # DeepSpeed and FSDP call torch by names of before; nothing that a user could change, once for each call.
+            warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+            yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
+        if bars:
+            library.enable_progress_bar()
