@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -12,18 +12,10 @@ from refinesynth.chat import Message, to_messages
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.masking import Masking, conversations
+from refinesynth.export.preferences import PreferenceFormat
+from refinesynth.export.records import Record
 from refinesynth.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
-
-
-class Record(NamedTuple):
-    """One line of an export."""
-
-    data: dict[str, JsonValue]
-    trained: int
-    """Assistant messages that a trainer learns to write."""
-    masked: int
-    """Assistant messages that are context only."""
 
 
 class Format(Protocol):
@@ -45,7 +37,7 @@ class Format(Protocol):
         ...
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        """The lines for one trajectory; none if it holds nothing to train on."""
+        """The lines for one trajectory, none if it holds nothing to train on; and the reasons why something gives no line."""
         ...
 
 
@@ -172,6 +164,7 @@ _ALL: tuple[Format, ...] = (
     ),
     ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), shapes.loss_messages),
     PaperFormat(),
+    PreferenceFormat(),
 )
 
 TOKENS = "tokens"

@@ -21,6 +21,8 @@ class Masking(StrEnum):
     DROP = "drop"
     """One record a conversation, mistakes and the answers to them left out. What is left shows no refinement, and a later
     thought may speak of an answer that is no longer there."""
+    PAIR = "pair"
+    """One record a mistake that is repaired: what came before it, and the two turns, the one to choose and the one to reject."""
 
 
 def conversations(messages: Sequence[Message], masking: Masking) -> Iterator[tuple[Message, ...]]:

@@ -1,15 +1,17 @@
 """Trajectories to records, and records to a file."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
 from refinesynth.export.dataset_info import DatasetInfo
-from refinesynth.export.formats import Format, Record, find_format, find_masking
+from refinesynth.export.formats import Format, find_format, find_masking
 from refinesynth.export.masking import Masking
+from refinesynth.export.records import Record
 from refinesynth.jsontext import write_json
 from refinesynth.replacing import refuse_existing, replacing
 from refinesynth.trajectory import Trajectory
@@ -60,7 +62,9 @@ def export(
     """
     form = find_format(format)
     mask = find_masking(form, masking)
-    return (record.data for trajectory in trajectories for record in form.records(trajectory, mask))
+    return (
+        record.data for trajectory in trajectories for record in form.records(trajectory, mask) if not record.omitted
+    )
 
 
 def write_export(
@@ -102,6 +106,7 @@ def write_export(
         masked=count.masked,
         advice=form.advice[mask],
         dataset_info=info.write() if info else None,
+        remarks=tuple(f"Left out, mistakes {why}: {counted:,}." for why, counted in count.omitted.items()),
     )
 
 
@@ -112,12 +117,16 @@ class _Count:
     records: int = 0
     trained: int = 0
     masked: int = 0
+    omitted: Counter[str] = field(default_factory=Counter[str])
 
     def watch(self, trajectories: Iterable[Trajectory], form: Format, masking: Masking) -> Iterator[Record]:
         for trajectory in trajectories:
             self.trajectories += 1
             before = self.records
             for record in form.records(trajectory, masking):
+                if record.omitted:
+                    self.omitted[record.omitted] += 1
+                    continue
                 self.records += 1
                 self.trained += record.trained
                 self.masked += record.masked

@@ -46,6 +46,11 @@ def gives_reason(thought: str, *, refused: str, refusal: str, names: Names) -> b
     return bool(said & asked) and _DISPENSED.search(thought) is not None
 
 
+def is_common(word: str) -> bool:
+    """Whether a word, in lower case, is one of the commonest English ones, by its first five letters."""
+    return word[:_STEM] in _COMMON
+
+
 def _telling(text: str, names: Names) -> frozenset[str]:
     """The beginnings of the words of a text that say something."""
     named = {word for name in names.known_from(text) for word in name.split()}

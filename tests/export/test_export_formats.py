@@ -125,6 +125,9 @@ def contents_and_flags(form: str, record: dict[str, Any]) -> list[tuple[str, str
     if form == "trl-split":
         messages = record["prompt"] + record["completion"]
         return [(message["role"], message["content"], at == len(messages) - 1) for at, message in enumerate(messages)]
+    if form == "preference":
+        messages = record["prompt"] + record["chosen"]
+        return [(message["role"], message["content"], at == len(messages) - 1) for at, message in enumerate(messages)]
     if form == "sharegpt":
         messages = record["conversations"]
         role = {"human": "user", "gpt": "assistant"}
@@ -189,7 +192,9 @@ def test_every_chat_record_alternates_from_user_to_assistant(played: Trajectory)
 def test_counts_say_what_a_record_trains(played: Trajectory) -> None:
     for form, masking in EVERY_WAY:
         for record in FORMATS[form].records(played, masking):
-            if form == "paper":
+            if record.omitted:
+                assert (record.data, record.trained, record.masked) == ({}, 0, 0)
+            elif form == "paper":
                 spoken = sum(isinstance(turn, PlayerTurn) for turn in played.turns)
                 assert (record.trained, record.masked) == (spoken - len(played.mistakes()), len(played.mistakes()))
                 assert read_turns(orjson.loads(str(record.data["trajectory"]))) == played.turns

@@ -230,6 +230,39 @@ def test_trl_trains_on_our_tokens_and_labels_by_the_script_that_we_show(place: W
         assert [one.labels for one in found] == [one.tolist() for one in labels.values()]
 
 
+_PAIRS_OF_TRL = """
+import json
+from datasets import load_dataset
+from transformers import AutoTokenizer
+from trl import DPOConfig, DPOTrainer
+
+settings = DPOConfig(output_dir="dpo", max_length=None, use_cpu=True, bf16=False, report_to="none", max_steps=1, disable_tqdm=True)
+trainer = DPOTrainer(
+    model="model",
+    args=settings,
+    processing_class=AutoTokenizer.from_pretrained("model"),
+    train_dataset=load_dataset("json", data_files="pairs.jsonl", split="train"),
+)
+trainer.train()
+names = ("prompt_ids", "chosen_ids", "rejected_ids")
+print(json.dumps([[row[name] for name in names] for row in trainer.train_dataset]))
+"""
+
+
+@trl
+def test_trl_trains_on_our_pairs_of_a_mistake_and_its_repair(place: Workplace) -> None:
+    data = place.folder / "pairs.jsonl"
+    report = write_export(place.trajectories, data, "preference", overwrite=True)
+    found = json.loads(place.run_script("trl", _PAIRS_OF_TRL).splitlines()[-1])
+    records = [json.loads(line) for line in data.read_bytes().splitlines()]
+    assert len(found) == len(records) == report.records > 10
+    for record, (prompt, better, worse) in zip(records, found, strict=True):
+        tokens = [place.tokenizer.apply_chat_template(record["prompt"], add_generation_prompt=True, return_dict=False)]
+        said = [f"{record[name][0]['content']}<|im_end|>\n" for name in ("chosen", "rejected")]
+        tokens += [place.tokenizer(text, add_special_tokens=False)["input_ids"] for text in said]
+        assert [prompt, better, worse] == tokens
+
+
 @axolotl
 def test_axolotl_has_our_labels(place: Workplace) -> None:
     ours = place.ours()

@@ -1,0 +1,125 @@
+"""Pairs of a mistake and its repair in one context, for preference training (TRL's DPO form).
+
+The context is what came before the mistake. Rejected is the mistaken turn, chosen the turn that repaired it (`rules.repairs` says which
+one that is): what would have been the better turn there. The model that wrote it knew more: it had been refused meanwhile. So a pair is made
+only where the repair could have been the next turn in that context.
+
+- Nothing that was accepted lies between the two: else the world is another one.
+- Sentences of the repair's thought that speak of the refusal are taken out: those that admit a failure in English words, that say
+  nothing but what the refusal says, or hold a word that it alone has; and what points back to them. If no sentence is left, there is no pair; an empty thought stays empty.
+- The repair's action holds no word that the refusal alone has.
+
+What cannot be found: an admission in other words, or in another language, that has no word of the refusal.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import JsonValue
+
+from refinesynth.chat import Message, render_player, render_turns
+from refinesynth.export.masking import Masking
+from refinesynth.export.records import Record
+from refinesynth.rules.exchanges import Exchange, exchanges
+from refinesynth.rules.names import words_of
+from refinesynth.rules.reasons import is_common
+from refinesynth.rules.repairs import repairs
+from refinesynth.trajectory import PlayerTurn, Trajectory
+
+UNREPAIRED: Final = "without a repair"
+CHANGED: Final = "repaired only after other actions had changed the world"
+HINDSIGHT: Final = "whose repair speaks or makes use of the refusal alone"
+ALONE: Final = "that nothing of the environment comes before"
+
+_ADMITS = re.compile(
+    r"\b(?:mistake[ns]?|mistakenly|wrong(?:ly)?|errors?|erroneous|incorrect(?:ly)?|invalid|fail(?:s|ed|ure)?|misjudged|misread|misremembered"
+    r"|mistyped|misspel(?:led|t)|misunderst\w+|mixed up|overlooked|forgot(?:ten)?|refus(?:ed|al)|rejected|retry|try again|sorry|oops|apolog\w+"
+    r"|instead|my (?:wording|spelling|last|previous|first attempt)|(?:last|previous|earlier) (?:action|attempt|command|try|step)"
+    r"|I (?:tried|attempted|assumed|wrote|thought|misplaced)|(?:should|could)(?: not|n['\u2019]t)? have|got ahead of"
+    r"|not (?:understood|recogni[sz]ed|accepted|allowed|permitted|available|valid|a valid)|(?:do|does|did|could|can|will|would)(?: not|n['\u2019]t) work"
+    r"|not worded|no (?:such )?(?:action|command)|(?:was|were)(?: not|n['\u2019]t)|not where I)\b",
+    re.IGNORECASE,
+)
+"""How it is admitted that something went wrong."""
+_POINTS_BACK = re.compile(r"(?:it|its|that|this|these|those|they|them|he|she)\b", re.IGNORECASE)
+"""What a sentence begins with that speaks of what the one before it named."""
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+_LONG = 4
+"""Shortest word that says something by itself, in letters."""
+
+
+@dataclass(frozen=True)
+class PreferenceFormat:
+    """One record for each mistake that has a repair in its own context."""
+
+    name: str = "preference"
+    reader: str = "TRL's DPOTrainer, and others that take a prompt with a chosen and a rejected answer"
+    advice: dict[Masking, str] = field(
+        default_factory=lambda: {
+            Masking.PAIR: "One record per repaired mistake: what came before it, the mistake as `rejected`, its repair as `chosen`. TRL's "
+            "DPOTrainer takes it as it is; set `max_length=None` there, or it cuts at 1,024 tokens. Train it on a model that is tuned already: "
+            "pairs teach what to choose, and not how to go on after a mistake."
+        }
+    )
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        """The pairs of one trajectory, and of each mistake without one the reason."""
+        del masking
+        steps = list(exchanges(trajectory.turns))
+        for number, repair in enumerate(repairs(trajectory.draft()), start=1):
+            mistake = repair.mistake
+            between = [step for step in steps if repair.answer is not None and mistake.at <= step.at < repair.answer]
+            prompt = render_turns(trajectory.script, trajectory.turns[: mistake.at])
+            answer = next((step for step in steps if step.at == repair.answer), None)
+            if answer is None:
+                yield Record.none(UNREPAIRED)
+            elif any(step.accepted and not step.transient for step in between):
+                yield Record.none(CHANGED)
+            elif prompt[-1].role != "user":
+                yield Record.none(ALONE)
+            elif (chosen := _foreseen(answer.player, between, prompt)) is None:
+                yield Record.none(HINDSIGHT)
+            else:
+                yield _pair(f"{trajectory.id}#{number}", prompt, chosen, mistake.player)
+
+
+def _pair(name: str, prompt: Sequence[Message], chosen: PlayerTurn, rejected: PlayerTurn) -> Record:
+    data: dict[str, JsonValue] = {
+        "id": name,
+        "prompt": [{"role": message.role, "content": message.content} for message in prompt],
+        "chosen": [{"role": "assistant", "content": render_player(chosen)}],
+        "rejected": [{"role": "assistant", "content": render_player(rejected)}],
+    }
+    return Record(data, trained=1, masked=sum(message.role == "assistant" for message in prompt))
+
+
+def _foreseen(repair: PlayerTurn, refused: Sequence[Exchange], prompt: Sequence[Message]) -> PlayerTurn | None:
+    """The repair as it could have been said before anything was refused; None if it could not."""
+    said = {word for step in refused if step.answer is not None for word in _telling(step.answer.observation)}
+    known = {word for message in prompt for word in words_of(message.content)}
+    known.update(word for step in refused[:1] for word in words_of(render_player(step.player)))
+    if (said - known) & _telling(repair.action):
+        return None
+    kept: list[str] = []
+    cut = False
+    for sentence in _sentences(repair.thought):
+        words = _telling(sentence)
+        repeats = bool(words) and words <= said
+        follows = cut and _POINTS_BACK.match(sentence) is not None
+        cut = follows or repeats or bool(words & (said - known)) or _ADMITS.search(sentence) is not None
+        if not cut:
+            kept.append(sentence)
+    if not kept and repair.thought.strip():
+        return None
+    return repair.model_copy(update={"thought": " ".join(kept)})
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for part in _SENTENCES.split(text) if part.strip()]
+
+
+def _telling(text: str) -> frozenset[str]:
+    """Words that say something."""
+    return frozenset(word for word in words_of(text) if len(word) >= _LONG and not is_common(word))

@@ -1,0 +1,133 @@
+"""Pairs of a mistake and its repair: one context, both turns, and nothing in the better one that only the refusal could have told."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from export_samples import act, any_trajectories, of_draft, see, trajectory
+from hypothesis import given
+
+from refinesynth.chat import render_player, to_messages
+from refinesynth.export import Masking, export, find_format, write_export
+from refinesynth.export.preferences import ALONE, CHANGED, HINDSIGHT, UNREPAIRED
+from refinesynth.export.records import Record
+from refinesynth.rules.repairs import repairs
+from refinesynth.rules.replaying import world_played
+from refinesynth.testing import valid_grounded_drafts
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Trajectory
+
+
+def records(played: Trajectory) -> list[Record]:
+    return list(find_format("preference").records(played, Masking.PAIR))
+
+
+def chosen(*played: PlayerTurn | DungeonMasterTurn) -> str | None:
+    """What is chosen instead of the first mistake; None if there is no pair for it."""
+    first = records(trajectory(*played))[0]
+    data: dict[str, Any] = first.data
+    return None if first.omitted else data["chosen"][0]["content"]
+
+
+def test_a_pair_has_what_came_before_the_mistake_with_earlier_mistakes_as_they_were() -> None:
+    whole = [{"role": message.role, "content": message.content} for message in to_messages(trajectory())]
+    first, second = export([trajectory()], "preference")
+    better = [{"role": "assistant", "content": "Thought: I try it.\nAction: look"}]
+    assert first == {"id": "000001-abc#1", "prompt": whole[:1], "chosen": better, "rejected": whole[1:2]}
+    assert second == {"id": "000001-abc#2", "prompt": whole[:3], "chosen": better, "rejected": whole[3:4]}
+
+
+@given(any_trajectories())
+def test_each_mistake_gives_one_pair_or_one_reason(played: Trajectory) -> None:
+    found = repairs(played.draft())
+    assert len(found) == len(records(played))
+    whole = [(message.role, message.content) for message in to_messages(played)]
+    for repair, record in zip(found, records(played), strict=True):
+        if record.omitted:
+            assert record.omitted in {UNREPAIRED, CHANGED, HINDSIGHT, ALONE}
+            assert (record.omitted == UNREPAIRED) == (repair.answer is None)
+            continue
+        assert repair.answer is not None
+        data: dict[str, Any] = record.data
+        prompt, (better,), (worse,) = data["prompt"], data["chosen"], data["rejected"]
+        told = [(message["role"], message["content"]) for message in prompt]
+        assert told == whole[: len(told)]
+        assert told[-1][0] == "user"
+        assert worse["content"] == render_player(repair.mistake.player)
+        answer = played.turns[repair.answer]
+        assert isinstance(answer, PlayerTurn)
+        thought, _, action = better["content"].rpartition("\nAction: ")
+        assert action == answer.action.rpartition("\nAction: ")[2]
+        assert set(thought.removeprefix("Thought: ").split()) <= {
+            *f"{answer.thought} {answer.action}".split(),
+            "Action:",
+        }
+
+
+@given(valid_grounded_drafts())
+def test_in_an_executed_world_what_is_chosen_would_have_been_accepted_there(draft: Draft) -> None:
+    played = of_draft(draft)
+    for repair, record in zip(repairs(draft), records(played), strict=True):
+        if record.omitted or repair.answer is None:
+            continue
+        turns = (*played.turns[: repair.mistake.at], *played.turns[repair.answer : repair.answer + 2])
+        replayed = world_played(Draft(script=draft.script, turns=turns, finished=False))
+        assert replayed is not None
+        assert replayed.answered[-1].ruling.kind is None
+
+
+WRONG = (act("open drawer", "I open it."), see("The drawer is locked with a padlock.", "logic"))
+
+
+@pytest.mark.parametrize(
+    ("thought", "kept"),
+    [
+        ("I look around first.", "I look around first."),
+        ("That was a mistake. I look around first.", "I look around first."),
+        ("It is locked. I look around first.", "I look around first."),
+        ("The drawer is locked with a padlock. I look around first.", "I look around first."),
+        ("There is a padlock. It needs a key. I look around first.", "I look around first."),
+        ("I misjudged that.\nI look around first; then I see.", "I look around first; then I see."),
+        ("", ""),
+    ],
+)
+def test_sentences_that_only_a_refusal_could_have_told_are_taken_out(thought: str, kept: str) -> None:
+    found = chosen(*WRONG, act("look", thought), see("Task Succeed"))
+    assert found == f"Thought: {kept}\nAction: look"
+
+
+@pytest.mark.parametrize("thought", ["That failed, so I look around.", "Because of the padlock I look around."])
+def test_a_thought_of_nothing_else_gives_no_pair(thought: str) -> None:
+    assert [one.omitted for one in records(trajectory(*WRONG, act("look", thought), see("Task Succeed")))] == [
+        HINDSIGHT
+    ]
+
+
+def test_an_action_on_what_only_the_refusal_named_gives_no_pair() -> None:
+    played = trajectory(*WRONG, act("inspect padlock", "I look closer."), see("Task Succeed"))
+    assert [one.omitted for one in records(played)] == [HINDSIGHT]
+    known = trajectory(
+        act("look"), see("A padlock."), *WRONG, act("inspect padlock", "I look closer."), see("Task Succeed")
+    )
+    assert [one.omitted for one in records(known)] == [""]
+
+
+def test_every_refusal_on_the_way_counts() -> None:
+    between = (act("pull drawer", "I pull."), see("It does not give, there is a chain.", "logic"))
+    played = trajectory(*WRONG, *between, act("look", "A chain. I look."), see("Task Succeed"))
+    assert [one.data["chosen"] for one in records(played)] == [
+        [{"role": "assistant", "content": "Thought: I look.\nAction: look"}]
+    ] * 2
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    unrepaired = trajectory(act("look"), see("A mug."), *WRONG, id="9")
+    hindsight = trajectory(*WRONG, act("look", "That failed."), see("Task Succeed"), id="8")
+    report = write_export([trajectory(), unrepaired, hindsight, unrepaired], tmp_path / "pairs.jsonl", "preference")
+    assert (report.records, report.trained, report.masked, report.left_out) == (2, 2, 1, 3)
+    assert report.masking is Masking.PAIR
+    assert Counter(report.remarks) == {
+        f"Left out, mistakes {UNREPAIRED}: 2.": 1,
+        f"Left out, mistakes {HINDSIGHT}: 1.": 1,
+    }
+    assert "`max_length=None`" in report.advice
