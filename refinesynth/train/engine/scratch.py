@@ -4,16 +4,19 @@ Both depend on the data and the seed alone, so that every rank makes the same on
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation
@@ -83,5 +86,8 @@ def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: Any = LlamaForCausalLM(make_config(config, tokenizer))
-        model.save_pretrained(folder)
+        # Its own save_pretrained writes nothing but on the first of several ranks.
+        save_file(model.state_dict(), Path(folder) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        for settings in (model.config, model.generation_config):
+            settings.save_pretrained(folder)
         yield folder
