@@ -68,7 +68,7 @@ def training_arguments(
         disable_tqdm=True,
         remove_unused_columns=False,
         deepspeed=deepspeed_json(config, means.parallel, world.kind) if means.parallel in {"zero2", "zero3"} else None,
-        **_fsdp(means) if means.parallel == "fsdp" else {},
+        **_fsdp() if means.parallel == "fsdp" else {},
         **given,
     )
 
@@ -112,11 +112,13 @@ def _leave_shared_memory_alone() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
-def _fsdp(means: Means) -> dict[str, Any]:
-    options = {"version": 2, "reshard_after_forward": True, "state_dict_type": "FULL_STATE_DICT"}
-    if means.gradient_checkpointing:
-        # FSDP's own; the model's would gather the weights once more in the backward pass.
-        options["activation_checkpointing"] = True
+def _fsdp() -> dict[str, Any]:
+    options = {
+        "version": 2,
+        "reshard_after_forward": True,
+        "cpu_ram_efficient_loading": True,  # see `spread.py`
+        "state_dict_type": "SHARDED_STATE_DICT",
+    }
     # Gradients that are not split up before the last micro-batch would be whole on every device until then.
     every = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
     return {"fsdp": True, "fsdp_config": options, "accelerator_config": every}

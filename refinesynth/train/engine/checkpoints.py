@@ -36,7 +36,7 @@ class Checkpoint:
 
 def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
     """Declare `folder` sound, after bringing all its files to the disk."""
-    files = {str(path.relative_to(folder)): _described(path) for path in _files(folder)}
+    files = {str(path.relative_to(folder)): _described(path) for path in files_of(folder)}
     for name in files:
         _flush(folder / name)
     said = {"refinesynth": __version__, "step": step, "identity": dict(identity), "files": files}
@@ -119,7 +119,8 @@ def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> N
         )
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def files_of(folder: Path) -> Iterator[Path]:
+    """What belongs to a checkpoint, its mark left out."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and MARK not in path.name)
 
 

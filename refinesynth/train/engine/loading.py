@@ -107,10 +107,12 @@ def load_model(
     gradient_checkpointing: bool,
     tokenizer: PreTrainedTokenizerBase | None = None,
     unused: Collection[str] = (),
+    empty: bool = False,
 ) -> nn.Module:
     """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
 
-    What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters.
+    What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters. `empty`: the weights are not read,
+    and have no memory (see `spread.py`).
 
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
@@ -120,21 +122,27 @@ def load_model(
     else:
         source, here = contextlib.nullcontext(config.model), is_only_here(config.model)
     with _refusing("model", config.model), source as name:
+        # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
+        dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
+        kind: Any = AutoModelForCausalLM
+        given: dict[str, Any] = {"pretrained_model_name_or_path": name, "use_safetensors": True}
+        if empty:
+            kind, given = _without_weights(name, trust_remote_code=config.trust_remote_code, local_files_only=here)
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
-            AutoModelForCausalLM.from_pretrained(
-                name,
-                # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
-                dtype=torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision],
+            kind.from_pretrained(
+                **given,
+                dtype=dtype,
                 trust_remote_code=config.trust_remote_code,
                 local_files_only=here,
-                use_safetensors=True,
                 output_loading_info=True,
             ),
         )
     model, told = loaded
+    if empty:
+        cast("Any", model).config.name_or_path = name
     missing = sorted(cast("set[str]", told.get("missing_keys") or set()))
-    if missing:
+    if missing and not empty:
         raise InputError(
             f"the model {config.model!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
@@ -146,6 +154,16 @@ def load_model(
         _checkpoint_activations(model)
     _mend_generation(model)
     return model
+
+
+def _without_weights(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """The class of the model called `name`, and what its `from_pretrained` is given to read no weights."""
+    found = cast("Any", AutoConfig.from_pretrained(name, **options))
+    with torch.device("meta"):
+        made = cast(
+            "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=options["trust_remote_code"])
+        )
+    return type(made), {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
 
 
 def _mend_generation(model: nn.Module) -> None:

@@ -26,6 +26,7 @@ from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.quiet import libraries_silent
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
+from refinesynth.train.engine.spread import read_once
 from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.engine.weights import written_dtype
 from refinesynth.train.engine.world import World, leave, standing_alone
@@ -103,13 +104,15 @@ class _Training:
         arguments = self._arguments(ready, schedule)
         agree(ready.store.digest, ready.held_out.digest if ready.held_out else "")
         start = self._checkpoint(identity := self._identity(ready))
-        model = load_model(
+        load = partial(
+            load_model,
             config,
             means.precision,
-            gradient_checkpointing=means.gradient_checkpointing and means.parallel != "fsdp",
+            gradient_checkpointing=means.gradient_checkpointing,
             tokenizer=ready.tokenizer,
             unused=ready.plan.model.unused,
         )
+        model = read_once(load, self._world) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
         layout, lay_out = self._layouts(model, arguments, ready)
         if layout is not None and layout.packed != schedule.packed:

@@ -13,13 +13,17 @@ from typing import Any, Literal, cast
 import torch
 from safetensors import SafetensorError
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from refinesynth.errors import TrainingError
+from refinesynth.train.config import ALL
 from refinesynth.train.engine import checkpoints
+from refinesynth.train.engine.saved import Trained, file_differences, piece_differences
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.weights import in_dtype, note_written
+from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import Events
 from refinesynth.train.tokens import TokenStore
 
@@ -46,31 +50,35 @@ class Task:
 
 
 class SavingTrainer(Trainer):
-    """Marks a checkpoint when it is whole, and rotates those before it only then."""
+    """Compares what it saves with what it trains; marks a checkpoint when it is whole, and rotates those before it only then."""
 
     task: Task
     events: Events
+    trained: Trained
+    """Of the model before it was wrapped."""
     _finished = False
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-        with writing(folder):
-            if self.is_world_process_zero():
-                checkpoints.remove(folder)  # an unsound one that an earlier run left here
-            self.accelerator.wait_for_everyone()
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.is_world_process_zero():
-                checkpoints.mark(folder, step=self.state.global_step, identity=self.task.identity)
-                checkpoints.rotate(folder.parent, keep=self.task.keep, best=self.state.best_model_checkpoint)
-                self.events.saved(folder)
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the finished model; the library's own calls (`_internal_call`) write checkpoints."""
+        """Write the model for others to load. With FSDP a checkpoint holds the pieces of the ranks alone, unless all are kept.
+
+        Raises:
+            TrainingError: What was written is not what was trained.
+        """
         self._finished = not _internal_call
-        super().save_model(output_dir, _internal_call)
+        if self.is_fsdp_enabled and (self._finished or self.trained.adapters or self.task.keep == ALL):
+            self._save(output_dir, self._gathered())
+        super().save_model(output_dir, _internal_call)  # which with FSDP saves nothing where checkpoints are in pieces
+
+    def _gathered(self) -> dict[str, Any]:
+        """The weights to be saved, on the first rank."""
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=self.trained.adapters)
+        return get_model_state_dict(cast("nn.Module", self.model), options=options)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        # Put together from ranks, tied weights come once under each of their names.
+        for names in self.trained.in_pieces.needed if state_dict else ():
+            if len(names) > 1 and names <= state_dict.keys():
+                state_dict.update(dict.fromkeys(names, state_dict[min(names)]))
         dtype = self.task.save_dtype if self._finished and self.args.should_save else None
         if dtype is not None:
             state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
@@ -81,6 +89,42 @@ class SavingTrainer(Trainer):
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and the mark says it all
             if self.task.tokenizer is not None:
                 self.task.tokenizer.save_pretrained(str(folder))
+        self._refuse(folder, file_differences(self.trained, folder) if self.is_world_process_zero() else [])
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+        leads = self.is_world_process_zero()
+        with writing(folder):
+            if leads:
+                checkpoints.remove(folder)  # an unsound one that an earlier run left here
+            self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(model, trial)
+            if self.is_fsdp_enabled:
+                self._refuse(folder, piece_differences(self.trained, folder) if leads else [])
+            self._refuse_other_disks(folder)
+            if leads:
+                checkpoints.mark(folder, step=self.state.global_step, identity=self.task.identity)
+                checkpoints.rotate(folder.parent, keep=self.task.keep, best=self.state.best_model_checkpoint)
+                self.events.saved(folder)
+
+    def _refuse(self, folder: Path, differences: list[str]) -> None:
+        """Raises: TrainingError: On every rank, where the first one has found differences."""
+        if found := over_ranks(differences)[0]:
+            raise TrainingError(
+                f"what was saved in {folder} is not what was trained: {'; '.join(found)}. Do not use it. Checkpoints of earlier steps are "
+                f"sound, and stay. Another parallel or gradient_checkpointing may be saved whole; please report this one."
+            )
+
+    def _refuse_other_disks(self, folder: Path) -> None:
+        """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot mark it."""
+        self.accelerator.wait_for_everyone()
+        seen = over_ranks([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
+        for rank, names in enumerate(seen):
+            if unseen := sorted(set(names) - set(seen[0])):
+                raise TrainingError(
+                    f"rank {rank} has written {unseen[0]} to {folder}, and rank 0 does not see it there; give an output folder that all "
+                    f"machines share"
+                )
 
     def keep_best(self) -> None:
         """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint is damaged."""

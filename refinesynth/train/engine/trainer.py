@@ -28,7 +28,9 @@ from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.noise import EmbeddingNoise
 from refinesynth.train.engine.probing import Layout
+from refinesynth.train.engine.saved import Trained
 from refinesynth.train.engine.saving import SavingTrainer, Task
+from refinesynth.train.engine.spread import can_be_spread
 from refinesynth.train.engine.weights import settings_kept
 from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import LOSS, MEMORY, TOKENS_PER_SECOND, TRAINED_TOKENS_PER_SECOND, Events
@@ -57,6 +59,7 @@ class RefinementTrainer(SavingTrainer):
         chunk_elements: int = CHUNK_ELEMENTS,
     ) -> None:
         self.task, self.events, self.layout = task, events, layout
+        self.trained = Trained.of(model)
         self.interruption = Interruption(events.note)
         self.stopped_early = False
         self._lay_out = lay_out
@@ -76,6 +79,7 @@ class RefinementTrainer(SavingTrainer):
         if self.is_fsdp_enabled:
             plugin = cast("Any", self.accelerator.state).fsdp_plugin
             plugin.transformer_cls_names_to_wrap = plugin.transformer_cls_names_to_wrap or _layers(model)
+            plugin.cpu_ram_efficient_loading = can_be_spread(model)
             if arguments.bf16:
                 # Sums over ranks in fp32, and losses that come out of the model as they are.
                 plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)

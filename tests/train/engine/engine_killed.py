@@ -17,7 +17,6 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import engine_toys as toys
@@ -26,10 +25,7 @@ from safetensors.torch import load_file
 
 from refinesynth.errors import RefinesynthError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.preparing import Ready
 from refinesynth.train.engine.running import run_training
-from refinesynth.train.plan import Devices, Means, Sizes, make_plan
 
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.2}
 CASES: dict[str, dict[str, Any]] = {
@@ -68,11 +64,7 @@ class Ending(toys.Silent):
 
 def train(config: TrainConfig, told: Ending) -> dict[str, Any]:
     store, held_out = toys.store(20, seed=3), toys.store(5, seed=9) if config.held_out else None
-    counts = SimpleNamespace(records=20, trained_tokens=1, tokens=2, conversations=20, mistake_tokens=1)
-    sizes = Sizes(counts, counts if held_out else None, toys.VOCABULARY - 1, 64, store.digest, "toys")  # type: ignore[arg-type]
-    means = Means("fp32", "none", gradient_checkpointing=False, attention="auto")
-    plan = make_plan(config, sizes=sizes, model=describe_model(config), devices=Devices("cpu", "CPU"), means=means)
-    ready = Ready(None, store, held_out, plan)  # type: ignore[arg-type]
+    ready = toys.ready(config, store, held_out)
     try:
         result = run_training(config, events=told, ready=ready)
     except RefinesynthError as exc:

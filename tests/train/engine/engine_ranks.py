@@ -41,9 +41,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "fsdp, one idle": {"parallel": "fsdp", "batch_size": 1, "max_steps": 3},
     "zero2": {"parallel": "zero2"},
     "zero3": {"parallel": "zero3"},
-    "fsdp, resumed": {"parallel": "fsdp", "resumed": True},
-    "zero2, resumed": {"parallel": "zero2", "resumed": True},
-    "zero3, resumed": {"parallel": "zero3", "resumed": True},
     "zero3, one idle, head in chunks": {"parallel": "zero3", "batch_size": 1, "max_steps": 3, "chunk": 7},
 }
 
@@ -70,14 +67,12 @@ def share(model: Any) -> float:
 
 def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     way = way or WAYS[name]
-    resumed = way.get("resumed", False) and dist.is_initialized()
     asked = toys.config(
         folder / name,
         max_length=40,
         batch_size=way.get("batch_size", 5),
         max_steps=way.get("max_steps"),
         deepspeed=all_split(folder) if way["parallel"] == "zero3" else None,
-        save_every=2 if resumed else "never",
         precision=way.get("precision", "fp32"),
         trainer=way.get("trainer", {}),
     )
@@ -93,28 +88,18 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     options: dict[str, Any] = {"before": as_if_on_gpus} if way["parallel"] == "fsdp" else {}
     options |= {"chunk_elements": way["chunk"] * toys.VOCABULARY} if "chunk" in way else {}
 
-    def trainer() -> Any:
-        model = toys.multimodal() if "multimodal" in way else toys.model()
-        freeze(model, unused_by_text(model.config))
-        return toys.trainer(
-            model,
-            toys.store(11, seed=3),
-            asked,
-            held_out=toys.TokenStore.of(
-                replace(one, source="ab"[at % 2]) for at, one in enumerate(toys.store(5, seed=9))
-            ),
-            parallel=way["parallel"],
-            events=Kept(),
-            **options,
-        )
-
-    last = trainer()
+    model = toys.multimodal() if "multimodal" in way else toys.model()
+    freeze(model, unused_by_text(model.config))
+    last = toys.trainer(
+        model,
+        toys.store(11, seed=3),
+        asked,
+        held_out=toys.TokenStore.of(replace(one, source="ab"[at % 2]) for at, one in enumerate(toys.store(5, seed=9))),
+        parallel=way["parallel"],
+        events=Kept(),
+        **options,
+    )
     last.train()
-    if resumed:
-        del told[2:]
-        reset()
-        last = trainer()
-        last.train(resume_from_checkpoint=str(folder / name / "checkpoints" / "checkpoint-2"))
     last.evaluate()
     last.save_model(str(folder / name))
     last.task = replace(last.task, save_dtype=torch.bfloat16)

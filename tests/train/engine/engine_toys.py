@@ -7,24 +7,29 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Gemma3Config, LlamaConfig, LlamaForCausalLM
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import PrefixChange
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn, Speech
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.head import token_losses
+from refinesynth.train.engine.loading import describe_model
+from refinesynth.train.engine.preparing import Ready
 from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.saving import Task
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
 from refinesynth.train.engine.world import World
 from refinesynth.train.events import Events, Silent
-from refinesynth.train.plan import Devices, Means
+from refinesynth.train.plan import Devices, Means, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
@@ -41,6 +46,7 @@ __all__ = [
     "model",
     "multimodal",
     "pack_batch",
+    "ready",
     "schedule",
     "store",
     "token_losses",
@@ -124,7 +130,11 @@ def multimodal(**changes: Any) -> Any:
         "patch_size": 14,
     }
     made = Gemma3Config(text_config=text | changes, vision_config=vision, mm_tokens_per_image=4)
-    return AutoModelForCausalLM.from_config(made)
+    model: Any = AutoModelForCausalLM.from_config(made)
+    # As one that was loaded has it: it is saved under the names that it came with.
+    every = get_model_conversion_mapping(model, add_legacy=False)
+    model._weight_conversions = [each for each in every if not isinstance(each, PrefixChange)]
+    return model
 
 
 def config(output: Path, **fields: Any) -> TrainConfig:
@@ -158,6 +168,23 @@ def schedule(examples: TokenStore, asked: TrainConfig, *, ranks: int = 1) -> Sch
         epochs=asked.epochs,
         max_steps=asked.max_steps,
     )
+
+
+def ready(
+    asked: TrainConfig,
+    examples: TokenStore,
+    held_out: TokenStore | None = None,
+    *,
+    parallel: Any = "none",
+    tokenizer: Any = None,
+) -> Ready:
+    """What `run_training` takes in the place of texts."""
+    counts: Any = SimpleNamespace(records=len(examples), trained_tokens=1, tokens=2, conversations=20, mistake_tokens=1)
+    sizes = Sizes(counts, counts if held_out else None, VOCABULARY - 1, 64, examples.digest, "toys")
+    means = Means("fp32", parallel, gradient_checkpointing=bool(asked.gradient_checkpointing is True), attention="auto")
+    described = describe_model(asked, tokenizer)
+    plan = make_plan(asked, sizes=sizes, model=described, devices=Devices("cpu", "CPU"), means=means)
+    return Ready(tokenizer, examples, held_out, plan)
 
 
 def trainer(

@@ -1,0 +1,160 @@
+"""What two ranks run, under torchrun: whole trainings in every way of splitting, of which the test compares what they saved.
+
+    python -m torch.distributed.run --standalone --nproc-per-node 2 engine_saved.py FOLDER
+
+FOLDER/base, FOLDER/routed and FOLDER/tokenizer are what is begun with. Writes FOLDER/NAME/, what a training left, and FOLDER/told.json: of every
+training how it ended, the bytes of each rank's weights when they were loaded, and how often weights were gathered from the ranks.
+"""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import engine_toys as toys
+import torch
+import torch.distributed as dist
+from engine_ranks import all_split, as_if_on_gpus, reset
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
+from transformers import AutoTokenizer
+
+from refinesynth.errors import InputError, RefinesynthError
+from refinesynth.train.engine import arguments, running
+from refinesynth.train.engine.spread import read_once
+from refinesynth.train.engine.world import World, over_ranks
+
+fsdp: Any = _param_group
+SPLIT = ("ddp", "zero2", "zero3", "fsdp")
+LEARNED: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora": {"rank": 2, "alpha": 4}}}
+CHECKPOINTING = {"checkpointing off": False, "checkpointing on": True}
+
+ALONE: dict[str, dict[str, Any]] = {
+    f"{learned}, {how}": fields | {"gradient_checkpointing": on}
+    for learned, fields in LEARNED.items()
+    for how, on in CHECKPOINTING.items()
+}
+"""What is trained, in each of the ways of splitting."""
+BESIDES: dict[str, dict[str, Any]] = {
+    "scratch": {"model": "scratch", "learning_rate": 1e-3},
+    # A router's bias is a buffer that is saved, and experts are saved apart though they are held together.
+    "routed": {"model": "routed"},
+    # It gets worse: the best is not the last.
+    "best": {
+        "learning_rate": 0.5,
+        "schedule": "linear",
+        "warmup": 2,
+        "held_out": 0.1,
+        "evaluate_every": 1,
+        "save_every": 1,
+        "keep": "all",
+    },
+}
+"""The same, for FSDP."""
+WAYS = (
+    [(split, name) for split in SPLIT for name in ALONE] + [("ddp", "scratch")] + [("fsdp", name) for name in BESIDES]
+)
+
+
+def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
+    """Train, and tell of it."""
+    fields = dict((ALONE | BESIDES)[name])
+    model = fields.pop("model", "base")
+    settings = {"max_length": 64, "batch_size": 5, "save_every": 2, "keep": 2} | fields
+    asked = toys.config(
+        output,
+        model=model if model == "scratch" else str(folder / model),
+        deepspeed=all_split(folder) if split == "zero3" else None,
+        **settings,
+    )
+    told: dict[str, Any] = {"bytes": [], "gathered": 0}
+    stop_at, gather = running.stop_at, fsdp.foreach_all_gather
+
+    def loaded(model: torch.nn.Module, store: Any) -> None:
+        places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
+        told["bytes"] = over_ranks(sum(places.values()))
+        stop_at(model, store)
+
+    def gathered(*args: Any, **kwargs: Any) -> Any:
+        told["gathered"] += 1
+        return gather(*args, **kwargs)
+
+    running.stop_at, fsdp.foreach_all_gather = loaded, gathered
+    running.agree = (lambda *_: as_if_on_gpus()) if split == "fsdp" else (lambda *_: None)
+    running.leave = lambda: None
+    held_out = toys.store(5, seed=9) if asked.held_out else None
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer") if model == "scratch" else None
+    ready = toys.ready(asked, toys.store(11, seed=3), held_out, parallel=split, tokenizer=tokenizer)
+    try:
+        result = running.run_training(asked, events=toys.Silent(), ready=ready)
+        told |= {"steps": result.steps, "resumed": result.resumed_from, "best": result.best_step}
+    except RefinesynthError as exc:
+        told["error"] = str(exc)
+    finally:
+        running.stop_at, fsdp.foreach_all_gather = stop_at, gather
+    return told
+
+
+def gone_on(folder: Path, split: str, name: str) -> dict[str, Any]:
+    """What a training that was killed behind its first checkpoint comes to."""
+    output = folder / f"{split}, {name}, gone on"
+    kept = Path("checkpoints") / "checkpoint-2"
+    if dist.get_rank() == 0:
+        shutil.copytree(folder / f"{split}, {name}" / kept, output / kept)
+    dist.barrier()
+    return train(folder, split, name, output)
+
+
+def as_the_library_would(folder: Path) -> dict[str, Any]:
+    """Its own wrappers, by whose names adapters are lost."""
+    ours = arguments._fsdp
+    wrapped = ours()
+    wrapped["fsdp_config"]["activation_checkpointing"] = True
+    arguments._fsdp = lambda: wrapped
+    told = train(folder, "fsdp", "lora, checkpointing off", folder / "lost")
+    arguments._fsdp = ours
+    return told
+
+
+def that_one_cannot_load(folder: Path) -> dict[str, Any]:
+    """One rank's trouble is told by all."""
+
+    def load(*, empty: bool) -> torch.nn.Module:
+        if not empty:
+            raise InputError("no such model")
+        return torch.nn.Linear(1, 1)
+
+    try:
+        read_once(load, World.here(toys.config(folder)))
+    except InputError as exc:
+        return {"error": str(exc)}
+    return {}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    told: dict[str, Any] = {}
+
+    def note(name: str, found: dict[str, Any]) -> None:
+        told[name] = over_ranks(found)
+        reset()
+
+    for split, name in WAYS:
+        note(f"{split}, {name}", train(folder, split, name, folder / f"{split}, {name}"))
+        if split != "ddp" and "checkpointing on" in name:
+            note(f"{split}, {name}, gone on", gone_on(folder, split, name))
+    note("lost", as_the_library_would(folder))
+    note("no model", that_one_cannot_load(folder))
+    if dist.get_rank() == 0:
+        (folder / "told.json").write_text(json.dumps(told))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
