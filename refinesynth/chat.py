@@ -93,9 +93,7 @@ def parse_player(text: str) -> PlayerTurn:
     Raises:
         ValueError: No action, or more than one; the message is fit to be sent back to the model.
     """
-    labels = list(_LABEL.finditer(text))
-    words = [label["word"].casefold() for label in labels]
-    at = next((k for k, word in enumerate(words) if word == "action"), None)
+    labels, words, at = _labels(text)
     if at is None:
         raise ValueError('there is no line that begins with "Action:"; write "Thought: ..." and then "Action: ..."')
     after = words[at + 1 :]
@@ -109,6 +107,26 @@ def parse_player(text: str) -> PlayerTurn:
     if not action:
         raise ValueError('the line that begins with "Action:" is empty')
     return PlayerTurn(thought=thought, action=action)
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """What a player thought, without its label, and the rest of its message as it stands, from `Action:` on.
+
+    Nothing else is lost: what stands before the label belongs to the thought. All is rest where there is no action, or no thought.
+    """
+    labels, words, at = _labels(text)
+    if at is None:
+        return "", text
+    begin = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
+    thought = text[begin : labels[at].start()].strip()
+    return (thought, text[labels[at].start() :]) if thought else ("", text)
+
+
+def _labels(text: str) -> tuple[list[re.Match[str]], list[str], int | None]:
+    """All labels, their words, and which of them begins the action."""
+    labels = list(_LABEL.finditer(text))
+    words = [label["word"].casefold() for label in labels]
+    return labels, words, next((k for k, word in enumerate(words) if word == "action"), None)
 
 
 _AROUND = (

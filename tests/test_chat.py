@@ -17,6 +17,7 @@ from refinesynth.chat import (
     render_player,
     render_task,
     render_turns,
+    split_thought,
     to_messages,
 )
 from refinesynth.testing import texts, turns, valid_drafts, valid_scripts
@@ -266,6 +267,39 @@ def test_any_text_is_a_turn_or_a_value_error_and_reading_it_twice_changes_nothin
     assert turn.action
     assert not holds_blank_line(turn.action)
     assert parse_player(render_player(turn)) == turn
+
+
+@given(texts() | st.lists(WORDS, max_size=12).map("".join))
+def test_nothing_but_a_label_is_lost_where_a_thought_is_split_off(text: str) -> None:
+    thought, rest = split_thought(text)
+    assert text.endswith(rest)
+    before = text[: len(text) - len(rest)].strip()
+    assert before.endswith(thought)
+    assert re.fullmatch(r"[\s>#*_-]*(thought[\s:*_]*)?", before.removesuffix(thought), re.IGNORECASE)
+    if thought:
+        assert parse_player_or_none(rest) == parse_player_or_none(text)
+
+
+def parse_player_or_none(text: str) -> str | None:
+    try:
+        return parse_player(text).action
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "rest"),
+    [
+        ("Thought: a\nAction: b", "a", "Action: b"),
+        ("**Thought:** a\nb\n\n**Action:** `b`\n\nc", "a\nb", "**Action:** `b`\n\nc"),
+        ("Well.\nThought: a\nAction: b", "Well.\nThought: a", "Action: b"),
+        ("Action: b", "", "Action: b"),
+        ("Thought: a", "", "Thought: a"),
+        ("OK", "", "OK"),
+    ],
+)
+def test_a_thought_is_split_off(text: str, thought: str, rest: str) -> None:
+    assert split_thought(text) == (thought, rest)
 
 
 @pytest.mark.parametrize(
