@@ -66,6 +66,9 @@ class TokensExport:
 def _advice(found: "TokenFile", settings: Mapping[str, Any]) -> str:
     template = settings.get("chat_template")
     saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
+    variables = sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs."))
+    if variables:
+        saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
     return (
         "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
         f"`packing=True` and `max_length={found.longest}` or more, and flash attention. Leave `assistant_only_loss` off.{saved}"

@@ -44,6 +44,13 @@ class OverLength(StrEnum):
     drop = "drop"
 
 
+class ThoughtAs(StrEnum):
+    """How chat templates are given what an assistant thinks."""
+
+    content = "content"
+    reasoning = "reasoning"
+
+
 Data = Annotated[
     list[str] | None,
     typer.Argument(
@@ -171,6 +178,14 @@ ChatTemplate = Annotated[
         help="llama-3, chatml, react or Jinja in a file; by default the tokenizer's own.",
     ),
 ]
+ThoughtAsOption = Annotated[
+    ThoughtAs | None,
+    typer.Option(
+        "--thought-as",
+        metavar="HOW",
+        help="content (the default): thoughts are part of the message; reasoning: a thinking model's template gets them as its thinking.",
+    ),
+]
 TrustRemoteCode = Annotated[
     bool | None,
     typer.Option("--trust-remote-code", help="Run code that comes with the model. By default never."),
@@ -230,6 +245,7 @@ def train(
     processes: Processes = None,
     tokenizer: Tokenizer = None,
     chat_template: ChatTemplate = None,
+    thought_as: ThoughtAsOption = None,
     trust_remote_code: TrustRemoteCode = None,
     seed: Seed = None,
     resume: Resume = None,
@@ -277,6 +293,7 @@ def train(
         "processes": processes,
         "tokenizer": tokenizer,
         "chat_template": chat_template,
+        "thought_as": thought_as,
         "trust_remote_code": trust_remote_code,
         "seed": seed,
         "resume": resume,

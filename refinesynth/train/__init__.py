@@ -1,6 +1,6 @@
 """Refinement tuning: a causal language model learns from the repair, never from the mistake (paper, section 3.3).
 
-    trainer = refinesynth.train.Trainer(model="Qwen/Qwen3-8B", data="runs/first", output="models/first")
+    trainer = refinesynth.train.Trainer(model="Qwen/Qwen3-4B-Instruct-2507", data="runs/first", output="models/first")
     trainer.train()
 
 Names are imported on first use: `import refinesynth.train` imports no torch.

@@ -4,6 +4,7 @@ Names of data and models are text that others wrote: in the YAML header they are
 spans, so that neither becomes anything else.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -101,7 +102,7 @@ def render_card(facts: ModelFacts) -> str:
 
     # Markdown, not HTML: whatever others wrote goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(code=code, name=shown_name, count=lambda number: f"{number:,}")
+    environment.filters.update(code=code, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     config = facts.config
     settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}

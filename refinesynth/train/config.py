@@ -3,9 +3,10 @@
 Nothing here imports torch. `train/layers.py` reads a `TrainConfig` from recipes, files and the command line.
 """
 
+import keyword
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from refinesynth.train.conversation import LossOn
 from refinesynth.train.passed import problems
@@ -46,6 +47,19 @@ ALL: Final = "all"
 PATHS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed", "resume")
 """Fields of a `TrainConfig` that may hold paths."""
 
+_GIVEN: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
+"""What every rendering gives a chat template, beside special tokens."""
+
+
+def _a_variable(name: str) -> str:
+    """Raises: ValueError: No chat template can have a variable of this name, or it is not for a setting to give."""
+    if not name.isidentifier() or keyword.iskeyword(name) or name in _GIVEN or name.endswith(("_token", "_tokens")):
+        raise ValueError("expected the name of a variable that the chat template reads, such as enable_thinking")
+    return name
+
+
+TemplateName = Annotated[str, AfterValidator(_a_variable)]
+
 _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
@@ -83,6 +97,11 @@ class TrainConfig(BaseModel):
     """Hub name or folder; by default the model's."""
     chat_template: str | None = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has none."""
+    chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    """Variables of the chat template, such as enable_thinking: false; the tuned tokenizer's template has them as defaults."""
+    thought_as: Literal["content", "reasoning"] = "content"
+    """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of its own,
+    given to them apart (`reasoning`: as reasoning_content, the message then begins with Action)."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do anything that you can."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Trainer:
     """A training that can be looked at before it is begun.
 
-        trainer = Trainer(model="Qwen/Qwen3-8B", data="runs/first", output="models/first", recipe="paper-8b", epochs=3)
+        trainer = Trainer(model="Qwen/Qwen3-4B-Instruct-2507", data="runs/first", output="models/first", recipe="lora", epochs=3)
         print(trainer.plan().memory)
         result = trainer.train()
 

@@ -162,6 +162,8 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--max-steps", 7, "--set", "max_steps=null"], "max_steps", None),
         (["--set", "attention = sdpa"], "attention", "sdpa"),
         (["--local_rank", 3], "processes", 1),
+        (["--thought-as", "reasoning"], "thought_as", "reasoning"),
+        (["--set", "chat_template_kwargs.enable_thinking=false"], "chat_template_kwargs", {"enable_thinking": False}),
     ],
 )
 def test_every_option_sets_its_field(arguments: list[object], field: str, value: object) -> None:

@@ -101,11 +101,14 @@ def test_conversations_are_read_as_they_are_needed() -> None:
 
 @pytest.mark.parametrize("family", ["chatml", "qwen3"])
 def test_many_are_rendered_as_each_is(family: str) -> None:
-    renderer = Renderer(tiny.tokenizer(family))
+    renderer = Renderer(tiny.tokenizer(family), on_rewrite="expand")
     talks = [tiny.talk("cmr"[: k % 3 + 1] * (k % 5 + 1), id=f"t{k}") for k in range(150)]
-    for talk, (found,) in zip(talks, renderer.render_many(talks), strict=True):
-        (alone,) = renderer.render(talk)
-        assert (found.id, found.spans, found.input_ids.tolist()) == (talk.id, alone.spans, alone.input_ids.tolist())
+    for talk, together in zip(talks, renderer.render_many(talks), strict=True):
+        alone = renderer.render(talk)
+        assert [each.id.partition("@")[0] for each in together] == [talk.id] * len(alone)
+        for found, wanted in zip(together, alone, strict=True):
+            assert (found.id, found.spans) == (wanted.id, wanted.spans)
+            assert found.input_ids.tolist() == wanted.input_ids.tolist()
 
 
 def test_conversations_that_say_the_same_are_kept_and_counted() -> None:

@@ -78,7 +78,8 @@ def test_an_end_of_turn_of_several_tokens_is_trained_to_the_one_that_stops_gener
 
 def test_an_end_of_sequence_token_apart_from_the_end_of_turn_is_not_trained() -> None:
     tokens = ("<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>")
-    renderer = Renderer(with_tokens(*tokens, eos="<|endoftext|>"), template=BARS + "{{ eos_token }}")
+    closed = ASKED.replace("{% endif %}", "{% else %}{{ eos_token }}{% endif %}")
+    renderer = Renderer(with_tokens(*tokens, eos="<|endoftext|>"), template=BARS + closed)
     assert written(renderer) == ["Action: go<|end|>", "Action: open<|end|>"]
 
 
@@ -141,8 +142,12 @@ OPENED = (
 def test_what_the_prompt_writes_of_a_turn_is_not_trained() -> None:
     tokenizer = with_tokens("<|user|>", "<|assistant|>", "<|end|>", eos="<|end|>")
     tokenizer.add_tokens([AddedToken("<think>", special=False, normalized=False)])
-    talk = saying("Find it.", "<think>hm</think>Action: go", "You see.", "Action: open")
-    assert written(Renderer(tokenizer, template=OPENED), talk) == ["hm</think>Action: go<|end|>", "Action: open<|end|>"]
+    renderer = Renderer(tokenizer, template=OPENED)
+    talk = saying("Find it.", "<think>hm</think>Action: go", "You see.", "<think></think>Action: open")
+    assert written(renderer, talk) == ["hm</think>Action: go<|end|>", "</think>Action: open<|end|>"]
+    for texts in (("<think>hm</think>Action: go", "Action: open"), ("Action: go", "<think>hm</think>Action: open")):
+        with pytest.raises(TemplateError, match="behind other text than it is given"):
+            one(renderer, saying("Find it.", texts[0], "You see.", texts[1]))
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])
@@ -159,5 +164,5 @@ def test_half_a_character_is_refused(at: int) -> None:
 )
 def test_turns_that_say_the_same_are_told_apart(family: str | None, text: str) -> None:
     renderer = Renderer(tiny.tokenizer(family))
-    told = [piece.replace("<think>\n\n</think>\n\n", "").strip() for piece in written(renderer, saying(*[text] * 6))]
+    told = [piece.strip() for piece in written(renderer, saying(*[text] * 6))]
     assert told == [text + renderer.tokenizer.eos_token] * 3

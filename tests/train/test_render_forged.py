@@ -132,7 +132,7 @@ def test_positions_out_of_order_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_private_characters_in_messages_do_not_confuse_the_marks() -> None:
-    tokenizer = tiny.tokenizer("qwen3")
+    tokenizer = tiny.tokenizer("deepseek-v3")
     spoken = one(tokenizer, saying("\ue0000\ue001Find\ue002 \ue003"))
     assert len(spoken.spans) == 2
     assert "\ue0000\ue001Find\ue002 \ue003" in tokenizer.decode(spoken.input_ids)

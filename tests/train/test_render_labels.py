@@ -67,7 +67,7 @@ def test_every_span_is_what_a_model_writes_after_its_prompt_and_ends_its_turn(
         assert written.count(tokenizer.eos_token_id) == 1
         squeezed = "".join(tokenizer.decode(written[:-1]).split())
         known = "".join(tokenizer.decode(tokenizer(TALK.turns[k].content)["input_ids"]).split())
-        assert squeezed.removeprefix("<think></think>") == known
+        assert squeezed == known
 
 
 @pytest.mark.parametrize(("family", "kind", "markers"), EVERY)
@@ -174,14 +174,6 @@ def test_a_header_that_no_prompt_writes_is_not_trained() -> None:
     assert one(Renderer(tiny.tokenizer(), template=plain), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
 
 
-def test_a_prompt_that_holds_more_than_the_text_leaves_the_turn_to_begin_with_its_message() -> None:
-    template = tiny.FAMILIES["chatml"].template.replace(
-        "{{ '<|im_start|>assistant\\n' }}{% endif %}", "{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"
-    )
-    assert template != tiny.FAMILIES["chatml"].template
-    assert one(Renderer(tiny.tokenizer(), template=template), TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
-
-
 def test_a_refusing_template_names_the_conversation() -> None:
     told = tiny.talk("cmr", system="Be brief.")
     with pytest.raises(TemplateError, match=r"talk.jsonl:1: .*must alternate"):
@@ -237,7 +229,7 @@ def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:
     assert renderer.tokenizer.chat_template == renderer.template
 
 
-def test_a_tokenizer_that_merges_header_and_turn_is_refused() -> None:
+def test_a_tokenizer_that_merges_header_and_turn_gets_them_apart_as_at_inference() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -250,8 +242,9 @@ def test_a_tokenizer_that_merges_header_and_turn_is_refused() -> None:
         "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
     )
     talk = Conversation("x", "g", (Turn("user", "go", None), Turn("assistant", "Thought go", Speech.CORRECT)), "x:1")
-    with pytest.raises(TemplateError, match=r"x:1: the tokenizer makes one token .*'a:' before"):
-        Renderer(tokenizer, template=template).render(talk)
+    rendered = one(Renderer(tokenizer, template=template), talk)
+    assert tokenizer.convert_ids_to_tokens(rendered.input_ids.tolist())[-3:] == ["Thought", "go", "</s>"]
+    assert rendered.input_ids[: rendered.spans[0].start].tolist() == tokenizer("u:go</s>a:")["input_ids"]
 
 
 def test_history_of_split_records_gives_no_other_loss() -> None:

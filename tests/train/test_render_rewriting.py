@@ -36,7 +36,8 @@ CASES = [
 def test_rewriting_is_refused_with_what_to_do(family: str, template: str | None, talk: Conversation) -> None:
     renderer = Renderer(tiny.tokenizer(family), template=template)
     with pytest.raises(
-        RewritesHistoryError, match=r"talk.jsonl:1: the chat template rewrites .*on_rewrite to 'expand'"
+        RewritesHistoryError,
+        match=r"talk.jsonl:1: .* behind other text than it is given when it plays: .*with --set on_rewrite=expand \(",
     ):
         renderer.render(talk)
 
@@ -64,8 +65,15 @@ def test_expanding_gives_each_trained_turn_as_a_model_meets_it(
 
 
 def test_only_conversations_that_are_rewritten_are_expanded() -> None:
-    renderer = Renderer(tiny.tokenizer("qwen3"), on_rewrite="expand")
-    assert [len(examples) for examples in renderer.render_many([tiny.talk("cmr"), thinking("cmr")])] == [1, 2]
+    renderer = Renderer(tiny.tokenizer("deepseek-v3"), on_rewrite="expand")
+    assert [len(examples) for examples in renderer.render_many([tiny.talk("cmr"), tiny.talk("c")])] == [1, 1]
+    renderer = Renderer(
+        tiny.tokenizer("nemotron-3"), on_rewrite="expand", chat_template_kwargs={"enable_thinking": False}
+    )
+    assert [len(examples) for examples in renderer.render_many([tiny.talk("cmr"), tiny.talk("ccc")])] == [1, 1]
+    moving = Renderer(tiny.tokenizer("mistral"), template=MOVES_SYSTEM, on_rewrite="expand")
+    told = tiny.talk("cmr", system="Be brief.")
+    assert [len(examples) for examples in moving.render_many([tiny.talk("cmr"), told])] == [1, 2]
 
 
 def test_where_only_the_last_turn_is_trained_nothing_is_refused() -> None:
@@ -99,15 +107,10 @@ def test_reasoning_that_is_only_laid_out_anew_is_kept() -> None:
 
 
 def test_reasoning_that_the_prompt_opens_is_trained_from_there_on() -> None:
-    # As in Qwen3.5's and Nemotron 3's templates; the text of the last turn holds what the prompt wrote.
-    tokenizer = tiny.tokenizer("qwen3")
-    template = tiny.FAMILIES["qwen3"].template.replace(
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}",
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}",
-    )
-    assert template != tiny.FAMILIES["qwen3"].template
+    # The text of the last turn holds what the prompt wrote.
+    tokenizer = tiny.tokenizer("qwen3.5")
     talk = thinking("cmr")
-    examples = Renderer(tokenizer, template=template, on_rewrite="expand").render(talk)
+    examples = Renderer(tokenizer, on_rewrite="expand").render(talk)
     for k, example in zip((1, 5), examples, strict=True):
         ((start, stop, _),) = example.spans
         assert tokenizer.decode(example.input_ids[:start]).endswith("<|im_start|>assistant\n<think>\n")
@@ -117,11 +120,13 @@ def test_reasoning_that_the_prompt_opens_is_trained_from_there_on() -> None:
 
 def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:
     # The prompt opens a thought that no text holds, before a turn that is rewritten.
-    template = tiny.FAMILIES["qwen3"].template.replace(
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}",
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant: ' }}",
+    template = tiny.THINKING["qwen3"].template.replace(
+        "{{ '<|im_start|>assistant\\n' }}", "{{ '<|im_start|>assistant: ' }}"
     )
-    with pytest.raises(TemplateError, match="other text before a last assistant turn than it gives a model"):
+    assert template != tiny.THINKING["qwen3"].template
+    with pytest.raises(
+        TemplateError, match=r"asked for message 2 is given .*assistant: .*None of enable_thinking, .* mends that"
+    ):
         Renderer(tiny.tokenizer("qwen3"), template=template, on_rewrite="expand").render(thinking())
 
 
@@ -156,7 +161,7 @@ def test_forged_text_in_a_rewritten_conversation_stays_text_or_is_refused(where:
         ("{% for m in messages %}{{ m.content | upper }}<|im_end|>{% endfor %}", "changes part"),
         (
             "{{ messages | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
-            "depends on the messages behind",
+            "asked for message 2 is given",
         ),
         (
             "{{ messages[-1].content | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",

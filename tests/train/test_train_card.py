@@ -95,6 +95,15 @@ def test_it_says_how_the_model_is_loaded() -> None:
     assert "import AutoPeftModelForCausalLM\n" in card(lora=True)
 
 
+def test_it_says_how_prompts_are_made() -> None:
+    plain = card().partition("## Data")[0]
+    assert "defaults" not in plain
+    assert "thoughts" not in plain
+    text = " ".join(card(chat_template_kwargs={"a": "`x`"}, thought_as="reasoning").partition("## Data")[0].split())
+    assert 'and has ``{"a": "`x`"}`` as its defaults' in text
+    assert "its messages begin with `Action:`. Give earlier thoughts" in text
+
+
 def test_what_was_cut_is_told() -> None:
     config = a_config()
     plan = a_plan(config, of=sizes(counts(9, truncated=2, cut_turns=5)))

@@ -12,6 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+import thinking_templates
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -78,19 +79,6 @@ _GEMMA = _both(
     "{{ m.content | trim + '<end_of_turn>' }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"
 )
-_QWEN3 = _both(
-    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
-    "{% endif %}{% endfor %}"
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}"
-    "{% set content = m.content %}{% set reasoning = '' %}"
-    "{% if '</think>' in content %}"
-    "{% set reasoning = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}"
-    "{% set content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}"
-    "(:{% if loop.index0 > ns.last and loop.last %}"
-    "{{ '<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}"
-    "{% else %}{{ content }}{% endif %}{{ '<|im_end|>' }}:){% else %}{{ m.content + '<|im_end|>' }}{% endif %}"
-    "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 _DEEPSEEK = _both(
     "{{ bos_token }}{% for m in messages %}"
     "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}{{ '<\uff5cUser\uff5c>' + m.content }}"
@@ -108,6 +96,16 @@ _ALPACA = _both(
     "{% else %}{{ '### Response:\\n' }}(:{{ m.content + eos_token }}:){{ '\\n\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '### Response:\\n' }}{% endif %}"
 )
+_DEEPSEEK_TOKENS = (
+    (
+        "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        "<\uff5cUser\uff5c>",
+        "<\uff5cAssistant\uff5c>",
+    ),
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)
 _CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -123,23 +121,41 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "gemma": Family(
             *_GEMMA, ("<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"), "<bos>", "<end_of_turn>"
         ),
-        "qwen3": Family(*_QWEN3, _CHATML_TOKENS, None, "<|im_end|>", ("<think>", "</think>")),
-        "deepseek": Family(
-            *_DEEPSEEK,
-            (
-                "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
-                "<\uff5cend\u2581of\u2581sentence\uff5c>",
-                "<\uff5cUser\uff5c>",
-                "<\uff5cAssistant\uff5c>",
-            ),
-            "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
-            "<\uff5cend\u2581of\u2581sentence\uff5c>",
-        ),
+        "deepseek": Family(*_DEEPSEEK, *_DEEPSEEK_TOKENS),
         "zephyr": Family(*_ZEPHYR, ("<s>", "</s>"), "<s>", "</s>"),
         "alpaca": Family(*_ALPACA, ("<s>", "</s>"), "<s>", "</s>"),
     }
 )
-"""Every family by its name."""
+"""Families that write a turn as they ask for it, by name."""
+
+_TAGS = ("<think>", "</think>")
+_GEMMA_4 = ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|think|>")
+THINKING: Mapping[str, Family] = MappingProxyType(
+    {
+        **{
+            name: Family(template, None, _CHATML_TOKENS, None, "<|im_end|>", _TAGS)
+            for name, template in (
+                ("qwen3", thinking_templates.QWEN3),
+                ("qwen3-thinking", thinking_templates.QWEN3_THINKING),
+                ("qwen3.5", thinking_templates.QWEN3_5),
+                ("qwen3.6", thinking_templates.QWEN3_6),
+                ("axolotl-qwen3", thinking_templates.AXOLOTL_QWEN3),
+                ("nemotron-3", thinking_templates.NEMOTRON_3),
+            )
+        },
+        **{
+            name: Family(template, None, *_DEEPSEEK_TOKENS, _TAGS)
+            for name, template in (
+                ("deepseek-r1", thinking_templates.DEEPSEEK_R1),
+                ("deepseek-v3", thinking_templates.DEEPSEEK_V3),
+                ("deepseek-v3.1", thinking_templates.DEEPSEEK_V3_1),
+            )
+        },
+        "gemma-4": Family(thinking_templates.GEMMA_4, None, _GEMMA_4, "<bos>", "<turn|>"),
+    }
+)
+"""Families that think, by name; most write a turn otherwise than they ask for it."""
+EVERY: Mapping[str, Family] = MappingProxyType({**FAMILIES, **THINKING})
 
 
 @cache
@@ -183,13 +199,9 @@ def tokenizer(
     if family is None:
         bos, eos, specials, template, added = "<s>", "</s>", ("<s>", "</s>"), None, ()
     else:
-        bos, eos, specials, added = (
-            FAMILIES[family].bos,
-            FAMILIES[family].eos,
-            FAMILIES[family].specials,
-            FAMILIES[family].added,
-        )
-        template = FAMILIES[family].marked if markers else FAMILIES[family].template
+        made_of = EVERY[family]
+        bos, eos, specials, added = made_of.bos, made_of.eos, made_of.specials, made_of.added
+        template = made_of.marked if markers else made_of.template
     every = [AddedToken(text, special=True, normalized=False) for text in specials]
     every += [AddedToken(text, special=False, normalized=False) for text in added]
     cast("Any", made).add_tokens(every)

@@ -68,7 +68,14 @@ def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Re
     """
     check_tokens(config.chat_template, tokenizer)
     template = read_template(config.chat_template)
-    return Renderer(tokenizer, loss_on=config.loss_on, template=template, on_rewrite=config.on_rewrite)
+    return Renderer(
+        tokenizer,
+        loss_on=config.loss_on,
+        template=template,
+        on_rewrite=config.on_rewrite,
+        chat_template_kwargs=config.chat_template_kwargs,
+        thought_as=config.thought_as,
+    )
 
 
 def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> ModelShape:

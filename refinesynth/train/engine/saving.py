@@ -84,12 +84,15 @@ class SavingTrainer(Trainer):
             state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
         super()._save(output_dir, state_dict)
         folder = Path(output_dir or str(self.args.output_dir))
+        differences: list[str] = []
         if self.args.should_save:
             note_written(cast("nn.Module", self.model), folder, dtype, self.task.base)
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and the mark says it all
             if self.task.tokenizer is not None:
-                self.task.tokenizer.save_pretrained(str(folder))
-        self._refuse(folder, file_differences(self.trained, folder) if self.is_world_process_zero() else [])
+                differences += save_tokenizer(self.task.tokenizer, folder)
+        if self.is_world_process_zero():
+            differences += file_differences(self.trained, folder)
+        self._refuse(folder, differences)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
@@ -146,6 +149,26 @@ class SavingTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with reading(Path(checkpoint or "")):
             super()._load_optimizer_and_scheduler(checkpoint)
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> list[str]:
+    """Write a tokenizer, with the chat template that was trained through, and read it back; what is not as it was, if anything is."""
+    tokenizer.save_pretrained(str(folder))
+    kept: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
+    if _prompt(kept) == _prompt(tokenizer):
+        return []
+    return [
+        f"the tokenizer ({type(tokenizer).__name__}) is read back with another chat template, or other tokens of a prompt"
+    ]
+
+
+def _prompt(tokenizer: Any) -> tuple[Any, Any]:
+    if tokenizer.chat_template is None:
+        return None, tokenizer("Thought: go on.")["input_ids"]
+    asked = [{"role": "user", "content": "Go on."}]
+    return tokenizer.chat_template, tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=True)[
+        "input_ids"
+    ]
 
 
 class writing:  # noqa: N801 - reads as a statement: `with writing(folder)`

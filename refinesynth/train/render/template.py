@@ -3,18 +3,18 @@
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypedDict, cast
+from types import MappingProxyType
+from typing import Any, Final, cast
 
 from refinesynth.train.render.errors import TemplateError
 from refinesynth.train.render.react import REACT_TEMPLATE
 
+ChatMessage = Mapping[str, str]
+"""What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`; no flags, so that nothing of our labels
+changes the text."""
 
-class ChatMessage(TypedDict):
-    """What a chat template is given for one turn; no flags, so that nothing of our labels changes the text."""
-
-    role: str
-    content: str
-
+THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
+"""Under which of these a template reads an assistant's thought depends on the template."""
 
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -22,17 +22,58 @@ _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 class ChatTemplate:
     """The template of one tokenizer."""
 
-    def __init__(self, tokenizer: Any, source: str | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        source: str | None = None,
+        *,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """`source` is Jinja; by default the tokenizer's own template, or `REACT_TEMPLATE` where it has none.
 
+        `variables`, such as `enable_thinking`, become defaults in the template itself: whoever writes a prompt with it gets them
+        without naming them.
+
         Raises:
-            TemplateError: The tokenizer's templates have no default, or it has no end-of-sequence token for ours.
+            TemplateError: The tokenizer's templates have no default, it has no end-of-sequence token for ours, or the template
+                does not read one of the variables.
         """
         self._tokenizer = tokenizer
-        self.source = source if source is not None else _own(tokenizer)
+        self.bare = source if source is not None else _own(tokenizer)
+        """The template without the variables."""
+        self.source = _with_defaults(self.bare, variables)
         """The template in Jinja; what a tuned model's tokenizer should be saved with."""
         self.has_markers = _MARKER.search(self.source) is not None
         """Whether it says itself what an assistant writes, between `{% generation %}` and `{% endgeneration %}`."""
+
+    def give_to(self, tokenizer: Any) -> None:
+        """Make it the tokenizer's own, or the default among its own."""
+        own: str | Mapping[str, str] | None = getattr(tokenizer, "chat_template", None)
+        if self.source != own:
+            tokenizer.chat_template = {**own, "default": self.source} if isinstance(own, Mapping) else self.source
+
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        """Special tokens by the names under which it is given them."""
+        return self._tokenizer.special_tokens_map
+
+    def mentions(self, name: str) -> bool:
+        """Whether the name stands anywhere in it, by itself."""
+        return _mentions(self.bare, name)
+
+    @property
+    def thought(self) -> str:
+        """Under which of `THOUGHTS` it reads what an assistant thought.
+
+        Raises:
+            TemplateError: It reads none.
+        """
+        for key in THOUGHTS:
+            if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source):
+                return key
+        raise TemplateError(
+            f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
+        )
 
     def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
         """The messages as text; `prompt` adds what stands before an assistant's next turn.
@@ -63,9 +104,29 @@ class ChatTemplate:
                 conversations=[list(messages)],
                 chat_template=self.source,
                 return_assistant_tokens_mask=True,
-                **self._tokenizer.special_tokens_map,
+                **self.tokens,
             )
         return [(int(start), int(stop)) for start, stop in ranges[0]]
+
+
+def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
+    """`source` with values for the variables where whoever uses it gives none."""
+    for name in variables:
+        if not _mentions(source, name):
+            raise TemplateError(
+                f"chat_template_kwargs gives {name!r}, and the chat template reads nothing of that name; leave it out, or spell it "
+                "as the template does"
+            )
+    # The line feed is taken away with the block that it follows, as everywhere in the templates of tokenizers.
+    defaults = "".join(
+        f"{{% if {name} is not defined %}}{{% set {name} = {value!a} %}}{{% endif %}}\n"
+        for name, value in sorted(variables.items())
+    )
+    return source if source.startswith(defaults) else defaults + source
+
+
+def _mentions(source: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}\b", source) is not None
 
 
 def _own(tokenizer: Any) -> str:

@@ -14,10 +14,11 @@ import pytest
 import tiny
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import Trainer
+from refinesynth.train.engine import saving
 from refinesynth.train.result import TrainResult
 
 FIELDS: dict[str, Any] = {
@@ -93,6 +94,46 @@ def test_from_records_in_memory_to_a_model_that_loads_and_generates(
     before: Any = AutoModelForCausalLM.from_pretrained(model)
     assert not torch.equal(before.lm_head.weight, tuned.lm_head.weight)
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["digest"]
+
+
+def test_a_tuned_thinking_model_is_asked_as_it_was_trained_without_a_word(tmp_path: Path):
+    base, variables = tmp_path / "base", {"enable_thinking": False, "preserve_thinking": True}
+    tokenizer: Any = tiny.tokenizer("qwen3.6")
+    tokenizer.save_pretrained(str(base))
+    toys.model(vocab_size=len(tokenizer)).save_pretrained(str(base))
+    learned = [
+        {**each, "messages": [{**one, "loss": one["role"] == "assistant"} for one in each["messages"]]}
+        for each in records()
+    ]
+    fields: dict[str, Any] = FIELDS | {"max_steps": 1, "data": learned, "model": base}
+    with pytest.raises(InputError, match=r"item 1: .*=false --set chat_template_kwargs\.preserve_thinking=true"):
+        Trainer(output=tmp_path / "refused", **fields).plan()
+    Trainer(output=tmp_path / "out", chat_template_kwargs=variables, **fields).train()
+    tuned: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    messages = [{"role": each["role"], "content": each["content"]} for each in records()[0]["messages"][:3]]
+    asked = tuned.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert asked == tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **variables)
+    assert asked.endswith("<think>\n\n</think>\n\n")
+    [checkpoint] = (tmp_path / "out" / "checkpoints").glob("checkpoint-*")
+    assert AutoTokenizer.from_pretrained(checkpoint).chat_template == tuned.chat_template
+    kept = json.loads((checkpoint / "refinesynth.json").read_text())["identity"]
+    assert (kept["chat_template_kwargs"], kept["thought_as"]) == (variables, "content")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert '`{"enable_thinking": false, "preserve_thinking": true}` as its defaults' in card
+
+
+def test_a_tokenizer_that_does_not_keep_its_template_is_not_saved_in_silence(tmp_path: Path):
+    class Forgetful(PreTrainedTokenizerFast):
+        def save_pretrained(self, *given: Any, **named: Any) -> Any:
+            kept, self.chat_template = self.chat_template, "{{ messages[0].content }}"
+            super().save_pretrained(*given, **named)
+            self.chat_template = kept
+
+    tokenizer = tiny.tokenizer()
+    assert saving.save_tokenizer(tokenizer, tmp_path / "sound") == []
+    tokenizer.__class__ = Forgetful
+    (difference,) = saving.save_tokenizer(tokenizer, tmp_path / "other")
+    assert difference.startswith("the tokenizer (Forgetful) is read back with another chat template")
 
 
 def test_a_mix_is_told_of_source_by_source(model: Path, tmp_path: Path):

@@ -1,0 +1,237 @@
+"""The text of an example to token ids and labels, made together, and refused where a label would not be certain."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refinesynth.train.conversation import Conversation, Speech
+from refinesynth.train.render.controls import Controls, Forged
+from refinesynth.train.render.encoding import Encoded, Encoder
+from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
+from refinesynth.train.render.locating import Located
+from refinesynth.train.render.pieces import Range
+from refinesynth.train.tokens import Label, Rendered, Span
+
+_LONGEST, _MOST = 60, 10_000
+"""Characters of the end of a prompt whose tokens are kept, since it is the same for most turns; and how many are kept."""
+
+
+class Record(NamedTuple):
+    """An example whose text is known and whose tokens are not."""
+
+    id: str
+    conversation: Conversation
+    located: Located
+    trained: tuple[bool, ...]
+    apart: int | None = None
+    """The turn whose tokens are made apart from those of its prompt; None: all are made together."""
+
+    @property
+    def where(self) -> str:
+        return self.conversation.where
+
+
+class _Prompt(NamedTuple):
+    """What stands before a turn."""
+
+    token: int
+    """Its last control token."""
+    end: str
+    """The text from there on."""
+    stop: int
+    """The character at which it ends."""
+
+
+class Labeller:
+    """Makes examples of records, with one tokenizer."""
+
+    def __init__(self, tokenizer: Any, controls: Controls) -> None:
+        self._tokenizer = tokenizer
+        self._controls = controls
+        self._encoder = Encoder(tokenizer, controls)
+        self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
+        self._ends: dict[str, bytes] = {}
+        """Token ids of the ends of prompts, from their last control token on."""
+
+    def label(self, records: Sequence[Record]) -> list[Rendered | RewritesHistoryError]:
+        """An example of each record; the error instead where tokens of a trained turn run together with those of its prompt.
+
+        Raises:
+            TemplateError: No certain labels can be made for one.
+        """
+        forged = [self._forged(record) for record in records]
+        plain = [record for record, places in zip(records, forged, strict=True) if not places]
+        together = iter(
+            self._encoder.encode([record.located.text for record in plain], [_cuts(record.located) for record in plain])
+        )
+        encoded = [
+            self._in_parts(record, places) if places else next(together)
+            for record, places in zip(records, forged, strict=True)
+        ]
+        prompts = [self._prompts(*each) for each in zip(records, encoded, strict=True)]
+        self._learn(prompt.end for each in prompts for prompt in each.values())
+        return [self._labelled(*each) for each in zip(records, encoded, forged, prompts, strict=True)]
+
+    def _forged(self, record: Record) -> list[Forged]:
+        """Places that are encoded apart, in the order of the text: what reads like a control token in messages."""
+        located = record.located
+        found: list[Forged] = []
+        for piece, place in zip(located.pieces, located.places, strict=True):
+            assistant = piece.role == "assistant"
+            if place is not None:
+                found += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
+            elif any(self._controls.forged(piece.text, 0, len(piece.text), assistant=assistant)):
+                raise TemplateError(
+                    f"{record.where}: a message holds text that reads like a control token, and the chat template changes that "
+                    "message, so it cannot be kept apart; leave this conversation out"
+                )
+        if record.apart is not None:
+            start = located.turns[record.apart].start
+            found.append(Forged(start, start))
+        return sorted(found)
+
+    def _in_parts(self, record: Record, places: Sequence[Forged]) -> Encoded:
+        try:
+            return self._encoder.encode_forged(record.located.text, _cuts(record.located), places)
+        except TemplateError as error:
+            raise TemplateError(f"{record.where}: {error}") from error
+
+    def _labelled(
+        self, record: Record, encoded: Encoded, forged: Sequence[Forged], prompts: Mapping[int, _Prompt]
+    ) -> Rendered | RewritesHistoryError:
+        conversation, located = record.conversation, record.located
+        labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
+        spans: list[Span] = []
+        for at, place in located.turns.items():
+            speech = conversation.turns[at].speech or Speech.HISTORY
+            start, stop = self._tokens(record, encoded, place)
+            self._refuse_textual_end(record, encoded, at, stop)
+            spans.append(Span(start, stop, speech))
+            if record.trained[at]:
+                if not self._stands(record, encoded, forged, prompts[at], start):
+                    return RewritesHistoryError(
+                        f"the tokenizer makes other tokens of the prompt for message {at + 1} by itself than before what is "
+                        f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
+                    )
+                labels[start:stop] = Label.TRAINED
+            elif speech is Speech.MISTAKE:
+                labels[start:stop] = Label.MISTAKE
+        self._refuse_control_tokens(record, encoded)
+        return Rendered(record.id, conversation.group, encoded.ids, labels, tuple(spans))
+
+    def _learn(self, ends: Iterable[str]) -> None:
+        """Encode what prompts end with, all in one go."""
+        known = {end: ids for end, ids in self._ends.items() if len(end) <= _LONGEST}
+        self._ends = known if len(known) <= _MOST else {}
+        new = sorted({*ends} - self._ends.keys())
+        for end, found in zip(new, self._encoder.encode(new, [[] for _ in new]), strict=True):
+            self._ends[end] = found.ids.tobytes()
+
+    def _prompts(self, record: Record, encoded: Encoded) -> dict[int, _Prompt]:
+        """By trained turn."""
+        text = record.located.text
+        controls = np.flatnonzero(self._controls.kinds(encoded.ids))
+        found: dict[int, _Prompt] = {}
+        for turn, (stop, _) in record.located.turns.items():
+            if record.trained[turn]:
+                behind = encoded.at(stop)
+                k = int(np.searchsorted(controls, behind))
+                token = int(controls[k - 1]) if k else 0
+                since = int(encoded.starts[token]) if k else 0
+                if stop - since > _LONGEST:  # What stands some words before decides about no token at the end.
+                    near = range(encoded.at(stop - _LONGEST // 3), behind)
+                    token = next((at for at in near if _is_word(text, int(encoded.starts[at]))), token)
+                    since = int(encoded.starts[token]) if token else since
+                found[turn] = _Prompt(token, text[since:stop], stop)
+        return found
+
+    def _stands(self, record: Record, encoded: Encoded, forged: Sequence[Forged], prompt: _Prompt, start: int) -> bool:
+        """Whether the tokens before `start` are those of the prompt by itself."""
+        if encoded.ids[prompt.token : start].tobytes() == self._ends.get(prompt.end):
+            return True
+        before = [place for place in forged if place.stop <= prompt.stop]
+        whole = self._encoder.encode_forged(record.located.text[: prompt.stop], [], before)
+        return encoded.ids[:start].tobytes() == whole.ids.tobytes()
+
+    def _tokens(self, record: Record, encoded: Encoded, place: Range) -> tuple[int, int]:
+        """The tokens of a turn.
+
+        One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part of it.
+        One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does not.
+        """
+        start, stop = encoded.at(place.start), encoded.behind(place.stop)
+        text = record.located.text
+        while start < stop and _swallows(
+            text[encoded.starts[start] : place.start], text[place.start : encoded.stops[start]]
+        ):
+            start += 1
+        while start < stop and _swallows(
+            text[place.stop : encoded.stops[stop - 1]], text[encoded.starts[stop - 1] : place.stop]
+        ):
+            stop -= 1
+        after = text[place.stop : encoded.stops[stop - 1]] if start < stop else ""
+        if start >= stop or after.strip():
+            raise TemplateError(
+                f"{record.where}: the tokenizer makes one token of an assistant turn's end and what the chat template writes "
+                f"behind it ({after!r}); give a chat_template with a control token there"
+            )
+        return start, stop
+
+    def _refuse_textual_end(self, record: Record, encoded: Encoded, at: int, stop: int) -> None:
+        """What the template means for an end-of-turn token must be one to the tokenizer, and not a few characters.
+
+        Raises:
+            TemplateError: It is not.
+        """
+        located = record.located
+        own = [place for piece, place in zip(located.pieces, located.places, strict=True) if piece.message == at]
+        behind = encoded.at(own[-1].stop) if own[-1] is not None else stop - 1
+        if not self._controls.kinds(encoded.ids[behind:stop]).any():
+            raise TemplateError(
+                f"{record.where}: the tokenizer makes no control token of what ends message {at + 1}, an assistant's "
+                f"({self._tokenizer.convert_ids_to_tokens(encoded.ids[behind:stop].tolist())}), so a model would not learn to stop; "
+                "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
+            )
+
+    def _refuse_control_tokens(self, record: Record, encoded: Encoded) -> None:
+        """Whatever the tokenizer did to the text (it may fold characters): no message holds a control token.
+
+        Raises:
+            TemplateError: One does; or the text begins with two beginning-of-sequence tokens.
+        """
+        ids, located = encoded.ids, record.located
+        if self._bos is not None and len(ids) > 1 and ids[0] == ids[1] == self._bos:
+            raise TemplateError(
+                "the chat template begins with two beginning-of-sequence tokens; take one out of it and give it as chat_template"
+            )
+        kinds = self._controls.kinds(ids)
+        said = [
+            (piece, place) for piece, place in zip(located.pieces, located.places, strict=True) if place is not None
+        ]
+        at = np.flatnonzero(kinds)
+        which = np.searchsorted([place.stop for _, place in said], encoded.starts[at], side="right")
+        for token, k in zip(map(int, at), map(int, which), strict=True):
+            if k == len(said) or encoded.stops[token] <= said[k][1].start:
+                continue
+            if said[k][0].role != "assistant" or kinds[token] != 1:
+                raise TemplateError(
+                    f"{record.where}: the tokenizer makes a control token of text in message {said[k][0].message + 1} "
+                    f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
+                )
+
+
+def _is_word(text: str, start: int) -> bool:
+    """Whether a token that begins here begins a word, with the blank before it or without."""
+    return text[start] == " " or (start > 0 and text[start - 1] == " ")
+
+
+def _swallows(outside: str, inside: str) -> bool:
+    """Whether a token across a turn's edge stands outside of it and has only blanks inside."""
+    return bool(outside.strip()) and not inside.strip()
+
+
+def _cuts(located: Located) -> list[int]:
+    """Where tokens will be asked for: the edges of all messages and turns."""
+    places = [*(place for place in located.places if place is not None), *located.turns.values()]
+    return sorted({edge for place in places for edge in place})

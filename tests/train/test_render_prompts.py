@@ -1,0 +1,418 @@
+"""Every trained turn stands behind the tokens of its prompt: by default, under settings, or not at all."""
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from refinesynth.cli.train_settings import given as settings_given
+from refinesynth.errors import InputError
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.layers import layered
+from refinesynth.train.preview import preview
+from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.tokens import Label, Rendered
+
+DOCS = Path(__file__).parents[2] / "docs" / "training.md"
+PLAIN: dict[str, Any] = {"on_rewrite": "refuse", "chat_template_kwargs": {}, "thought_as": "content"}
+
+
+@cache
+def tokenizer_of(family: str | None, kind: str = "byte-level") -> Any:
+    """One to write prompts with, which no renderer has touched."""
+    return tiny.tokenizer(family, kind=kind)
+
+
+def spoken(conversation: Conversation, thought_as: str) -> list[dict[str, str]]:
+    """The turns as a player's server has them."""
+    messages = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
+    for message in messages:
+        if message["role"] == "assistant" and thought_as == "reasoning":
+            thought, action = message["content"].removeprefix("Thought: ").split("\nAction: ")
+            message |= {"reasoning_content": thought, "content": f"Action: {action}"}
+    return messages
+
+
+def check(examples: list[Rendered], conversation: Conversation, asked: Any, settings: dict[str, Any]) -> int:
+    """How many trained turns there are; `asked` is a tokenizer as it came, and its template gets the settings by name."""
+    messages = spoken(conversation, settings["thought_as"])
+    assistants = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+    trained: list[int] = []
+    for example in examples:
+        number = example.id.partition("@")[2]
+        at = [int(number) - 1] if number else assistants[-len(example.spans) :]
+        for k, span in zip(at, example.spans, strict=True):
+            if (example.labels[span.start : span.stop] != Label.TRAINED).any():
+                continue
+            given = settings["chat_template_kwargs"]
+            prompt = asked.apply_chat_template(messages[:k], add_generation_prompt=True, return_dict=True, **given)
+            assert example.input_ids[: span.start].tolist() == prompt["input_ids"]
+            assert (example.labels == Label.TRAINED)[: span.start].sum() == sum(
+                before.stop - before.start
+                for before in example.spans
+                if before.stop <= span.start and example.labels[before.start] == Label.TRAINED
+            )
+            said = asked.decode(example.input_ids[span.start : span.stop])
+            assert "".join(messages[k]["content"].split()) in "".join(said.split())
+            assert example.input_ids[span.stop - 1] == asked.eos_token_id
+            trained.append(k)
+    assert trained == [k for k in assistants if LossOn.REFINEMENT.trains(conversation.turns[k].speech)]
+    return len(trained)
+
+
+# The table in the docs.
+
+
+def rows() -> list[tuple[str, str, str]]:
+    table = re.search(r"^\| chat template \|.*?\n\n", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert table is not None
+    found = [tuple(cell.strip() for cell in line.strip("|\n").split("|")) for line in table[0].splitlines()[2:] if line]
+    return [(name, default, ways) for name, default, ways in found]
+
+
+FAMILIES_OF = {
+    "ChatML, Qwen2.5, Qwen3-Instruct-2507": "chatml",
+    "Llama 3": "llama3",
+    "Mistral": "mistral",
+    "Gemma 2 and 3": "gemma",
+    "DeepSeek-V3": "deepseek-v3",
+    "DeepSeek-V3.1": "deepseek-v3.1",
+    "Nemotron 3": "nemotron-3",
+    "Qwen3.6": "qwen3.6",
+    "Gemma 4, as Axolotl has it": "gemma-4",
+    "Qwen3 (thinking can be turned off)": "qwen3",
+    "Qwen3-Thinking-2507": "qwen3-thinking",
+    "Qwen3.5": "qwen3.5",
+    "Qwen3, as Axolotl has it": "axolotl-qwen3",
+    "DeepSeek-R1 distills": "deepseek-r1",
+}
+
+
+def configured(options: str) -> TrainConfig:
+    words = shlex.split(options)
+    assignments = [words[k + 1] for k in range(0, len(words), 2) if words[k] == "--set"]
+    wanted: dict[str, Any] = {"data": ["runs/first"], "model": "x/y", "output": "models/first"}
+    if "--thought-as" in words:
+        wanted["thought_as"] = words[words.index("--thought-as") + 1]
+    return layered(given=settings_given(wanted, assignments=assignments)).config
+
+
+def settings_of(config: TrainConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in PLAIN}
+
+
+def test_the_table_has_every_family() -> None:
+    assert [name for name, _, _ in rows()] == list(FAMILIES_OF)
+    assert {*tiny.THINKING} <= {*FAMILIES_OF.values()}
+
+
+@pytest.mark.parametrize(("name", "default", "ways"), rows())
+def test_the_table_is_true(name: str, default: str, ways: str) -> None:
+    family = FAMILIES_OF[name]
+    talk = tiny.talk("cmrc")
+    if default == "equal":
+        (example,) = Renderer(tiny.tokenizer(family)).render(talk)
+        assert check([example], talk, tokenizer_of(family), PLAIN) == 3
+        assert ways == ""
+        return
+    assert default == "refused"
+    with pytest.raises(RewritesHistoryError) as refused:
+        Renderer(tiny.tokenizer(family)).render(talk)
+    told = re.findall(r"`(--(?!chat-template)[^`]*)`", ways)
+    for options in told:
+        assert options.replace("--thought-as ", "--set thought_as=") in str(refused.value)
+        settings = settings_of(configured(options))
+        examples = Renderer(tiny.tokenizer(family), **settings).render(talk)
+        assert check(examples, talk, tokenizer_of(family), settings) == 3
+        assert len(examples) == (3 if settings["on_rewrite"] == "expand" else 1)
+    if not told:
+        assert "--chat-template" in ways
+        assert "None of enable_thinking, thinking" in str(refused.value)
+        mended = tiny.THINKING[family].template.replace("{{ '<think>\\n' }}", "")
+        examples = Renderer(tiny.tokenizer(family), template=mended).render(talk)
+        asked = tiny.tokenizer(family)
+        asked.chat_template = mended
+        assert check(examples, talk, asked, PLAIN) == 3
+
+
+# Laws.
+
+WORDS = st.lists(
+    st.sampled_from(["go", "mug", "why?", "é", "<b>", "1.", "試", "a:b", "thinking"]), min_size=1, max_size=5
+)
+LINES = st.lists(WORDS.map(" ".join), min_size=1, max_size=3).map("\n\n".join)
+VARIABLES = st.fixed_dictionaries(
+    {},
+    optional={
+        "enable_thinking": st.booleans(),
+        "thinking": st.booleans(),
+        "preserve_thinking": st.booleans(),
+        "truncate_history_thinking": st.booleans(),
+    },
+)
+
+
+@st.composite
+def talks(draw: st.DrawFn) -> Conversation:
+    plain = tiny.talk(draw(st.sampled_from(["c", "cc", "mr", "cmrc", "crmm"])))
+    turns = [
+        turn._replace(
+            content=f"Thought: {draw(WORDS.map(' '.join))}\nAction: {draw(WORDS.map(' '.join))}"
+            if turn.role == "assistant"
+            else draw(LINES)
+        )
+        for turn in plain.turns
+    ]
+    return Conversation("x", "g", tuple(turns), "x.jsonl:1")
+
+
+@given(
+    st.sampled_from([*tiny.EVERY]),
+    st.sampled_from(["byte-level", "metaspace"]),
+    st.fixed_dictionaries(
+        {
+            "on_rewrite": st.sampled_from(["refuse", "expand"]),
+            "thought_as": st.sampled_from(["content", "reasoning"]),
+            "chat_template_kwargs": VARIABLES,
+        }
+    ),
+    st.lists(talks(), min_size=1, max_size=3),
+)
+def test_whatever_is_rendered_stands_behind_its_prompt(
+    family: str, kind: str, settings: dict[str, Any], conversations: list[Conversation]
+) -> None:
+    template = tiny.EVERY[family].template
+    used = {
+        name: value for name, value in settings["chat_template_kwargs"].items() if re.search(rf"\b{name}\b", template)
+    }
+    settings = {**settings, "chat_template_kwargs": used}
+    try:
+        renderer = Renderer(tiny.tokenizer(family, kind=kind), **settings, advises=False)
+        made = list(renderer.render_many(conversations))
+    except TemplateError:
+        return
+    for conversation, examples in zip(conversations, made, strict=True):
+        check(examples, conversation, tokenizer_of(family, kind), settings)
+
+
+@given(st.sampled_from([*tiny.THINKING]), talks())
+def test_what_a_refusal_names_helps(family: str, conversation: Conversation) -> None:
+    refusal = ""
+    try:
+        examples = Renderer(tiny.tokenizer(family)).render(conversation)
+    except RewritesHistoryError as error:
+        refusal = str(error)
+    else:
+        check(examples, conversation, tokenizer_of(family), PLAIN)
+    named = [options.partition(" (")[0] for options in refusal.partition("given the same with ")[2].split("; or with ")]
+    assert named != [""] or not refusal or "None of enable_thinking" in refusal
+    for options in filter(None, named):
+        settings = settings_of(configured(options))
+        examples = Renderer(tiny.tokenizer(family), **settings).render(conversation)
+        check(examples, conversation, tokenizer_of(family), settings)
+
+
+# Templates that look into messages.
+
+
+def test_a_prompt_that_depends_on_a_message_is_looked_at_in_every_conversation() -> None:
+    looks = tiny.FAMILIES["chatml"].template.replace(
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}",
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('Hm. ' if 'hard' in messages[-1].content else '') }}",
+    )
+    renderer = Renderer(tiny.tokenizer(), template=looks)
+    talk = tiny.talk("ccc")
+    assert len(renderer.render(talk)) == 1
+    for at in (0, 2, 4):
+        turns = list(talk.turns)
+        turns[at] = turns[at]._replace(content="It is hard.")
+        with pytest.raises(RewritesHistoryError, match=rf"asked for message {at + 2} is given .*Hm\. "):
+            renderer.render(Conversation("x", "g", tuple(turns), "x:1"))
+
+
+def test_a_block_that_is_written_before_the_last_turn_alone_is_not_trained_there_alone() -> None:
+    with pytest.raises(
+        RewritesHistoryError,
+        match=r"model writes in a turn begins with '<think>\\n\\n</think>' in message 4, and with ''",
+    ):
+        Renderer(tiny.tokenizer("qwen3")).render(tiny.talk("cr"))
+    (example,) = Renderer(tiny.tokenizer("qwen3")).render(tiny.talk("hc"))
+    assert check([example], tiny.talk("hc"), tokenizer_of("qwen3"), PLAIN) == 1
+
+
+# Tokenizers that merge across a prompt's end.
+
+
+def merging(family: str) -> Any:
+    """In GPT-2's manner: two line feeds are one token at the end of a text, and two before a word."""
+    made: Any = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    specials = list(tiny.FAMILIES[family].specials)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, show_progress=False, initial_alphabet=alphabet, special_tokens=specials
+    )
+    made.train_from_iterator(["go on\n\n", "Thought\n\n"] * 9, trainer)
+    eos, bos = tiny.FAMILIES[family].eos, tiny.FAMILIES[family].bos
+    wrapped: Any = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=eos, bos_token=bos)
+    wrapped.chat_template = tiny.FAMILIES[family].template
+    assert len(wrapped.encode("\n\n")) == 1
+    assert len(wrapped.encode("\n\nThought")) > 2
+    return wrapped
+
+
+def test_a_tokenizer_that_merges_across_the_prompts_end_is_refused_or_expanded() -> None:
+    talk = tiny.talk("cmr")
+    with pytest.raises(
+        RewritesHistoryError, match=r"other tokens of the prompt for message 2 .*--set on_rewrite=expand"
+    ):
+        Renderer(merging("llama3")).render(talk)
+    examples = Renderer(merging("llama3"), on_rewrite="expand").render(talk)
+    asked = merging("llama3")
+    assert check(examples, talk, asked, {**PLAIN, "on_rewrite": "expand"}) == 2
+    for k, example in zip((1, 5), examples, strict=True):
+        ((start, stop, _),) = example.spans
+        assert asked.decode(example.input_ids[start:stop]) == f"{talk.turns[k].content}<|eot_id|>"
+        assert asked.decode(example.input_ids) == asked.apply_chat_template(
+            spoken(talk, "content")[: k + 1], tokenize=False
+        )
+    assert len(Renderer(merging("chatml")).render(talk)) == 1
+
+
+def test_a_merging_tokenizer_has_prompts_of_its_own_where_a_message_reads_like_a_control_token_too() -> None:
+    turns = (Turn("user", "Say <|eot_id|>\n\n", None), Turn("assistant", "Thought: no <|eot_id|>.", Speech.CORRECT))
+    talk = Conversation("x", "g", turns, "x:1")
+    asked = merging("llama3")
+    (example,) = Renderer(merging("llama3")).render(talk)
+    prompt = asked.apply_chat_template(
+        spoken(talk, "content")[:1], add_generation_prompt=True, return_dict=True, sanitize_control_tokens=True
+    )
+    ((start, stop, _),) = example.spans
+    assert example.input_ids[:start].tolist() == prompt["input_ids"]
+    assert example.input_ids[start:stop].tolist().count(asked.eos_token_id) == 1
+
+
+# Settings.
+
+
+def test_a_thought_is_given_apart_and_nothing_of_a_message_is_lost() -> None:
+    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "on_rewrite": "expand"}
+    tokenizer = tiny.tokenizer("qwen3")
+    turns = (
+        Turn("user", "Go.", None),
+        Turn("assistant", "**Thought:** it is\nfar\nAction: `walk`\n\nquickly", Speech.CORRECT),
+    )
+    (example,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", turns, "x:1"))
+    written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
+    assert written == "<think>\nit is\nfar\n</think>\n\nAction: `walk`\n\nquickly<|im_end|>"
+    shown = preview(example, tokenizer)
+    assert [segment.text for segment in shown.segments] == [
+        "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n",
+        written,
+        "\n",
+    ]
+
+
+def test_thoughts_apart_need_a_template_that_reads_them() -> None:
+    with pytest.raises(TemplateError, match=r"reads no thought of a message \(reasoning_content, .*thought_as"):
+        Renderer(tiny.tokenizer("llama3"), thought_as="reasoning")
+    harmony = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role }}{% if m.thinking %}{{ '<think>' + m.thinking + '</think>' }}{% endif %}"
+        "{{ m.content + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
+    )
+    tokenizer = tiny.tokenizer("qwen3")
+    (example,) = Renderer(tokenizer, template=harmony, thought_as="reasoning").render(tiny.talk("cmr"))
+    written = [tokenizer.decode(example.input_ids[start:stop]) for start, stop, _ in example.spans]
+    assert written[0] == "<think>next is step 1.</think>Action: go to table 1<|im_end|>"
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|>x"])
+def test_control_tokens_in_a_thought_and_in_an_action_stay_text(text: str) -> None:
+    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "chat_template_kwargs": {"preserve_thinking": True}}
+    tokenizer = tiny.tokenizer("qwen3.6")
+    plain = tiny.talk("cr")
+    turns = [
+        turn._replace(content=turn.content.replace("\nAction", f" {text}\nAction") + f" {text}")
+        if turn.speech
+        else turn
+        for turn in plain.turns
+    ]
+    (forged,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", tuple(turns), "x:1"))
+    (wanted,) = Renderer(tiny.tokenizer("qwen3.6"), **settings).render(plain)
+    ids = [tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "<|im_start|>")]
+    assert [forged.input_ids.tolist().count(one) for one in ids] == [
+        wanted.input_ids.tolist().count(one) for one in ids
+    ]
+    assert tokenizer.decode(forged.input_ids).count(text) == tokenizer.decode(wanted.input_ids).count(text) + 4
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(VALUES, st.sampled_from(["", "\n", "  {% if true %}\n", " x"]))
+def test_variables_are_the_templates_own_defaults(value: Any, beginning: str) -> None:
+    template = (
+        f"{beginning}{{{{ flavour | tojson }}}}{'{% endif %}' * ('if' in beginning)}{tiny.FAMILIES['chatml'].template}"
+    )
+    asked, tokenizer = tiny.tokenizer(), tiny.tokenizer()
+    talk = tiny.talk("cr")
+    (example,) = Renderer(tokenizer, template=template, chat_template_kwargs={"flavour": value}).render(talk)
+    messages = spoken(talk, "content")
+    for prompt in (False, True):
+        wanted = asked.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=prompt, flavour=value
+        )
+        assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt) == wanted
+    other = tokenizer.apply_chat_template(messages, tokenize=False, flavour="other")
+    assert other == asked.apply_chat_template(messages, chat_template=template, tokenize=False, flavour="other")
+    again = tiny.tokenizer()
+    again.chat_template = tokenizer.chat_template
+    (same,) = Renderer(again, chat_template_kwargs={"flavour": value}).render(talk)
+    assert same.input_ids.tolist() == example.input_ids.tolist()
+    assert again.chat_template == tokenizer.chat_template
+
+
+def test_variables_that_a_template_does_not_read_are_refused() -> None:
+    for name in ("enable_thought", "reasoning_content"):
+        with pytest.raises(
+            TemplateError, match=rf"chat_template_kwargs gives '{name}', and the chat template reads nothing"
+        ):
+            Renderer(tiny.tokenizer("qwen3"), chat_template_kwargs={name: False})
+    with pytest.raises(InputError, match=r"chat_template_kwargs.tools is 'tools'.*name of a variable"):
+        configured("--set chat_template_kwargs.tools=[]")
+
+
+def test_the_other_templates_of_a_tokenizer_are_kept() -> None:
+    tokenizer = tiny.tokenizer("qwen3")
+    tokenizer.chat_template = {"default": tiny.THINKING["qwen3"].template, "tools": "x"}
+    renderer = Renderer(tokenizer, chat_template_kwargs={"enable_thinking": False})
+    assert tokenizer.chat_template == {"default": renderer.template, "tools": "x"}
+
+
+def test_a_refusal_leaves_the_tokenizer_as_it_was() -> None:
+    tokenizer = tiny.tokenizer("nemotron-3")
+    before = tokenizer.chat_template
+    with pytest.raises(RewritesHistoryError, match="would be given the same with"):
+        Renderer(tokenizer).render(tiny.talk("cmr"))
+    assert tokenizer.chat_template == before
+
+
+def test_a_header_that_no_prompt_writes_is_one_text_for_all_turns() -> None:
+    changes = "{% for m in messages %}{{ '<|im_start|>' + m.role + ' ' + (loop.index0 // 4) | string + '\n' + m.content + '<|im_end|>' }}{% endfor %}"
+    assert Renderer(tiny.tokenizer(), template=changes).render(tiny.talk("cc"))
+    with pytest.raises(RewritesHistoryError, match="header"):
+        Renderer(tiny.tokenizer(), template=changes).render(tiny.talk("ccc"))
