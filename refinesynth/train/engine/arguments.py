@@ -113,6 +113,7 @@ def _leave_shared_memory_alone() -> None:
 
 
 def _fsdp() -> dict[str, Any]:
+    # No activation_checkpointing: below its wrappers peft loses adapters, and the model's own gathers no weights again either.
     options = {
         "version": 2,
         "reshard_after_forward": True,

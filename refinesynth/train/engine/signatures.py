@@ -33,6 +33,7 @@ _TRAINING: Final[Mapping[str, str]] = {
     f"{_TRAINER}_save": "self output_dir state_dict",
     f"{_TRAINER}_save_checkpoint": "self model trial",
     "transformers:TrainingArguments._setup_devices.func": "self",
+    "transformers.core_model_loading:revert_weight_conversion": "model state_dict",
 }
 _RENDERING: Final[Mapping[str, str]] = {
     "transformers.utils.chat_template_utils:render_jinja_template": "conversations tools documents chat_template "

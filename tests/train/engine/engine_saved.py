@@ -43,6 +43,7 @@ BESIDES: dict[str, dict[str, Any]] = {
     "scratch": {"model": "scratch", "learning_rate": 1e-3},
     # A router's bias is a buffer that is saved, and experts are saved apart though they are held together.
     "routed": {"model": "routed"},
+    "lora in bf16": LEARNED["lora"] | {"precision": "bf16", "gradient_checkpointing": True},
     # It gets worse: the best is not the last.
     "best": {
         "learning_rate": 0.5,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -181,7 +181,12 @@ def ready(
     """What `run_training` takes in the place of texts."""
     counts: Any = SimpleNamespace(records=len(examples), trained_tokens=1, tokens=2, conversations=20, mistake_tokens=1)
     sizes = Sizes(counts, counts if held_out else None, VOCABULARY - 1, 64, examples.digest, "toys")
-    means = Means("fp32", parallel, gradient_checkpointing=bool(asked.gradient_checkpointing is True), attention="auto")
+    means = Means(
+        cast("Any", asked.precision),
+        parallel,
+        gradient_checkpointing=bool(asked.gradient_checkpointing is True),
+        attention="auto",
+    )
     described = describe_model(asked, tokenizer)
     plan = make_plan(asked, sizes=sizes, model=described, devices=Devices("cpu", "CPU"), means=means)
     return Ready(tokenizer, examples, held_out, plan)

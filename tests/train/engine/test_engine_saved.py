@@ -70,7 +70,7 @@ def told(folder: Path) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> Path:
     kept = {name: getattr(running, name) for name in ("agree", "leave")}
-    for name in [*ALONE, "scratch", "routed"]:
+    for name in [*ALONE, "scratch", "routed", "lora in bf16"]:
         said = train(folder, "none", name, folder / "alone" / name)
         assert "error" not in said, said
     for name, one in kept.items():
@@ -99,8 +99,11 @@ def test_every_way_saves_what_one_process_saves_and_loads_the_same(
     assert [said.get("error") for said in told[f"{split}, {name}"]] == [None, None]
     got, wanted = weights(folder / f"{split}, {name}"), weights(alone / name)
     assert {key: one.shape for key, one in got.items()} == {key: one.shape for key, one in wanted.items()}
-    assert max(float((got[key] - wanted[key]).abs().max()) for key in wanted) < 1e-5
-    assert torch.allclose(logits(folder, folder / f"{split}, {name}"), logits(folder, alone / name), atol=1e-4)
+    assert {one.dtype for one in got.values()} == {torch.float32}
+    # AdamW makes whole steps, of 0.01 here, of what is left of small gradients in bf16.
+    near = 1e-5 if "bf16" not in name else 0.05
+    assert max(float((got[key] - wanted[key]).abs().max()) for key in wanted) < near
+    assert torch.allclose(logits(folder, folder / f"{split}, {name}"), logits(folder, alone / name), atol=10 * near)
 
 
 @pytest.mark.parametrize("name", ALONE)
