@@ -61,6 +61,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     )
     yield "steps", steps
     yield "memory", _memory(plan.memory, devices.memory)
+    yield "host memory", _host(plan)
+    yield "disk", _disk(plan)
 
 
 def _data(counts: "Counts") -> str:
@@ -112,6 +114,24 @@ def _memory(memory: Memory, there: int | None) -> str:
     )
     of = "" if there is None else f" of {_bytes(there)}"
     return f"about {_bytes(memory.total)}{of} per device: {', '.join(f'{name} {_bytes(size)}' for name, size in parts)}"
+
+
+def _host(plan: Plan) -> str:
+    host, alone = plan.host, plan.means.parallel == "fsdp"
+    of = "" if host.memory is None else f" of {_bytes(host.memory)}"
+    what = "to train in" if plan.devices.kind == "cpu" else "to load the model"
+    by = "one process" if alone or host.ranks == 1 else f"{host.ranks} processes"
+    return f"about {_bytes(plan.room.host)}{of} {what}, by {by}"
+
+
+def _disk(plan: Plan) -> str:
+    room, host = plan.room, plan.host
+    free = "" if host.disk is None else f", {_bytes(host.disk)} are free"
+    there = f", {_bytes(host.there)} are there already" if host.there else ""
+    kept = (
+        f"{counted(room.checkpoints, 'checkpoint')} of {_bytes(room.checkpoint)} at once, " if room.checkpoints else ""
+    )
+    return f"about {_bytes(room.disk)}: {kept}the model {_bytes(room.model)}{there}{free}"
 
 
 def _bytes(size: int) -> str:

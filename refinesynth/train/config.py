@@ -155,7 +155,8 @@ class TrainConfig(BaseModel):
     """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights too, where steps of 5e-6 are mostly rounded
     away. `auto`: bf16 on a GPU, fp32 on a CPU."""
     gradient_checkpointing: Literal["auto"] | bool = "auto"
-    """Compute activations again in the backward pass instead of keeping them; `auto`: on GPUs."""
+    """Compute activations again in the backward pass instead of keeping them; `auto`: on GPUs whose memory they would
+    fill, by the plan's estimate."""
     attention: str = "auto"
     """`auto`, or an attention implementation that the engine or transformers knows by this name."""
     lora: LoraConfig | None = None

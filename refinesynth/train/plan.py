@@ -5,13 +5,14 @@ Plain numbers in, values out: nothing here imports torch, so that a plan can be 
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory, unused_told
+from refinesynth.train.room import Host, Room, estimate_room, refuse_without_room
 
 if TYPE_CHECKING:
     # It brings numpy.
@@ -34,6 +35,8 @@ class Devices:
     """Processes over all machines, each with one device."""
     memory: int | None = None
     """Bytes of one device; None if unknown."""
+    bf16: bool = True
+    """Whether it computes in bf16 itself, and does not only emulate it, as GPUs before Ampere do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,10 @@ class Plan:
     checkpoints: int
     memory: Memory
     """Estimated, of one device."""
+    room: Room
+    """Estimated, of the machine and its disk."""
+    host: Host = field(compare=False)
+    """What these have now: no part of what is planned."""
     remarks: tuple[str, ...] = ()
     """What the user should know before the first step."""
 
@@ -113,7 +120,9 @@ class Plan:
         return asdict(self)
 
 
-def make_plan(config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: Means) -> Plan:
+def make_plan(
+    config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: Means, host: Host | None = None
+) -> Plan:
     """The plan of a training.
 
     Raises:
@@ -124,13 +133,29 @@ def make_plan(config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: 
     steps = config.max_steps or max(1, math.ceil(round(config.epochs * steps_per_epoch, 6)))
     memory = estimate_memory(
         model,
-        _load(config, sizes),
+        fullest_load(config, sizes),
         precision=means.precision,
         parallel=means.parallel,
         ranks=devices.ranks,
         gradient_checkpointing=means.gradient_checkpointing,
     )
     _refuse_too_large(memory, devices, means, config)
+    evaluations = _times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0
+    checkpoints = _times(interval(config.save_every, steps_per_epoch), steps)
+    host = host or Host(devices.ranks)
+    room = estimate_room(
+        config,
+        model,
+        memory,
+        kind=devices.kind,
+        precision=means.precision,
+        parallel=means.parallel,
+        ranks=host.ranks,
+        # A better evaluation is saved too.
+        saved=min(steps, checkpoints + evaluations) if checkpoints else 0,
+        evaluates=evaluations > 0,
+    )
+    refuse_without_room(config, room, host)
     return Plan(
         model=model,
         devices=devices,
@@ -139,9 +164,11 @@ def make_plan(config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: 
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         passes_per_step=_passes_per_step(config, sizes, devices.ranks),
-        evaluations=_times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0,
-        checkpoints=_times(interval(config.save_every, steps_per_epoch), steps),
+        evaluations=evaluations,
+        checkpoints=checkpoints,
         memory=memory,
+        room=room,
+        host=host,
         remarks=(*_remarks_on_means(config, model, devices, means, memory), *_remarks_on_data(config, sizes)),
     )
 
@@ -194,8 +221,10 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
 
 
 def _refuse_too_large(memory: Memory, devices: Devices, means: Means, config: TrainConfig) -> None:
-    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of a CPU nothing is known for sure."""
-    if devices.kind != "gpu" or devices.memory is None or memory.fixed <= devices.memory:
+    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see `room.py`."""
+    # An optimizer of the user's own may keep less than AdamW does.
+    sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
+    if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
         return
     ways = [] if config.lora else ["--lora"]
     if means.parallel not in {"zero3", "fsdp"}:
@@ -209,7 +238,7 @@ def _refuse_too_large(memory: Memory, devices: Devices, means: Means, config: Tr
     )
 
 
-def _load(config: TrainConfig, sizes: Sizes) -> Load:
+def fullest_load(config: TrainConfig, sizes: Sizes) -> Load:
     """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on average."""
     tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
     share = sizes.counts.trained_tokens / max(1, sizes.counts.tokens)
@@ -262,6 +291,9 @@ def _remarks_on_means(
 ) -> Iterator[str]:
     if model.unused:
         yield unused_told(model.unused)
+    if not devices.bf16 and means.precision != "fp64":
+        slow = f"{devices.name} only emulates bf16, which is slower than fp32"
+        yield f"{slow}, so it is computed in fp32" if means.precision == "fp32" else f"{slow}; give precision fp32"
     if means.precision == "bf16-pure" and config.learning_rate < _TINY_STEP:
         yield (
             f"bf16 weights round most steps of {config.learning_rate:g} away: the model will hardly learn. Take precision=bf16, which keeps "

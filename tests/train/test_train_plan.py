@@ -128,6 +128,12 @@ def test_an_8b_model_does_not_fit_one_gpu_and_is_refused_with_ways_out() -> None
     assert "--lora, --deepspeed zero3 on more GPUs or a smaller model" in text
 
 
+def test_with_an_optimizer_of_ones_own_only_weights_and_gradients_are_sure() -> None:
+    with pytest.raises(InputError):
+        a_plan(devices=gpus(1, gib=100))
+    assert a_plan(a_config(trainer={"optim": "adamw_8bit"}), devices=gpus(1, gib=100)).memory.fixed > 100 * GIB
+
+
 def test_split_over_eight_gpus_it_fits() -> None:
     means = replace(MEANS, parallel="zero3")
     plan = a_plan(devices=gpus(8), means=means, of=sizes(held_out=counts(20)))
@@ -234,6 +240,16 @@ def test_steps_that_would_be_rounded_away_are_remarked() -> None:
     assert "bf16 weights round most steps of 5e-06 away" in remarks("bf16-pure")
     assert "round" not in remarks("bf16-pure", learning_rate=1e-3)
     assert "round" not in remarks("bf16")
+
+
+def test_bf16_that_a_gpu_only_emulates_is_remarked() -> None:
+    def remarks(precision: Precision, *, bf16: bool) -> str:
+        devices = replace(gpus(gib=300), bf16=bf16)
+        return " ".join(a_plan(devices=devices, means=replace(MEANS, precision=precision)).remarks)
+
+    assert "only emulates bf16, which is slower than fp32, so it is computed in fp32" in remarks("fp32", bf16=False)
+    assert "slower than fp32; give precision fp32" in remarks("bf16", bf16=False)
+    assert "emulates" not in remarks("bf16", bf16=True) + remarks("fp32", bf16=True) + remarks("fp64", bf16=False)
 
 
 def test_what_text_does_not_reach_is_remarked_and_needs_no_optimizer() -> None:

@@ -15,8 +15,14 @@ from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
 from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
-from refinesynth.train.engine.world import World, over_ranks, resolved_parallel, resolved_precision
-from refinesynth.train.plan import Means, Plan, Sizes, SourceSizes, make_plan
+from refinesynth.train.engine.world import (
+    World,
+    over_ranks,
+    resolved_checkpointing,
+    resolved_parallel,
+    resolved_precision,
+)
+from refinesynth.train.plan import Means, Plan, Sizes, SourceSizes, fullest_load, make_plan
 from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import TokenStore
@@ -46,7 +52,9 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
-    means = _means(config, world, tokenizer)
+    shape, devices, precision = describe_model(config, tokenizer), world.devices(), resolved_precision(config, world)
+    allowed = world.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
+    parallel = resolved_parallel(config, world, shape, precision, checkpointing=allowed)
     training, held_out = split(conversations, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None
@@ -60,7 +68,10 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
         rendering=renderer.method,
         sources=tuple(_by_source(reading, trained.store, held_out)),
     )
-    plan = make_plan(config, sizes=sizes, **means)
+    load = fullest_load(config, sizes)
+    checkpointing = resolved_checkpointing(config, devices, shape, load, precision=precision, parallel=parallel)
+    means = Means(precision, parallel, checkpointing, config.attention)
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=world.host(config))
     return Ready(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
 
 
@@ -94,15 +105,6 @@ def agree(*digests: str) -> None:
         raise TrainingError(
             f"the ranks have read different data (digests {said}); give them the same files and versions of the libraries"
         )
-
-
-def _means(config: TrainConfig, world: World, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    shape = describe_model(config, tokenizer)
-    precision = resolved_precision(config, world)
-    checkpointing = world.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
-    parallel = resolved_parallel(config, world, shape, precision, checkpointing=checkpointing)
-    means = Means(precision, parallel, checkpointing, config.attention)
-    return {"model": shape, "devices": world.devices(), "means": means}
 
 
 def _prepared(conversations: list[Conversation], renderer: Renderer, config: TrainConfig) -> Prepared:

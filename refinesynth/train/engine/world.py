@@ -8,7 +8,8 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from pathlib import Path
+from typing import Any, Final, Literal, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,10 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import Load, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.plan import Devices
+from refinesynth.train.room import Host
+
+_ROOM: Final = 0.9
+"""Share of a device's memory that estimates may fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,14 @@ class World:
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
         # All of this machine find it, so that none waits for another.
-        here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", "1")))
+        here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
         if gpu and here > torch.cuda.device_count():
             raise InputError(
                 f"there are {here} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
                 f"GPUs, or give device cpu"
             )
-        ranks = int(environment.get("WORLD_SIZE", "1"))
+        # Those that a plan is made for are not started yet.
+        ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
         return cls(int(environment.get("RANK", "0")), local_rank, ranks, "gpu" if gpu else "cpu")
 
     @property
@@ -60,14 +66,38 @@ class World:
         if self.kind == "cpu":
             return Devices("cpu", "CPU", self.ranks)
         properties = cast("Any", torch.cuda.get_device_properties(self.local_rank))
-        return Devices("gpu", properties.name, self.ranks, properties.total_memory)
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return Devices("gpu", properties.name, self.ranks, properties.total_memory, bf16)
+
+    def host(self, config: TrainConfig) -> Host:
+        """For the plan."""
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.ranks)))
+        return Host.here(Path(config.output), ranks, anew=config.resume == "never")
 
 
 def resolved_precision(config: TrainConfig, world: World) -> Precision:
-    """bf16 on GPUs that have it, else fp32."""
+    """bf16 on GPUs that have it (T4 and V100 only emulate it, more slowly than they compute in fp32), else fp32."""
     if config.precision != "auto":
         return config.precision
-    return "bf16" if world.kind == "gpu" and torch.cuda.is_bf16_supported() else "fp32"
+    return "bf16" if world.kind == "gpu" and world.devices().bf16 else "fp32"
+
+
+def resolved_checkpointing(
+    config: TrainConfig, devices: Devices, shape: ModelShape, load: Load, *, precision: Precision, parallel: Parallel
+) -> bool:
+    """`auto` is decided last: on GPUs, where keeping all activations would take more than 9 tenths of a device.
+
+    `parallel` is decided before, as if activations were computed again wherever they may be: a copy on each device that computes a
+    third more sends less than weights that are split.
+    """
+    if config.gradient_checkpointing != "auto":
+        return config.gradient_checkpointing
+    if devices.kind == "cpu":
+        return False
+    kept = estimate_memory(
+        shape, load, precision=precision, parallel=parallel, ranks=devices.ranks, gradient_checkpointing=False
+    )
+    return devices.memory is None or kept.total >= _ROOM * devices.memory
 
 
 def resolved_parallel(
@@ -100,7 +130,7 @@ def resolved_parallel(
     needed = estimate_memory(
         shape, load, precision=precision, parallel="ddp", ranks=world.ranks, gradient_checkpointing=checkpointing
     )
-    return "ddp" if room is None or needed.total < 0.9 * room else "fsdp"
+    return "ddp" if room is None or needed.total < _ROOM * room else "fsdp"
 
 
 @contextmanager

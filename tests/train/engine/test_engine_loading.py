@@ -6,6 +6,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import engine_toys as toys
@@ -17,8 +18,8 @@ from refinesynth.errors import InputError
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.engine.world import World, resolved_parallel, resolved_precision
-from refinesynth.train.memory import ModelShape
+from refinesynth.train.engine.world import World, resolved_checkpointing, resolved_parallel, resolved_precision
+from refinesynth.train.memory import Load, ModelShape, estimate_memory
 from refinesynth.train.plan import Means
 
 SHAPE = ModelShape("toy", 10**6, 10**6, 2, 32, 48, 64)
@@ -222,9 +223,61 @@ def test_sharing_that_cannot_be_is_refused(tmp_path: Path, parallel: str, ranks:
         )
 
 
+BIG = ModelShape("big", 10**9, 10**9, 16, 2048, 8192, 32000)
+
+
+@pytest.mark.parametrize(("gib", "wanted"), [(80, False), (30, True), (None, True)])
+def test_activations_are_computed_again_where_they_would_fill_the_memory(tmp_path: Path, gib: int | None, wanted: bool):
+    def found(kind: Any = "gpu", **fields: Any) -> bool:
+        devices = toys.Devices(kind, "toy", 1, gib and gib * 2**30)
+        load = Load(16384, 8192)
+        return resolved_checkpointing(asked(tmp_path, **fields), devices, BIG, load, precision="bf16", parallel="none")
+
+    assert found() == wanted
+    assert not found("cpu")
+    assert found(gradient_checkpointing=True)
+    assert not found(gradient_checkpointing=False)
+
+
+def test_memory_that_is_nearly_filled_counts_as_filled(tmp_path: Path):
+    load = Load(8192, 4096)
+    options: dict[str, Any] = {"precision": "bf16", "parallel": "none"}
+    needed = estimate_memory(BIG, load, ranks=1, gradient_checkpointing=False, **options).total
+    for memory, wanted in ((int(needed / 0.91), True), (int(needed / 0.89), False)):
+        devices = toys.Devices("gpu", "toy", 1, memory)
+        assert resolved_checkpointing(asked(tmp_path), devices, BIG, load, **options) == wanted
+
+
+@pytest.mark.parametrize(("emulated", "wanted"), [(False, "bf16"), (True, "fp32")])
+def test_bf16_that_is_only_emulated_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emulated: bool, wanted: str
+):
+    """A T4 claims bf16; asked without emulation, it has none."""
+    properties = SimpleNamespace(name="Tesla T4", total_memory=16 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulated
+    )
+    world = World(0, 0, 1, "gpu")
+    assert world.devices().bf16 == (not emulated)
+    assert resolved_precision(asked(tmp_path, precision="auto"), world) == wanted
+    assert resolved_precision(asked(tmp_path, precision="bf16"), world) == "bf16"
+
+
+def test_a_plan_is_of_the_processes_that_will_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    config = asked(tmp_path, processes=4)
+    world = World.here(config)
+    assert (world.ranks, world.host(config).ranks) == (4, 4)
+    for name, value in {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    world = World.here(config)
+    assert (world.ranks, world.host(config).ranks) == (16, 8)
+
+
 def test_where_copies_do_not_fit_the_model_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     world = World(0, 0, 8, "gpu")
     for gib, wanted in ((80, "ddp"), (8, "fsdp")):
         monkeypatch.setattr(World, "devices", lambda _self, gib=gib: toys.Devices("gpu", "toy", 8, gib * 2**30))
-        big = ModelShape("big", 10**9, 10**9, 16, 2048, 8192, 32000)
-        assert resolved_parallel(asked(tmp_path), world, big, "bf16", checkpointing=True) == wanted
+        assert resolved_parallel(asked(tmp_path), world, BIG, "bf16", checkpointing=True) == wanted
