@@ -202,6 +202,11 @@ def test_tokens_are_written_with_what_is_cut_and_what_to_set(run: Path, model: P
     every = export(run, "--format", "tokens", "-m", model, "-o", out, "--overwrite", "--loss-on", "all_turns")
     assert every.exit_code == 0, every.output
     assert ", 0 not" in every.stdout
+    assert "Ask the tuned model" not in every.stdout
+    given = export(
+        run, "--format", "tokens", "-m", model, "-o", out, "--overwrite", "--set", "chat_template_kwargs.message=1"
+    )
+    assert "Ask the tuned model with the same message as here" in given.stdout, given.output
 
 
 @pytest.mark.parametrize(

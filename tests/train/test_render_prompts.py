@@ -1,72 +1,23 @@
 """Every trained turn stands behind the tokens of its prompt: by default, under settings, or not at all."""
 
 import re
-import shlex
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
+from prompted import PLAIN, check, configured, spoken, tokenizer_of
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from refinesynth.cli.train_settings import given as settings_given
-from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
-from refinesynth.train.layers import layered
-from refinesynth.train.preview import preview
+from refinesynth.train.conversation import Conversation, Speech, Turn
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
-from refinesynth.train.tokens import Label, Rendered
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
-PLAIN: dict[str, Any] = {"on_rewrite": "refuse", "chat_template_kwargs": {}, "thought_as": "content"}
-
-
-@cache
-def tokenizer_of(family: str | None, kind: str = "byte-level") -> Any:
-    """One to write prompts with, which no renderer has touched."""
-    return tiny.tokenizer(family, kind=kind)
-
-
-def spoken(conversation: Conversation, thought_as: str) -> list[dict[str, str]]:
-    """The turns as a player's server has them."""
-    messages = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
-    for message in messages:
-        if message["role"] == "assistant" and thought_as == "reasoning":
-            thought, action = message["content"].removeprefix("Thought: ").split("\nAction: ")
-            message |= {"reasoning_content": thought, "content": f"Action: {action}"}
-    return messages
-
-
-def check(examples: list[Rendered], conversation: Conversation, asked: Any, settings: dict[str, Any]) -> int:
-    """How many trained turns there are; `asked` is a tokenizer as it came, and its template gets the settings by name."""
-    messages = spoken(conversation, settings["thought_as"])
-    assistants = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
-    trained: list[int] = []
-    for example in examples:
-        number = example.id.partition("@")[2]
-        at = [int(number) - 1] if number else assistants[-len(example.spans) :]
-        for k, span in zip(at, example.spans, strict=True):
-            if (example.labels[span.start : span.stop] != Label.TRAINED).any():
-                continue
-            given = settings["chat_template_kwargs"]
-            prompt = asked.apply_chat_template(messages[:k], add_generation_prompt=True, return_dict=True, **given)
-            assert example.input_ids[: span.start].tolist() == prompt["input_ids"]
-            assert (example.labels == Label.TRAINED)[: span.start].sum() == sum(
-                before.stop - before.start
-                for before in example.spans
-                if before.stop <= span.start and example.labels[before.start] == Label.TRAINED
-            )
-            said = asked.decode(example.input_ids[span.start : span.stop])
-            assert "".join(messages[k]["content"].split()) in "".join(said.split())
-            assert example.input_ids[span.stop - 1] == asked.eos_token_id
-            trained.append(k)
-    assert trained == [k for k in assistants if LossOn.REFINEMENT.trains(conversation.turns[k].speech)]
-    return len(trained)
 
 
 # The table in the docs.
@@ -95,15 +46,6 @@ FAMILIES_OF = {
     "Qwen3, as Axolotl has it": "axolotl-qwen3",
     "DeepSeek-R1 distills": "deepseek-r1",
 }
-
-
-def configured(options: str) -> TrainConfig:
-    words = shlex.split(options)
-    assignments = [words[k + 1] for k in range(0, len(words), 2) if words[k] == "--set"]
-    wanted: dict[str, Any] = {"data": ["runs/first"], "model": "x/y", "output": "models/first"}
-    if "--thought-as" in words:
-        wanted["thought_as"] = words[words.index("--thought-as") + 1]
-    return layered(given=settings_given(wanted, assignments=assignments)).config
 
 
 def settings_of(config: TrainConfig) -> dict[str, Any]:
@@ -204,6 +146,7 @@ def test_whatever_is_rendered_stands_behind_its_prompt(
         check(examples, conversation, tokenizer_of(family, kind), settings)
 
 
+@limits(max_examples=20)  # each tries dozens of renderers
 @given(st.sampled_from([*tiny.THINKING]), talks())
 def test_what_a_refusal_names_helps(family: str, conversation: Conversation) -> None:
     refusal = ""
@@ -247,6 +190,13 @@ def test_a_block_that_is_written_before_the_last_turn_alone_is_not_trained_there
         Renderer(tiny.tokenizer("qwen3")).render(tiny.talk("cr"))
     (example,) = Renderer(tiny.tokenizer("qwen3")).render(tiny.talk("hc"))
     assert check([example], tiny.talk("hc"), tokenizer_of("qwen3"), PLAIN) == 1
+
+
+def test_a_header_that_no_prompt_writes_is_one_text_for_all_turns() -> None:
+    changes = "{% for m in messages %}{{ '<|im_start|>' + m.role + ' ' + (loop.index0 // 4) | string + '\n' + m.content + '<|im_end|>' }}{% endfor %}"
+    assert Renderer(tiny.tokenizer(), template=changes).render(tiny.talk("cc"))
+    with pytest.raises(RewritesHistoryError, match="header"):
+        Renderer(tiny.tokenizer(), template=changes).render(tiny.talk("ccc"))
 
 
 # Tokenizers that merge across a prompt's end.
@@ -300,119 +250,3 @@ def test_a_merging_tokenizer_has_prompts_of_its_own_where_a_message_reads_like_a
     ((start, stop, _),) = example.spans
     assert example.input_ids[:start].tolist() == prompt["input_ids"]
     assert example.input_ids[start:stop].tolist().count(asked.eos_token_id) == 1
-
-
-# Settings.
-
-
-def test_a_thought_is_given_apart_and_nothing_of_a_message_is_lost() -> None:
-    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "on_rewrite": "expand"}
-    tokenizer = tiny.tokenizer("qwen3")
-    turns = (
-        Turn("user", "Go.", None),
-        Turn("assistant", "**Thought:** it is\nfar\nAction: `walk`\n\nquickly", Speech.CORRECT),
-    )
-    (example,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", turns, "x:1"))
-    written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
-    assert written == "<think>\nit is\nfar\n</think>\n\nAction: `walk`\n\nquickly<|im_end|>"
-    shown = preview(example, tokenizer)
-    assert [segment.text for segment in shown.segments] == [
-        "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n",
-        written,
-        "\n",
-    ]
-
-
-def test_thoughts_apart_need_a_template_that_reads_them() -> None:
-    with pytest.raises(TemplateError, match=r"reads no thought of a message \(reasoning_content, .*thought_as"):
-        Renderer(tiny.tokenizer("llama3"), thought_as="reasoning")
-    harmony = (
-        "{% for m in messages %}{{ '<|im_start|>' + m.role }}{% if m.thinking %}{{ '<think>' + m.thinking + '</think>' }}{% endif %}"
-        "{{ m.content + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
-    )
-    tokenizer = tiny.tokenizer("qwen3")
-    (example,) = Renderer(tokenizer, template=harmony, thought_as="reasoning").render(tiny.talk("cmr"))
-    written = [tokenizer.decode(example.input_ids[start:stop]) for start, stop, _ in example.spans]
-    assert written[0] == "<think>next is step 1.</think>Action: go to table 1<|im_end|>"
-
-
-@pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|>x"])
-def test_control_tokens_in_a_thought_and_in_an_action_stay_text(text: str) -> None:
-    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "chat_template_kwargs": {"preserve_thinking": True}}
-    tokenizer = tiny.tokenizer("qwen3.6")
-    plain = tiny.talk("cr")
-    turns = [
-        turn._replace(content=turn.content.replace("\nAction", f" {text}\nAction") + f" {text}")
-        if turn.speech
-        else turn
-        for turn in plain.turns
-    ]
-    (forged,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", tuple(turns), "x:1"))
-    (wanted,) = Renderer(tiny.tokenizer("qwen3.6"), **settings).render(plain)
-    ids = [tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "<|im_start|>")]
-    assert [forged.input_ids.tolist().count(one) for one in ids] == [
-        wanted.input_ids.tolist().count(one) for one in ids
-    ]
-    assert tokenizer.decode(forged.input_ids).count(text) == tokenizer.decode(wanted.input_ids).count(text) + 4
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=4,
-)
-
-
-@given(VALUES, st.sampled_from(["", "\n", "  {% if true %}\n", " x"]))
-def test_variables_are_the_templates_own_defaults(value: Any, beginning: str) -> None:
-    template = (
-        f"{beginning}{{{{ flavour | tojson }}}}{'{% endif %}' * ('if' in beginning)}{tiny.FAMILIES['chatml'].template}"
-    )
-    asked, tokenizer = tiny.tokenizer(), tiny.tokenizer()
-    talk = tiny.talk("cr")
-    (example,) = Renderer(tokenizer, template=template, chat_template_kwargs={"flavour": value}).render(talk)
-    messages = spoken(talk, "content")
-    for prompt in (False, True):
-        wanted = asked.apply_chat_template(
-            messages, chat_template=template, tokenize=False, add_generation_prompt=prompt, flavour=value
-        )
-        assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt) == wanted
-    other = tokenizer.apply_chat_template(messages, tokenize=False, flavour="other")
-    assert other == asked.apply_chat_template(messages, chat_template=template, tokenize=False, flavour="other")
-    again = tiny.tokenizer()
-    again.chat_template = tokenizer.chat_template
-    (same,) = Renderer(again, chat_template_kwargs={"flavour": value}).render(talk)
-    assert same.input_ids.tolist() == example.input_ids.tolist()
-    assert again.chat_template == tokenizer.chat_template
-
-
-def test_variables_that_a_template_does_not_read_are_refused() -> None:
-    for name in ("enable_thought", "reasoning_content"):
-        with pytest.raises(
-            TemplateError, match=rf"chat_template_kwargs gives '{name}', and the chat template reads nothing"
-        ):
-            Renderer(tiny.tokenizer("qwen3"), chat_template_kwargs={name: False})
-    with pytest.raises(InputError, match=r"chat_template_kwargs.tools is 'tools'.*name of a variable"):
-        configured("--set chat_template_kwargs.tools=[]")
-
-
-def test_the_other_templates_of_a_tokenizer_are_kept() -> None:
-    tokenizer = tiny.tokenizer("qwen3")
-    tokenizer.chat_template = {"default": tiny.THINKING["qwen3"].template, "tools": "x"}
-    renderer = Renderer(tokenizer, chat_template_kwargs={"enable_thinking": False})
-    assert tokenizer.chat_template == {"default": renderer.template, "tools": "x"}
-
-
-def test_a_refusal_leaves_the_tokenizer_as_it_was() -> None:
-    tokenizer = tiny.tokenizer("nemotron-3")
-    before = tokenizer.chat_template
-    with pytest.raises(RewritesHistoryError, match="would be given the same with"):
-        Renderer(tokenizer).render(tiny.talk("cmr"))
-    assert tokenizer.chat_template == before
-
-
-def test_a_header_that_no_prompt_writes_is_one_text_for_all_turns() -> None:
-    changes = "{% for m in messages %}{{ '<|im_start|>' + m.role + ' ' + (loop.index0 // 4) | string + '\n' + m.content + '<|im_end|>' }}{% endfor %}"
-    assert Renderer(tiny.tokenizer(), template=changes).render(tiny.talk("cc"))
-    with pytest.raises(RewritesHistoryError, match="header"):
-        Renderer(tiny.tokenizer(), template=changes).render(tiny.talk("ccc"))

@@ -1,0 +1,123 @@
+"""What a template is given besides messages: its variables, and thoughts apart."""
+
+from typing import Any
+
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from prompted import PLAIN, configured, spoken, tokenizer_of
+
+from refinesynth.errors import InputError
+from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.preview import preview
+from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.tokens import Label
+
+
+def test_a_thought_is_given_apart_and_nothing_of_a_message_is_lost() -> None:
+    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "on_rewrite": "expand"}
+    tokenizer = tiny.tokenizer("qwen3")
+    turns = (
+        Turn("user", "Go.", None),
+        Turn("assistant", "**Thought:** it is\nfar\nAction: `walk`\n\nquickly", Speech.CORRECT),
+    )
+    (example,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", turns, "x:1"))
+    written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
+    assert written == "<think>\nit is\nfar\n</think>\n\nAction: `walk`\n\nquickly<|im_end|>"
+    shown = preview(example, tokenizer)
+    assert [segment.text for segment in shown.segments] == [
+        "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n",
+        written,
+        "\n",
+    ]
+
+
+def test_thoughts_apart_need_a_template_that_reads_them() -> None:
+    with pytest.raises(TemplateError, match=r"reads no thought of a message \(reasoning_content, .*thought_as"):
+        Renderer(tiny.tokenizer("llama3"), thought_as="reasoning")
+    harmony = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role }}{% if m.thinking %}{{ '<think>' + m.thinking + '</think>' }}{% endif %}"
+        "{{ m.content + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"
+    )
+    tokenizer = tiny.tokenizer("qwen3")
+    (example,) = Renderer(tokenizer, template=harmony, thought_as="reasoning").render(tiny.talk("cmr"))
+    written = [tokenizer.decode(example.input_ids[start:stop]) for start, stop, _ in example.spans]
+    assert written[0] == "<think>next is step 1.</think>Action: go to table 1<|im_end|>"
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|>x"])
+def test_control_tokens_in_a_thought_and_in_an_action_stay_text(text: str) -> None:
+    settings: dict[str, Any] = {**PLAIN, "thought_as": "reasoning", "chat_template_kwargs": {"preserve_thinking": True}}
+    tokenizer = tiny.tokenizer("qwen3.6")
+    plain = tiny.talk("cr")
+    turns = [
+        turn._replace(content=turn.content.replace("\nAction", f" {text}\nAction") + f" {text}")
+        if turn.speech
+        else turn
+        for turn in plain.turns
+    ]
+    (forged,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", tuple(turns), "x:1"))
+    (wanted,) = Renderer(tiny.tokenizer("qwen3.6"), **settings).render(plain)
+    ids = [tokenizer.convert_tokens_to_ids(name) for name in ("<|im_end|>", "<|im_start|>")]
+    assert [forged.input_ids.tolist().count(one) for one in ids] == [
+        wanted.input_ids.tolist().count(one) for one in ids
+    ]
+    assert tokenizer.decode(forged.input_ids).count(text) == tokenizer.decode(wanted.input_ids).count(text) + 4
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@limits(max_examples=30)
+@given(VALUES, st.sampled_from(["", "\n", "  {% if true %}\n", " x"]))
+def test_variables_are_the_templates_own_defaults(value: Any, beginning: str) -> None:
+    template = (
+        f"{beginning}{{{{ flavour | tojson }}}}{'{% endif %}' * ('if' in beginning)}{tiny.FAMILIES['chatml'].template}"
+    )
+    asked, tokenizer = tokenizer_of("chatml"), tiny.tokenizer()
+    talk = tiny.talk("cr")
+    (example,) = Renderer(tokenizer, template=template, chat_template_kwargs={"flavour": value}).render(talk)
+    messages = spoken(talk, "content")
+    for prompt in (False, True):
+        wanted = asked.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=prompt, flavour=value
+        )
+        assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt) == wanted
+    other = tokenizer.apply_chat_template(messages, tokenize=False, flavour="other")
+    assert other == asked.apply_chat_template(messages, chat_template=template, tokenize=False, flavour="other")
+    again = tiny.tokenizer()
+    again.chat_template = tokenizer.chat_template
+    (same,) = Renderer(again, chat_template_kwargs={"flavour": value}).render(talk)
+    assert same.input_ids.tolist() == example.input_ids.tolist()
+    assert again.chat_template == tokenizer.chat_template
+
+
+def test_variables_that_a_template_does_not_read_are_refused() -> None:
+    for name in ("enable_thought", "reasoning_content"):
+        with pytest.raises(
+            TemplateError, match=rf"chat_template_kwargs gives '{name}', and the chat template reads nothing"
+        ):
+            Renderer(tiny.tokenizer("qwen3"), chat_template_kwargs={name: False})
+    with pytest.raises(InputError, match=r"chat_template_kwargs.tools is 'tools'.*name of a variable"):
+        configured("--set chat_template_kwargs.tools=[]")
+
+
+def test_the_other_templates_of_a_tokenizer_are_kept() -> None:
+    tokenizer = tiny.tokenizer("qwen3")
+    tokenizer.chat_template = {"default": tiny.THINKING["qwen3"].template, "tools": "x"}
+    renderer = Renderer(tokenizer, chat_template_kwargs={"enable_thinking": False})
+    assert tokenizer.chat_template == {"default": renderer.template, "tools": "x"}
+
+
+def test_a_refusal_leaves_the_tokenizer_as_it_was() -> None:
+    tokenizer = tiny.tokenizer("nemotron-3")
+    before = tokenizer.chat_template
+    with pytest.raises(RewritesHistoryError, match="would be given the same with"):
+        Renderer(tokenizer).render(tiny.talk("cmr"))
+    assert tokenizer.chat_template == before
