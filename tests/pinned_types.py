@@ -93,6 +93,10 @@ def training() -> None:
     assert_type(result.held_out, Mapping[str, float])
     assert_type(result.best_step, int | None)
     assert_type(result.signal, int | None)
+    rt.Trainer(model="m", data=[("runs/first", 1), ("runs/second", 0.3)], output="models/first")
+    written = rt.write_tokens(["runs/first:0.5"], "tokens.jsonl", model=Path("models/tiny"), max_length=4096)
+    assert_type(written, rt.TokenFile)
+    assert_type(written.counts.trained_tokens, int)
     config = rt.TrainConfig(data=("runs/first",), model="models/tiny", output="models/first", seed=1)
     assert_type(rt.layered(recipe="smoke", given=config.model_dump()), rt.Layered)
 

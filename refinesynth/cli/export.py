@@ -138,9 +138,9 @@ def _writer(format_name: str, masking: str | None, settings: Mapping[str, Any], 
     Raises:
         InputError: Settings that only the format `tokens` has are given for another, or that format lacks its own.
     """
-    from refinesynth.export import write_export
+    from refinesynth.export import TOKENS, write_export
 
-    if format_name == "tokens":
+    if format_name.strip().casefold() == TOKENS:
         from refinesynth.cli.export_tokens import TokensExport
 
         return TokensExport(settings, assignments, masking).write

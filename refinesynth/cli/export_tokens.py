@@ -8,9 +8,9 @@ from refinesynth.cli.train_plan import lost_of
 from refinesynth.cli.train_settings import given
 from refinesynth.errors import InputError
 from refinesynth.export import ExportReport, Masking
+from refinesynth.train.card import shown_name
 
 if TYPE_CHECKING:
-    from refinesynth.train import TokenFile
     from refinesynth.trajectory import Trajectory
 
 _NOT_SET = frozenset({"data", "output", "path", "overwrite"})
@@ -30,7 +30,7 @@ class TokensExport:
             InputError: There is no model, or a setting is none.
         """
         self._settings = given(options, assignments=assignments)
-        if "model" not in self._settings:
+        if not self._settings.get("model"):
             raise InputError("--format tokens needs --model NAME-OR-FOLDER: token ids are those of its tokenizer")
         if masking not in {None, Masking.FLAG}:
             raise InputError(_NO_MASKING)
@@ -55,21 +55,33 @@ class TokensExport:
             records=counts.records,
             trained=found.trained_turns,
             masked=found.other_turns,
-            advice=_advice(found, self._settings),
+            advice=_advice(self._settings),
             remarks=(
+                f"{_inputs(self._settings)}.",
                 f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {found.longest:,}.",
                 *([f"{lost}."] if lost else []),
             ),
         )
 
 
-def _advice(found: "TokenFile", settings: Mapping[str, Any]) -> str:
+def _inputs(settings: Mapping[str, Any]) -> str:
+    """Whose tokens they are, and what else was set."""
+    others = [f", {name} {_shown(value)}" for name, value in settings.items() if name != "model" and value is not None]
+    return f"Token ids of the tokenizer of {_shown(settings['model'])}{''.join(others)}"
+
+
+def _shown(value: object) -> str:
+    """Without the folders of whoever exports."""
+    return shown_name(str(value))
+
+
+def _advice(settings: Mapping[str, Any]) -> str:
     template = settings.get("chat_template")
-    saved = f" Give the tokenizer that you save the chat template {template}." if template else ""
+    saved = f" Give the tokenizer that you save the chat template {_shown(template)}." if template else ""
     variables = sorted(name.partition(".")[2] for name in settings if name.startswith("chat_template_kwargs."))
     if variables:
         saved += f" Ask the tuned model with the same {', '.join(variables)} as here, which the tokenizer does not know by itself."
     return (
         "TRL's SFTTrainer takes `input_ids` and `labels` as they are. Set `max_length=None`: by default it cuts at 1,024 tokens. To pack, set "
-        f"`packing=True` and `max_length={found.longest}` or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
+        f"`packing=True` and a `max_length` of the longest record or more, and flash attention. Leave `assistant_only_loss` off.{saved}"
     )

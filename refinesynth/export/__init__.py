@@ -2,13 +2,14 @@
 
 from refinesynth.export.card import render_card, write_card
 from refinesynth.export.facts import CardFacts, Tally, check_licence
-from refinesynth.export.formats import FORMATS, Format, find_format, find_masking
+from refinesynth.export.formats import FORMATS, TOKENS, Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.splitting import group_of, one_side
 from refinesynth.export.writing import ExportReport, export, write_export
 
 __all__ = [
     "FORMATS",
+    "TOKENS",
     "CardFacts",
     "ExportReport",
     "Format",

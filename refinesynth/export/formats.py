@@ -182,14 +182,14 @@ def find_format(name: str) -> Format:
     """
     if found := FORMATS.get(name.strip().casefold()):
         return found
-    if name == TOKENS:
+    if name.strip().casefold() == TOKENS:
         raise InputError(
             f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
             "`refinesynth.train.write_tokens`"
         )
-    near = difflib.get_close_matches(name.casefold(), FORMATS, n=1)
+    near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS), n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
-    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}.")
+    raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}, or {TOKENS}.")
 
 
 def find_masking(form: Format, masking: str | None) -> Masking:

@@ -192,13 +192,15 @@ def test_tokens_are_written_with_what_is_cut_and_what_to_set(run: Path, model: P
     trained = sum(label != -100 for row in rows for label in row["labels"])
     assert f"{trained:,} of them trained on; the longest record has {longest:,}." in whole.stdout
     assert "`max_length=None`" in whole.stdout
-    assert f"`max_length={longest}`" in whole.stdout
+    assert f"Token ids of the tokenizer of {model.name}.\n" in whole.stdout
     card = ["--card", "--license", "mit", "--overwrite"]
     cut = export(run, "--format", "tokens", "--model", model, "-o", out, "--max-length", longest // 2, *card)
     assert cut.exit_code == 0, cut.output
     assert "cut at the end of a turn" in cut.stdout
     assert all(len(orjson.loads(line)["input_ids"]) <= longest // 2 for line in out.read_bytes().splitlines())
-    assert "cut at the end of a turn" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    written = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "cut at the end of a turn" in written
+    assert f"max\\_length {longest // 2}." in written
     every = export(run, "--format", "tokens", "-m", model, "-o", out, "--overwrite", "--loss-on", "all_turns")
     assert every.exit_code == 0, every.output
     assert ", 0 not" in every.stdout
@@ -213,6 +215,8 @@ def test_tokens_are_written_with_what_is_cut_and_what_to_set(run: Path, model: P
     ("arguments", "message"),
     [
         (["--format", "tokens"], "--format tokens needs --model"),
+        (["--format", "Tokens", "--set", "model=null"], "--format tokens needs --model"),
+        (["--format", "token"], "did you mean 'tokens'?"),
         (["--format", "tokens", "-m", "x", "--masking", "split"], "--masking is for chat messages"),
         (["--format", "tokens", "-m", "x", "--set", "output=y"], "--set output cannot be given here"),
         (["--format", "tokens", "-m", "x", "--set", "lerning_rate=y"], "did you mean learning_rate?"),

@@ -88,6 +88,15 @@ def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
     assert "arXiv:2501.01702" in text
 
 
+def test_what_is_left_out_and_what_becomes_of_a_mistake_is_told() -> None:
+    pairs = replace(report(), masking=Masking.PAIR, remarks=("Left out, mistakes without a repair: 3.",))
+    text = body(render_card(facts(), pairs))
+    assert "\n\nLeft out, mistakes without a repair\\: 3.\n\n" in text
+    assert "is what a record rejects, and stays in the context of later ones.\n\n1 of" in text
+    assert "not to be trained on" not in text
+    assert "is not to be trained on" in body(render_card(facts(), report()))
+
+
 def test_what_does_not_apply_is_left_out() -> None:
     text = body(render_card(facts(), replace(report(), left_out=0)))
     assert "yield" not in text

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.conversation import Conversation, Speech
-from refinesynth.train.data import read_conversations
+from refinesynth.train.data import read_conversations, split
 from refinesynth.train.data.mixing import drawn, labels, weighed
 from refinesynth.train.given import check_data
 
@@ -92,6 +93,16 @@ def test_the_same_conversations_are_taken_with_and_without_refinement(tmp_path: 
         [one.id for one in read_conversations([(talks, 0.5)], without_refinement=without)] for without in (False, True)
     )
     assert plain == ablated
+
+
+@given(weights, st.floats(0.1, 0.5), st.integers(0, 9))
+def test_no_conversation_of_a_mix_is_on_both_sides(weight: float, held_out: float, seed: int) -> None:
+    mix = list(read_conversations([(TALKS[3:], weight), (TALKS[:3], 2)], seed=seed))
+    # Their goals are all the same, so that what tells them apart is put into them.
+    apart = [replace(one, turns=(one.turns[0]._replace(content=one.id), *one.turns[1:]), group=one.id) for one in mix]
+    training, kept_out = split(apart, held_out, seed)
+    assert not {one.id for one in training} & {one.id for one in kept_out}
+    assert Counter(map(words, (*training, *kept_out))) == Counter(map(words, apart))
 
 
 def test_names_weights_and_paths_that_look_like_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
