@@ -46,7 +46,7 @@ class Batch:
     @property
     def rows(self) -> int:
         """Rows of the forward pass: 1 for a pack."""
-        return int(self.row.max()) + 1 if "cu_seq_lens_q" not in self.inputs else 1
+        return len(cast("Tensor", self.inputs["input_ids"]))
 
     def to(self, device: torch.device | str) -> Self:
         """The same on `device`."""

@@ -34,23 +34,32 @@ def token_losses(
     """(K,) Minus log probability of each predicted token, in nats; in fp32, or fp64 in an fp64 model.
 
     `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about so many logits are
-    held at once; only for models whose logits are what their head gives out (see `probing.py`).
+    held at once, and of no other positions than those that predict; only for models whose logits are what their head gives out (see
+    `probing.py`).
     """
-    base = base_model(inner)
-    if not takes(base, "logits_to_keep"):
-        logits = _logits(model, inputs)
-        return negative_log_probability(logits[batch.row, batch.column], batch.target)
-    if batch.rows > 1:
-        # The library keeps the same positions of all rows: those that any row wants.
-        columns, which = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
-        logits = _logits(model, inputs, logits_to_keep=columns)
-        return negative_log_probability(logits[batch.row, which], batch.target)
+    keep, column = _kept(inner, batch)
     head = output_head(inner)
-    rows = len(batch.target) if chunk_elements is None else max(1, chunk_elements // vocabulary(inner))
-    if len(batch.target) <= rows or head is None:
-        return negative_log_probability(_logits(model, inputs, logits_to_keep=batch.column)[0], batch.target)
-    with _in_chunks(head, batch.target, rows):
-        return _logits(model, inputs, logits_to_keep=batch.column)[0, :, 0]
+    if chunk_elements is not None and head is not None:
+        rows = max(1, chunk_elements // vocabulary(inner))
+        # One row of which the library keeps what predicts, and no more than a chunk: its own way is as good.
+        if len(batch.target) > rows or batch.rows > 1 or not keep:
+            with _in_chunks(head, batch, column, rows):
+                return _logits(model, inputs, **keep)[0, :, 0]
+    logits = _logits(model, inputs, **keep)
+    # The first without a copy: with one row nothing but what predicts was kept.
+    found = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
+    return negative_log_probability(found, batch.target)
+
+
+def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    """What tells the model which positions to keep for its head, and (K,) where among these each one that predicts is."""
+    if not takes(base_model(inner), "logits_to_keep"):
+        return {}, batch.column
+    if batch.rows == 1:
+        return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
+    # The library keeps the same positions of all rows: those that any row wants.
+    columns, which = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
+    return {"logits_to_keep": columns}, which
 
 
 def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
@@ -65,8 +74,8 @@ def _logits(model: nn.Module, inputs: Mapping[str, Tensor | int], **keep: Tensor
 
 
 @contextmanager
-def _in_chunks(head: nn.Module, target: Tensor, rows: int) -> Generator[None]:
-    """Within, the head gives (1, K, 1) losses instead of (1, K, vocabulary) logits.
+def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Generator[None]:
+    """Within, the head gives (1, K, 1) losses instead of (rows, columns, vocabulary) logits.
 
     Only the instance's `forward` is replaced, so that hooks on the module fire as ever; every chunk's logits are computed
     again in the backward pass instead of being kept.
@@ -77,12 +86,15 @@ def _in_chunks(head: nn.Module, target: Tensor, rows: int) -> Generator[None]:
         return negative_log_probability(plain(hidden), tokens)
 
     def chunked(hidden: Tensor) -> Tensor:
+        predicting = hidden[batch.row, column]
         pieces = [
             cast(
                 "Tensor",
-                recomputing.checkpoint(loss_of, hidden[0, k : k + rows], target[k : k + rows], use_reentrant=False),
+                recomputing.checkpoint(
+                    loss_of, predicting[k : k + rows], batch.target[k : k + rows], use_reentrant=False
+                ),
             )
-            for k in range(0, hidden.shape[1], rows)
+            for k in range(0, len(predicting), rows)
         ]
         # A copy, for FSDP, which warns of views: they could be changed behind its back.
         return torch.cat(pieces)[None, :, None].clone()

@@ -135,23 +135,35 @@ def test_checkpointed_is_plain():
     assert same(plain, gradient(model, pack_batch(EXAMPLES)))
 
 
-def test_in_chunks_is_at_once_and_no_more_rows_reach_the_head_together():
-    model, batch = double(), pack_batch(EXAMPLES)
+class Whole(toys.LlamaForCausalLM):
+    """Cannot leave positions out."""
+
+    def forward(self, input_ids: Any, position_ids: Any = None, use_cache: Any = None, **inputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().forward(input_ids, position_ids=position_ids, use_cache=use_cache, **inputs)
+
+
+@pytest.mark.parametrize("lay", [pack_batch, pad_batch])
+@pytest.mark.parametrize("kind", [toys.LlamaForCausalLM, Whole])
+@pytest.mark.parametrize("most", [7, 10**6])
+def test_in_chunks_is_at_once_and_no_more_rows_reach_the_head_together(lay: Any, kind: Any, most: int):
+    model, batch = double(), lay(EXAMPLES)
+    model.__class__ = kind
     rows: list[int] = []
     plain = gradient(model, batch)
     inner = torch.nn.functional.linear
 
     def counted(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight is model.lm_head.weight:
-            rows.append(hidden.shape[-2])
+            rows.append(hidden.shape[:-1].numel())
         return inner(hidden, weight, bias)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "linear", counted)
-        chunked = gradient(model, batch, chunk_elements=7 * toys.VOCABULARY)
+        chunked = gradient(model, batch, chunk_elements=most * toys.VOCABULARY)
     assert same(plain, chunked)
-    assert max(rows) == 7
-    assert sum(rows) == 2 * len(batch.target)  # forward, and again in the backward pass
+    assert max(rows) == min(most, len(batch.target))
+    again = most == 7 or lay is pad_batch or kind is Whole
+    assert sum(rows) == (1 + again) * len(batch.target)  # forward, and again in the backward pass
     assert "forward" not in vars(model.lm_head)
 
 
