@@ -25,6 +25,7 @@ from refinesynth.cli.serve import serve
 from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.train import train
+from refinesynth.cli.train_merge import merge
 from refinesynth.cli.verify import verify
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
@@ -70,6 +71,11 @@ class CommandLine(TyperGroup):
         if code in EXIT_CODES.values():
             end_promptly(code)
         sys.exit(code or ExitCode.OK)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Commands of two words (`train merge`) come before the argument that the second word would be to the first."""
+        two = " ".join(args[:2])
+        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
@@ -121,8 +127,8 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-for command in (run, status, show, verify, export, train, backends, rules, serve):
-    app.command()(command)
+for command in (run, status, show, verify, export, train, merge, backends, rules, serve):
+    app.command("train merge" if command is merge else None)(command)
 app.add_typer(personas)
 app.add_typer(prompts)
 

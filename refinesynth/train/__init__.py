@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
     from refinesynth.train.events import Events
     from refinesynth.train.layers import RECIPES, Layered, layered
+    from refinesynth.train.merging import Merged, merge
     from refinesynth.train.plan import Plan
     from refinesynth.train.result import TrainResult
     from refinesynth.train.token_file import TokenFile, write_tokens
@@ -24,6 +25,7 @@ _HOMES = {
     "conversation": ["Conversation", "LossOn", "Speech", "Turn"],
     "events": ["Events"],
     "layers": ["RECIPES", "Layered", "layered"],
+    "merging": ["Merged", "merge"],
     "plan": ["Plan"],
     "result": ["TrainResult"],
     "token_file": ["TokenFile", "write_tokens"],
@@ -38,6 +40,7 @@ __all__ = [
     "Layered",
     "LoraConfig",
     "LossOn",
+    "Merged",
     "Plan",
     "Speech",
     "TokenFile",
@@ -46,6 +49,7 @@ __all__ = [
     "Trainer",
     "Turn",
     "layered",
+    "merge",
     "write_tokens",
 ]
 

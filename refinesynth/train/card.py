@@ -84,13 +84,19 @@ def code(text: object) -> str:
 
 def header(facts: ModelFacts) -> str:
     """The YAML header, without its fences."""
-    base, _ = published(facts.config.model)
+    lora = facts.config.lora is not None
+    return hub_header(facts.config.model, "peft" if lora else "transformers", *(["lora"] if lora else []))
+
+
+def hub_header(model: str, library: str, *tags: str) -> str:
+    """What the hub reads of a model that was made of `model`."""
+    base, _ = published(model)
     is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
-        "library_name": "peft" if facts.config.lora else "transformers",
+        "library_name": library,
         "pipeline_tag": "text-generation",
         **({"base_model": base} if is_hub_name else {}),
-        "tags": ["refinesynth", "refinement-tuning", "agent", *(["lora"] if facts.config.lora else [])],
+        "tags": ["refinesynth", "refinement-tuning", "agent", *tags],
     }
     text: str = require("yaml").safe_dump(values, sort_keys=False, allow_unicode=False)
     return text.rstrip("\n")

@@ -23,6 +23,7 @@ from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events
 from refinesynth.train.memory import ModelShape
+from refinesynth.train.merging import Merged
 from refinesynth.train.plan import Devices, Means, Plan, Sizes, SourceSizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview, Segment
@@ -144,6 +145,7 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--held-out", 5], "held_out", 5.0),
         (["--tokens-per-pack", 16_384], "tokens_per_pack", 16_384),
         (["--precision", "bf16-pure"], "precision", "bf16-pure"),
+        (["--save-dtype", "fp32"], "save_dtype", "fp32"),
         (["--deepspeed", "zero3"], "parallel", "zero3"),
         (["--processes", 4], "processes", 4),
         (["--tokenizer", "m/t"], "tokenizer", "m/t"),
@@ -556,3 +558,54 @@ def test_a_preview_of_nothing_is_wrong_input(monkeypatch: pytest.MonkeyPatch) ->
     result = train("runs/first", "--model", "m", "--preview")
     assert result.exit_code == 2
     assert "nothing to train on" in result.stderr
+
+
+# Merging.
+
+
+def test_merge_is_a_command_of_its_own_and_a_data_folder_may_be_called_so(
+    engine: Callable[[Engine], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def double(adapter: str, output: Path, **options: Any) -> Merged:
+        asked.append((adapter, output, options))
+        return Merged(output, "m/ba\x1bse", "bfloat16")
+
+    monkeypatch.setattr("refinesynth.train.merging.merge", double)
+    result = train("merge", "models/adapter", "-o", "models/merged", "--save-dtype", "fp32", "--model", "m/base")
+    assert (result.exit_code, len(asked)) == (0, 1)
+    assert "The model is in models/merged, in bfloat16: m/ba" in unwrapped(result.stdout)
+    assert "\x1b" not in result.stdout
+    options = {"model": "m/base", "save_dtype": "fp32", "device": "cpu", "trust_remote_code": False}
+    assert asked == [("models/adapter", Path("models/merged"), options)]
+    (tmp_path / "merge").mkdir()
+    monkeypatch.chdir(tmp_path)
+    trained: list[TrainConfig] = []
+
+    def noting(config: TrainConfig, events: Events) -> TrainResult:
+        trained.append(config)
+        return finishing(config, events)
+
+    engine(noting)
+    assert train("./merge", "--model", "m/base", "-o", "out").exit_code == 0
+    assert trained[0].data == ("./merge",)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing argument 'ADAPTER'"),
+        (["models/adapter"], "Missing option '-o' / '--output'"),
+        (
+            ["/nowhere", "-o", "models/merged"],
+            "there is no adapter '/nowhere': expected a folder that holds adapter_config.json",
+        ),
+        (["/nowhere", "-o", "."], "the output '.' is there and not empty"),
+    ],
+)
+def test_merging_that_is_asked_for_wrongly_is_refused(arguments: list[str], said: str) -> None:
+    result = train("merge", *arguments)
+    assert result.exit_code == 2
+    assert said in unwrapped(result.stderr)

@@ -5,13 +5,18 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
 from refinesynth.errors import InputError
+from refinesynth.train.adapter import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.config import LoraConfig
+from refinesynth.train.engine.saved import Trained, file_differences
 from refinesynth.train.extra import require
 
 
@@ -23,25 +28,61 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
     Raises:
         InputError: No module is called what `targets` says.
     """
-    require("peft")
-    import peft
-
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    wanted = peft.LoraConfig(
+    wanted = require("peft").LoraConfig(
         r=lora.rank,
-        lora_alpha=cast("int", lora.alpha),
+        lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=targets,
         exclude_modules=rf"(.*\.)?({'|'.join(map(re.escape, exclude))})(\..*)?" if exclude else None,
         task_type="CAUSAL_LM",
     )
+    return _put_on(model, wanted, "See lora.targets.")
+
+
+def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> nn.Module:
+    """`model` with an adapter that was trained before, trainable again; `empty`: its weights are not read.
+
+    Raises:
+        InputError: It belongs to a model with other modules or shapes, or cannot be read.
+    """
+    peft = require("peft")
     try:
-        with warnings.catch_warnings():
-            # peft asks for it by its old name; nothing that a user could change.
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-            made = peft.get_peft_model(cast("Any", model), wanted)
+        wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))
+    except (ValueError, TypeError, KeyError) as exc:
+        raise InputError(f"the adapter {str(adapter.folder)!r} cannot be used: in its {SETTINGS}, {exc}") from exc
+    wanted.inference_mode, wanted.task_type = False, "CAUSAL_LM"
+    made = _put_on(model, wanted, f"They are those of {str(adapter.folder)!r}; is this its base?")
+    if differences := file_differences(Trained.of(made), adapter.folder):
+        raise InputError(
+            f"the adapter {str(adapter.folder)!r} does not fit {type(model).__name__}, so that is not its base: {'; '.join(differences)}"
+        )
+    if not empty:
+        try:
+            weights = load_file(adapter.folder / WEIGHTS)
+            peft.set_peft_model_state_dict(made, weights)
+        except (OSError, SafetensorError, RuntimeError) as exc:
+            raise InputError(f"the adapter {str(adapter.folder)!r} cannot be read: {exc}") from exc
+        if broken := [name for name, one in weights.items() if not one.isfinite().all()]:
+            raise InputError(f"the adapter {str(adapter.folder)!r} holds what are no numbers, in {broken[0]}")
+    return made
+
+
+def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
+    try:
+        with _quiet():
+            made = require("peft").get_peft_model(cast("Any", model), wanted)
     except (ValueError, KeyError) as exc:
-        raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. See lora.targets.") from exc
+        raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
     return cast("nn.Module", made)
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Without what peft says that no user could change: old names by which it asks, and where it was loaded before."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        warnings.filterwarnings("ignore", "The PEFT config's `base_model_name_or_path` was renamed")
+        yield

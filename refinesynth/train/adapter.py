@@ -1,0 +1,144 @@
+"""An adapter that is there already, to train on with or to merge: what its own settings say of it. No torch, no peft."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.errors import InputError
+from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
+from refinesynth.train.hub import seek
+from refinesynth.train.settings import portable
+
+SETTINGS: Final = "adapter_config.json"
+WEIGHTS: Final = "adapter_model.safetensors"
+_FIELDS: Final = {
+    "rank": "r",
+    "alpha": "lora_alpha",
+    "dropout": "lora_dropout",
+    "targets": "target_modules",
+}
+"""Our names of what peft calls otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """LoRA as peft writes it."""
+
+    folder: Path
+    """Holds its settings and its weights."""
+    base: str
+    """Folder or hub name of what it belongs to."""
+    revision: str | None
+    """Of the base, on the hub."""
+    lora: LoraConfig
+
+
+def find_adapter(name: str) -> Adapter | None:
+    """The adapter in a folder, or of this name on the hub; None where there is a whole model, or nothing.
+
+    Raises:
+        InputError: It cannot be read, is no LoRA, or has no safetensors.
+    """
+    folder = Path(name)
+    path = folder / SETTINGS if folder.is_dir() else None if name == SCRATCH or _is_path(name) else _fetched(name)
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = _read(path.parent, orjson.loads(path.read_bytes()))
+    except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, TypeError, ValueError) as exc:
+        said = " ".join(str(exc).split())
+        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS}, {said}") from exc
+    if not (found.folder / WEIGHTS).is_file():
+        raise InputError(
+            f"the adapter {name!r} has no {WEIGHTS}; pickled weights are not read, save them as safetensors"
+        )
+    return found
+
+
+def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
+    if not isinstance(settings, Mapping):
+        raise TypeError("settings were expected")
+    if settings.get("peft_type") != "LORA" or settings.get("megatron_config"):
+        raise ValueError(f"peft_type is {settings.get('peft_type')!r}; expected 'LORA', without megatron_config")
+    values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
+    if isinstance(values["targets"], list):
+        values["targets"] = tuple(sorted(cast("list[str]", values["targets"])))
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    known = isinstance(base, str) and base
+    return Adapter(
+        folder,
+        str(Path(base).expanduser()) if known and base.startswith("~/") else base if known else "",
+        revision if isinstance(revision, str) else None,
+        LoraConfig.model_validate(values),
+    )
+
+
+@cache
+def _fetched(name: str) -> Path | None:
+    """The settings of an adapter of the hub, its weights beside them."""
+    reachable = seek(name, "model")
+    from huggingface_hub import errors, hf_hub_download
+
+    try:
+        path = Path(hf_hub_download(name, SETTINGS, local_files_only=not reachable))
+        hf_hub_download(name, WEIGHTS, local_files_only=not reachable)
+    except (errors.EntryNotFoundError, errors.HfHubHTTPError):
+        return None
+    return path
+
+
+def _is_path(name: str) -> bool:
+    """Whether it can be no name of the hub."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1
+
+
+def base_of(adapter: Adapter, given: str | None = None) -> str:
+    """Folder or hub name of the adapter's base; `given` takes its place.
+
+    Raises:
+        InputError: The adapter names none, or a folder that is not here.
+    """
+    base = given or adapter.base
+    if not base:
+        raise InputError(
+            f"the adapter {str(adapter.folder)!r} does not say what it belongs to; give its base with --model"
+        )
+    if _is_path(base) and not Path(base).is_dir():
+        raise InputError(
+            f"the base {portable(base)!r} of the adapter {str(adapter.folder)!r} is not here; "
+            + ("give another --model" if given else "give its base with --model")
+        )
+    return base
+
+
+def with_own_settings(config: TrainConfig) -> TrainConfig:
+    """`config`, whose `lora` is the adapter's own where `model` is an adapter.
+
+    Raises:
+        InputError: Other settings of adapters were asked for than it has, or all weights are to be trained.
+    """
+    if not Path(config.model).is_dir() and config.lora is None:
+        return config  # whether a name of the hub is an adapter's is asked of those who want one
+    adapter = find_adapter(config.model)
+    if adapter is None:
+        return config
+    if config.lora is None:
+        raise InputError(
+            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Merge it and train all weights of what "
+            f"comes out (refinesynth train merge {config.model} -o FOLDER), or train the adapter on (--lora)"
+        )
+    asked, own = config.lora.model_dump(exclude_unset=True), adapter.lora.model_dump()
+    other = [
+        f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
+    ]
+    if other:
+        raise InputError(
+            f"the adapter {config.model!r} is trained on as it is: {'; '.join(other)}. Leave these settings out, or begin a new "
+            f"adapter on its base (--model {portable(adapter.base)})"
+        )
+    return config.model_copy(update={"lora": adapter.lora})

@@ -1,0 +1,88 @@
+"""An adapter and its base as one model, which every library loads without peft."""
+
+# torch and transformers are typed in part: pyright may not know all of a member that is used here.
+# pyright: reportUnknownMemberType=false
+
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import GenerationConfig
+
+from refinesynth.errors import InputError, StorageError, TrainingError
+from refinesynth.train.adapter import Adapter
+from refinesynth.train.config import TrainConfig
+from refinesynth.train.engine.adapters import with_adapter
+from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
+from refinesynth.train.engine.saved import Trained, file_differences
+from refinesynth.train.engine.saving import writing
+from refinesynth.train.engine.weights import in_dtype, note_written, written_dtype
+
+_GENERATION = "generation_config.json"
+
+
+def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
+    """Write `adapter`, merged into the model that `config` names, to the output folder; gives the type that its weights are in.
+
+    What is added to a weight is computed in fp32, and the sum is rounded once. The folder is there whole, or not at all.
+
+    Raises:
+        InputError: The base cannot be loaded, or is not the adapter's.
+        TrainingError: It cannot be written, or what was written is not what was merged.
+    """
+    shape = describe_model(config)
+    half = shape.dtype == "bfloat16" and config.save_dtype in {"auto", "bf16"}
+    base = load_model(config, "bf16-pure" if half else "fp32", gradient_checkpointing=False)
+    if getattr(cast("Any", base).config, "quantization_config", None) is not None:
+        raise InputError(f"the base {config.model!r} is quantized; give the model that it was made from with --model")
+    device = "cuda" if config.device == "auto" and torch.cuda.is_available() else "cpu"
+    adapted: Any = with_adapter(base.to(device), adapter)
+    merged = cast("nn.Module", adapted.merge_and_unload())
+    _untie(merged)
+    dtype = written_dtype(config, shape) or torch.float32
+    with _whole(Path(config.output)) as folder:
+        _write(merged, folder, dtype)
+        if (adapter.folder / _GENERATION).is_file():
+            GenerationConfig.from_pretrained(str(adapter.folder)).save_pretrained(str(folder))
+        own = (adapter.folder / "tokenizer_config.json").is_file()
+        where = config.model_copy(update={"tokenizer": str(adapter.folder)}) if own else config
+        load_tokenizer(where).save_pretrained(str(folder))
+    return dtype
+
+
+def _untie(model: nn.Module) -> None:
+    """A head that was trained beside the adapters is no longer the embedding."""
+    one = cast("Any", model)
+    head, embedding = one.get_output_embeddings(), one.get_input_embeddings()
+    if head is not None and head.weight is not embedding.weight:
+        one.config.tie_word_embeddings = one.config.get_text_config().tie_word_embeddings = False
+
+
+def _write(model: nn.Module, folder: Path, dtype: torch.dtype) -> None:
+    wanted = Trained.of(model)
+    with writing(folder):
+        cast("Any", model).save_pretrained(str(folder), state_dict=in_dtype(model, None, dtype))
+    note_written(model, folder, dtype, ("", None))
+    if differences := file_differences(wanted, folder):
+        raise TrainingError(
+            f"what was written to {folder} is not what was merged: {'; '.join(differences)}; please report it"
+        )
+
+
+@contextmanager
+def _whole(output: Path) -> Generator[Path]:
+    """A folder beside `output`, which takes its place at the end."""
+    beside = output.with_name(f".{output.name}.unfinished")
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        yield beside
+        beside.replace(output)
+    except OSError as exc:
+        raise StorageError(f"{str(output)!r} cannot be written: {exc.strerror}") from exc
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,157 @@
+"""Adapters that become a model of their own."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM
+from safetensors.torch import load_file, save_file
+from test_engine_weights import a_base, a_training, dtypes
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from refinesynth.errors import InputError, TrainingError
+from refinesynth.train import merge
+from refinesynth.train.engine import merging
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing`:FutureWarning"
+)  # as peft asks when it loads
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trained over a base in bf16, which lies beside it."""
+    folder = tmp_path_factory.mktemp("merging")
+    a_training(a_base(folder / "base"), folder / "adapter", lora={"rank": 2, "alpha": 64}, learning_rate=0.1).train()
+    return folder / "adapter"
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(20)[None]).logits.double()
+
+
+@pytest.mark.parametrize(("asked", "dtype"), [("auto", torch.bfloat16), ("fp32", torch.float32)])
+def test_a_merged_model_is_the_base_with_the_adapter(adapter: Path, tmp_path: Path, asked: Any, dtype: torch.dtype):
+    (output := tmp_path / "out").mkdir()
+    merged = merge(adapter, output, save_dtype=asked)
+    assert (merged.output, merged.dtype, dtypes(output)) == (output, str(dtype).removeprefix("torch."), {dtype})
+    wanted: Any = AutoPeftModelForCausalLM.from_pretrained(adapter, dtype=torch.float32)
+    found: Any = AutoModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    base: Any = AutoModelForCausalLM.from_pretrained(adapter.parent / "base", dtype=torch.float32)
+    distance = (logits(found) - logits(wanted)).norm() / logits(wanted).norm()
+    assert distance < (1e-5 if asked == "fp32" else 3e-2)
+    assert distance < 0.1 * (logits(base) - logits(wanted)).norm() / logits(wanted).norm()
+    # Rounded once, after the sum.
+    summed = wanted.merge_and_unload().state_dict()
+    assert all(torch.equal(one, summed[name].to(dtype).float()) for name, one in found.state_dict().items())
+    assert AutoTokenizer.from_pretrained(output).chat_template == AutoTokenizer.from_pretrained(adapter).chat_template
+    [end] = AutoTokenizer.from_pretrained(adapter)("<|im_end|>", add_special_tokens=False)["input_ids"]
+    stops = found.generation_config.eos_token_id
+    assert end in (stops if isinstance(stops, list) else [stops])
+    card = (output / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert "`base` with the low-rank adapters of `adapter`" in card
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+def test_an_adapter_that_was_moved_is_merged_into_the_base_that_is_given(adapter: Path, tmp_path: Path):
+    shutil.copytree(adapter, tmp_path / "moved", ignore=shutil.ignore_patterns("token*", "checkpoints"))
+    settings = json.loads((tmp_path / "moved" / "adapter_config.json").read_text())
+    for named, said in ((None, "does not say what it belongs to"), ("~/nowhere/base", "'~/nowhere/base'.*is not here")):
+        (tmp_path / "moved" / "adapter_config.json").write_text(
+            json.dumps(settings | {"base_model_name_or_path": named})
+        )
+        with pytest.raises(InputError, match=rf"{said}.*--model"):
+            merge(tmp_path / "moved", tmp_path / "out")
+    merge(tmp_path / "moved", tmp_path / "out", model=str(adapter.parent / "base"))
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").chat_template
+
+
+def test_what_cannot_be_merged_is_refused_and_leaves_nothing(adapter: Path, tmp_path: Path):
+    output = tmp_path / "out"
+    other = a_base(tmp_path / "other", hidden_size=16)
+    fewer = a_base(tmp_path / "fewer", num_hidden_layers=1)
+    for base, said in ((other, "have other shapes"), (fewer, "layers.1.*were not trained|were not trained.*layers.1")):
+        with pytest.raises(InputError, match=f"is not its base.*{said}"):
+            merge(adapter, output, model=str(base))
+    with pytest.raises(InputError, match="there is no adapter"):
+        merge(other, output)
+    for nothing in ("/nowhere", "./nowhere", "no where/"):
+        with pytest.raises(InputError, match=r"there is (no adapter|no folder)"):
+            merge(nothing, output)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    with pytest.raises(InputError, match="not empty"):
+        merge(adapter, tmp_path / "full")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fewer", "full", "other"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "{",
+        "[]",
+        "3",
+        "{}",
+        {"peft_type": "IA3"},
+        {"r": 0},
+        {"r": "x"},
+        {"target_modules": None},
+        {"lora_alpha": []},
+        {"megatron_config": {"a": 1}, "megatron_core": "evil"},
+        {"init_lora_weights": "no such"},
+    ],
+)
+def test_settings_of_an_adapter_that_make_no_sense_are_refused(adapter: Path, tmp_path: Path, change: Any):
+    shutil.copytree(adapter, tmp_path / "odd", ignore=shutil.ignore_patterns("checkpoints"))
+    path = tmp_path / "odd" / "adapter_config.json"
+    path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match="adapter"):
+        merge(tmp_path / "odd", tmp_path / "out")
+
+
+def test_weights_of_an_adapter_that_cannot_be_used_are_refused(adapter: Path, tmp_path: Path):
+    path = tmp_path / "odd" / "adapter_model.safetensors"
+    shutil.copytree(adapter, path.parent, ignore=shutil.ignore_patterns("checkpoints"))
+    weights = load_file(path)
+    first = min(weights)
+    without = {name: one for name, one in weights.items() if name != first}
+    broken = weights | {first: weights[first] * float("nan")}
+    for found, said in (
+        (without, "1 of .* are missing"),
+        (broken, "no numbers"),
+        (None, "cannot be read"),
+        ("", "pickled"),
+    ):
+        path.unlink()
+        if isinstance(found, dict):
+            save_file(found, path)
+        elif found is None:
+            path.write_bytes(b"x" * 100)
+        with pytest.raises(InputError, match=said):
+            merge(path.parent, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_written_as_it_was_merged_is_said_and_not_kept(
+    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plain = merging.in_dtype
+
+    def forgetful(*given: Any) -> dict[str, torch.Tensor]:
+        found = plain(*given)
+        del found["model.norm.weight"]
+        return found
+
+    monkeypatch.setattr(merging, "in_dtype", forgetful)
+    with pytest.raises(TrainingError, match=r"not what was merged.*norm"):
+        merge(adapter, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
