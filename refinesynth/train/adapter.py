@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from refinesynth.errors import InputError
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.hub import seek
-from refinesynth.train.settings import portable
+from refinesynth.train.settings import portable, published
 
 SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -114,6 +114,19 @@ def base_of(adapter: Adapter, given: str | None = None) -> str:
             + ("give another --model" if given else "give its base with --model")
         )
     return base
+
+
+def underlying(config: TrainConfig) -> tuple[str, Adapter | None]:
+    """What is loaded from, and the adapter that is trained on; `model` itself and none, unless that is an adapter."""
+    adapter = find_adapter(config.model) if config.lora is not None else None
+    return (config.model, None) if adapter is None else (base_of(adapter), adapter)
+
+
+def base_name(config: TrainConfig) -> tuple[str, str | None]:
+    """Name and revision of what was trained, or of what adapters belong to, as others know it."""
+    base, adapter = underlying(config)
+    name, revision = published(base)
+    return name, revision if adapter is None else adapter.revision or revision
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:

@@ -85,12 +85,12 @@ def code(text: object) -> str:
 def header(facts: ModelFacts) -> str:
     """The YAML header, without its fences."""
     lora = facts.config.lora is not None
-    return hub_header(facts.config.model, "peft" if lora else "transformers", *(["lora"] if lora else []))
+    return hub_header(facts.plan.model.name, "peft" if lora else "transformers", *(["lora"] if lora else []))
 
 
 def hub_header(model: str, library: str, *tags: str) -> str:
     """What the hub reads of a model that was made of `model`."""
-    base, _ = published(model)
+    base = published(model)[0]
     is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
         "library_name": library,
@@ -125,7 +125,7 @@ def render_card(facts: ModelFacts) -> str:
     return (
         template.render(
             facts=facts,
-            base=published(facts.config.model)[0],
+            base=published(facts.plan.model.name)[0],
             header=header(facts),
             title=shown_name(config.output.rstrip("/")),
             loss=LOSSES[config.loss_on],

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.errors import InputError
+from refinesynth.train.adapter import underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.mixing import weighed
 from refinesynth.train.data.reading import kind_of
@@ -27,6 +28,8 @@ def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> No
     if config.deepspeed is not None:
         own_deepspeed(config.deepspeed)
     models = {config.model, config.tokenizer or config.model} - {SCRATCH}
+    if config.lora is not None and Path(config.model).is_dir():
+        models.add(underlying(config)[0])
     elsewhere = sorted(name for name in models if not Path(name).is_dir())
     for name in elsewhere:
         if Path(name).is_file():

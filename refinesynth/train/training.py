@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several, Silent
@@ -29,6 +30,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     check_installed("torch", "transformers")
     from refinesynth.train.engine import launch
 
+    config = with_own_settings(config)
     given: dict[str, Any] = {} if sources is None else {"sources": sources}
     if (done := check_output(config)) is not None:
         if rank() == 0:

@@ -1,5 +1,6 @@
 """The model card: complete, true, and safe whatever names it has to show."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from train_values import a_config, a_plan, a_result, counts, gpus, sizes
+from train_values import LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
 
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.card import ModelFacts, code, render_card, shown_name
@@ -16,7 +17,8 @@ from refinesynth.train.versions import versions
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:
     config = a_config(**fields)
-    plan = a_plan(config, of=sizes(counts(1234), counts(20) if held_out else None))
+    model = replace(LLAMA_8B, name=config.model)
+    plan = a_plan(config, of=sizes(counts(1234), counts(20) if held_out else None), model=model)
     facts = ModelFacts(config, plan, a_result(Path(config.output), **(result or {})), versions(plan.devices))
     return render_card(facts)
 

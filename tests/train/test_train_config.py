@@ -80,10 +80,11 @@ def test_later_layers_win_and_say_where_they_come_from(tmp_path: Path) -> None:
     origins = [layers.origin(name) for name in ("warmup", "learning_rate", "epochs", "weight_decay")]
     assert origins == ["recipe lora", str(file), "command line", DEFAULT]
     assert [layers.origin(f"lora.{name}") for name in ("alpha", "rank", "dropout")] == [
-        "recipe lora",
+        DEFAULT,
         str(file),
         "command line",
     ]
+    assert layers.origin("lora") == "recipe lora"
 
 
 def test_a_recipe_that_is_given_replaces_the_one_in_the_file(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
-from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.adapter import Adapter, underlying
+from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.engine.adapters import with_adapters
+from refinesynth.train.engine.adapters import with_adapter, with_adapters
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
@@ -48,6 +49,8 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     name = config.tokenizer or config.model
     if name == SCRATCH:
         return make_tokenizer(conversations)
+    if config.tokenizer is None and not Path(name, "tokenizer_config.json").is_file():
+        name, _ = underlying(config)  # adapters may lie without one
     here = is_only_here(name)
     with _refusing("tokenizer", name):
         found = cast(
@@ -84,16 +87,15 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     Raises:
         InputError: There is no causal language model of that name.
     """
-    here = config.model == SCRATCH or is_only_here(config.model)
-    with _refusing("model", config.model):
+    name, adapter = underlying(config)
+    here = name == SCRATCH or is_only_here(name)
+    with _refusing("model", name):
         if config.model == SCRATCH and tokenizer is not None:
             found = cast("Any", make_config(config, tokenizer))
         else:
             found = cast(
                 "Any",
-                AutoConfig.from_pretrained(
-                    config.model, trust_remote_code=config.trust_remote_code, local_files_only=here
-                ),
+                AutoConfig.from_pretrained(name, trust_remote_code=config.trust_remote_code, local_files_only=here),
             )
         with torch.device("meta"):
             model = cast(
@@ -102,9 +104,9 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         unused = unused_by_text(found, trust_remote_code=config.trust_remote_code)
     freeze(model, unused)
     if config.lora is not None:
-        model = with_adapters(model, config.lora, exclude=tuple(unused))
+        model = _adapted(model, config.lora, adapter, unused, empty=True)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(shape_of(model, config.model), dtype=dtype, unused=unused)
+    return replace(shape_of(model, name), dtype=dtype, unused=unused)
 
 
 def load_model(
@@ -124,11 +126,12 @@ def load_model(
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
     """
-    if config.model == SCRATCH and tokenizer is not None:
+    base, adapter = underlying(config)
+    if base == SCRATCH and tokenizer is not None:
         source, here = made_from_scratch(config, tokenizer), True
     else:
-        source, here = contextlib.nullcontext(config.model), is_only_here(config.model)
-    with _refusing("model", config.model), source as name:
+        source, here = contextlib.nullcontext(base), is_only_here(base)
+    with _refusing("model", base), source as name:
         # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         kind: Any = AutoModelForCausalLM
@@ -151,12 +154,12 @@ def load_model(
     missing = sorted(cast("set[str]", told.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
-            f"the model {config.model!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
+            f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
         )
     freeze(model, unused)
     if config.lora is not None:
-        model = with_adapters(model, config.lora, exclude=tuple(unused))
+        model = _adapted(model, config.lora, adapter, unused, empty=empty)
     if gradient_checkpointing:
         _checkpoint_activations(model)
     _mend_generation(model)
@@ -171,6 +174,14 @@ def _without_weights(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
             "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=options["trust_remote_code"])
         )
     return type(made), {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
+
+
+def _adapted(
+    model: nn.Module, lora: LoraConfig, adapter: Adapter | None, unused: Collection[str], *, empty: bool = False
+) -> nn.Module:
+    if adapter is None:
+        return with_adapters(model, lora, exclude=tuple(unused))
+    return with_adapter(model, adapter, empty=empty)
 
 
 def _mend_generation(model: nn.Module) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import TrainingArguments, set_seed
 
 from refinesynth.errors import InputError, RefinesynthError, TrainingError
+from refinesynth.train.adapter import base_name
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine import checkpoints, outcome
 from refinesynth.train.engine.arguments import training_arguments
@@ -36,7 +37,7 @@ from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import rank
 from refinesynth.train.result import TrainResult
-from refinesynth.train.settings import portable_config, published
+from refinesynth.train.settings import portable_config
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
 """Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere now."""
@@ -127,7 +128,7 @@ class _Training:
             config.early_stop,
             ready.tokenizer,
             written_dtype(config, ready.plan.model),
-            published(config.model),
+            base_name(config),
         )
         trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)
         with trainer.interruption.watched():

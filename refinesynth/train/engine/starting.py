@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Silent
 from refinesynth.train.extra import check_installed, require
@@ -27,7 +28,7 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     check_trainer(config)
     from refinesynth.train.engine.running import plan_training
 
-    return plan_training(config, sources=sources)
+    return plan_training(with_own_settings(config), sources=sources)
 
 
 def check_trainer(config: TrainConfig) -> None:
