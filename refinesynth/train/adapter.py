@@ -21,6 +21,7 @@ _FIELDS: Final = {
     "alpha": "lora_alpha",
     "dropout": "lora_dropout",
     "targets": "target_modules",
+    "modules_to_save": "modules_to_save",
 }
 """Our names of what peft calls otherwise."""
 
@@ -66,13 +67,15 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
     if settings.get("peft_type") != "LORA" or settings.get("megatron_config"):
         raise ValueError(f"peft_type is {settings.get('peft_type')!r}; expected 'LORA', without megatron_config")
     values = {ours: settings[theirs] for ours, theirs in _FIELDS.items()}
-    if isinstance(values["targets"], list):
-        values["targets"] = tuple(sorted(cast("list[str]", values["targets"])))
+    for name in ("targets", "modules_to_save"):  # of which peft makes sets
+        if isinstance(values[name], list):
+            values[name] = tuple(sorted(cast("list[str]", values[name])))
+    values["modules_to_save"] = values["modules_to_save"] or ()
     base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
-    known = isinstance(base, str) and base
+    base = base if isinstance(base, str) else ""
     return Adapter(
         folder,
-        str(Path(base).expanduser()) if known and base.startswith("~/") else base if known else "",
+        str(Path(base).expanduser()) if base.startswith("~/") else base,
         revision if isinstance(revision, str) else None,
         LoraConfig.model_validate(values),
     )
@@ -82,11 +85,12 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
 def _fetched(name: str) -> Path | None:
     """The settings of an adapter of the hub, its weights beside them."""
     reachable = seek(name, "model")
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import HfApi, errors
 
+    fetch = cast("Any", HfApi()).hf_hub_download
     try:
-        path = Path(hf_hub_download(name, SETTINGS, local_files_only=not reachable))
-        hf_hub_download(name, WEIGHTS, local_files_only=not reachable)
+        path = Path(fetch(name, SETTINGS, local_files_only=not reachable))
+        fetch(name, WEIGHTS, local_files_only=not reachable)
     except (errors.EntryNotFoundError, errors.HfHubHTTPError):
         return None
     return path
@@ -145,7 +149,7 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
             f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Merge it and train all weights of what "
             f"comes out (refinesynth train merge {config.model} -o FOLDER), or train the adapter on (--lora)"
         )
-    asked, own = config.lora.model_dump(exclude_unset=True), adapter.lora.model_dump()
+    asked, own = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
     other = [
         f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
     ]
@@ -154,4 +158,4 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
             f"the adapter {config.model!r} is trained on as it is: {'; '.join(other)}. Leave these settings out, or begin a new "
             f"adapter on its base (--model {portable(adapter.base)})"
         )
-    return config.model_copy(update={"lora": adapter.lora})
+    return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})

@@ -76,6 +76,10 @@ class LoraConfig(BaseModel):
     """Share of an adapter's input that is dropped while training."""
     targets: str | tuple[str, ...] = "all-linear"
     """Modules that get an adapter: `all-linear` (all but the head), a regular expression, or a list of names' ends."""
+    modules_to_save: tuple[Name, ...] = ()
+    """Modules that are trained whole beside the adapters, and saved with them, by their names' ends: lm_head, embed_tokens."""
+    quantize: Literal["4bit", "8bit"] | None = None
+    """Hold the frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes (extra `quantize`). Not with zero3 or fsdp."""
 
 
 class TrainConfig(BaseModel):
@@ -217,6 +221,10 @@ class TrainConfig(BaseModel):
             )
         if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
             raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
+        if self.lora is not None and self.lora.quantize is not None and self.precision in {"bf16-pure", "fp64"}:
+            raise ValueError(
+                f"lora.quantize is {self.lora.quantize!r}, and precision is {self.precision!r}; quantized weights are computed with in bf16 or fp32"
+            )
         if self.model == SCRATCH and self.lora is not None:
             raise ValueError(
                 "model is 'scratch', whose random weights are kept nowhere, so that adapters would fit nothing; train all of its "

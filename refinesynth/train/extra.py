@@ -34,5 +34,5 @@ def check_installed(*names: str) -> None:
 
 def missing(name: str) -> str:
     """What to do about a missing library."""
-    extra = "deepspeed" if name.partition(".")[0] == "deepspeed" else "train"
+    extra = {"deepspeed": "deepspeed", "bitsandbytes": "quantize"}.get(name.partition(".")[0], "train")
     return f"training needs {name!r}, which is not installed; install it with: pip install 'refinesynth[{extra}]'"

@@ -11,6 +11,7 @@ from refinesynth.train.data.mixing import weighed
 from refinesynth.train.data.reading import kind_of
 from refinesynth.train.data.tables import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
+from refinesynth.train.extra import check_installed
 from refinesynth.train.hub import seek
 from refinesynth.train.render.named import read_template
 
@@ -27,6 +28,8 @@ def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> No
     read_template(config.chat_template)
     if config.deepspeed is not None:
         own_deepspeed(config.deepspeed)
+    if config.lora is not None and config.lora.quantize is not None:
+        check_installed("bitsandbytes")
     models = {config.model, config.tokenizer or config.model} - {SCRATCH}
     if config.lora is not None and Path(config.model).is_dir():
         models.add(underlying(config)[0])

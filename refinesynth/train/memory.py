@@ -31,6 +31,8 @@ class ModelShape:
     """Longest sequence that the model has positions for; None if it has no such limit."""
     dtype: str | None = None
     """What its checkpoint holds weights in, by torch's name; None where its settings do not say."""
+    frozen_bytes: int | None = None
+    """Of all weights that are not trained, where they are quantized; else they are held in the precision that is computed in."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without adapters."""
 
@@ -112,7 +114,8 @@ def estimate_memory(
     buckets = 2 if parallel == "ddp" else 1
     working = _working_copies(model, compute, parallel=parallel, casts=mixed and not sharded)
     return Memory(
-        weights=(model.trainable * held + frozen * at_rest) // of_weights,
+        weights=(model.trainable * held + (frozen * at_rest if model.frozen_bytes is None else model.frozen_bytes))
+        // of_weights,
         gradients=model.trainable * held * buckets // of_gradients,
         optimizer=model.trainable * (moments + master) // of_gradients,
         activations=working + _activations(model, load, compute, gradient_checkpointing=gradient_checkpointing),

@@ -30,6 +30,14 @@ from refinesynth.train.preview import Preview, Segment
 from refinesynth.train.result import TrainResult
 from refinesynth.train.tokens import Label
 
+LORA: dict[str, Any] = {
+    "rank": 32,
+    "alpha": 64.0,
+    "dropout": 0.0,
+    "targets": "all-linear",
+    "modules_to_save": [],
+    "quantize": None,
+}
 MODEL = ModelShape("m/base", 10_000_000, 10_000_000, 4, 256, 1024, 1000, 4096)
 
 
@@ -132,7 +140,7 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "field", "value"),
     [
-        (["--lora"], "lora", {"rank": 32, "alpha": 64.0, "dropout": 0.0, "targets": "all-linear"}),
+        (["--lora"], "lora", LORA),
         (["--recipe", "lora", "--no-lora"], "lora", None),
         (["--max-length", 4096], "max_length", 4096),
         (["--over-length", "drop"], "over_length", "drop"),

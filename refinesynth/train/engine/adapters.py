@@ -1,7 +1,7 @@
 """Low-rank adapters: put on a model in the place of training all its weights."""
 
 # torch and peft are typed in part: pyright may not know all of a member that is used here.
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import re
 import warnings
@@ -34,6 +34,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=targets,
+        modules_to_save=list(lora.modules_to_save) or None,
         exclude_modules=rf"(.*\.)?({'|'.join(map(re.escape, exclude))})(\..*)?" if exclude else None,
         task_type="CAUSAL_LM",
     )
@@ -81,8 +82,9 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without what peft says that no user could change: old names by which it asks, and where it was loaded before."""
+    """Without what peft says that no user need change: old names by which it asks, where it was loaded before, heads that are tied no longer."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "The PEFT config's `base_model_name_or_path` was renamed")
+        warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
         yield

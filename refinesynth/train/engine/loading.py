@@ -21,6 +21,7 @@ from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import with_adapter, with_adapters
 from refinesynth.train.engine.head import base_model
+from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, loading_options, ready_to_train
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import is_only_here
@@ -103,10 +104,11 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
             )
         unused = unused_by_text(found, trust_remote_code=config.trust_remote_code)
     freeze(model, unused)
+    held = frozen_bytes(model, config.lora.quantize) if config.lora is not None and config.lora.quantize else None
     if config.lora is not None:
         model = _adapted(model, config.lora, adapter, unused, empty=True)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(shape_of(model, name), dtype=dtype, unused=unused)
+    return replace(shape_of(model, name), dtype=dtype, frozen_bytes=held, unused=unused)
 
 
 def load_model(
@@ -146,6 +148,7 @@ def load_model(
                 trust_remote_code=config.trust_remote_code,
                 local_files_only=here,
                 output_loading_info=True,
+                **loading_options(config, precision),
             ),
         )
     model, told = loaded
@@ -157,6 +160,8 @@ def load_model(
             f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
             f"it is not whole, or not a causal language model"
         )
+    if is_quantized(model):
+        model = ready_to_train(model)
     freeze(model, unused)
     if config.lora is not None:
         model = _adapted(model, config.lora, adapter, unused, empty=empty)

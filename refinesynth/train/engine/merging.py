@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false
 
 import shutil
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,8 +42,10 @@ def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
         raise InputError(f"the base {config.model!r} is quantized; give the model that it was made from with --model")
     device = "cuda" if config.device == "auto" and torch.cuda.is_available() else "cpu"
     adapted: Any = with_adapter(base.to(device), adapter)
-    merged = cast("nn.Module", adapted.merge_and_unload())
-    _untie(merged)
+    with warnings.catch_warnings():
+        # A head that was trained beside the adapters is no longer the embedding, which peft writes down and warns of.
+        warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied")
+        merged = cast("nn.Module", adapted.merge_and_unload())
     dtype = written_dtype(config, shape) or torch.float32
     with _whole(Path(config.output)) as folder:
         _write(merged, folder, dtype)
@@ -52,14 +55,6 @@ def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
         where = config.model_copy(update={"tokenizer": str(adapter.folder)}) if own else config
         load_tokenizer(where).save_pretrained(str(folder))
     return dtype
-
-
-def _untie(model: nn.Module) -> None:
-    """A head that was trained beside the adapters is no longer the embedding."""
-    one = cast("Any", model)
-    head, embedding = one.get_output_embeddings(), one.get_input_embeddings()
-    if head is not None and head.weight is not embedding.weight:
-        one.config.tie_word_embeddings = one.config.get_text_config().tie_word_embeddings = False
 
 
 def _write(model: nn.Module, folder: Path, dtype: torch.dtype) -> None:

@@ -21,9 +21,11 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine import checkpoints, outcome
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
+from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.loading import load_model, stop_at
 from refinesynth.train.engine.preparing import Ready, agree, make_ready
 from refinesynth.train.engine.probing import Layout, choose_layout
+from refinesynth.train.engine.quantizing import is_quantized
 from refinesynth.train.engine.quiet import libraries_silent
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
@@ -215,7 +217,8 @@ class _Training:
             autocast=_autocast(arguments),
         )
         if means.parallel in {"none", "ddp"}:
-            model.to(arguments.device)
+            if not is_quantized(base_model(model)):
+                model.to(arguments.device)
             layout = choose()
             if layout.note:
                 self._events.note(layout.note)

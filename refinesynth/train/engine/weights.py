@@ -102,9 +102,7 @@ def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base
         write_json_file(folder / "adapter_config.json", adapter)
         (folder / "README.md").unlink(missing_ok=True)  # peft's, with the path in it; the card is written at the end
         if (generation := getattr(base_model(model), "generation_config", None)) is not None:
-            cast("Any", generation).save_pretrained(
-                str(folder)
-            )  # where trained turns end; whoever merges it needs that
+            generation.save_pretrained(str(folder))  # where trained turns end; whoever merges it needs that
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -121,10 +121,17 @@ def resolved_parallel(
         raise InputError(
             f"the DeepSpeed file {config.deepspeed!r} asks for {asked}, and parallel is {config.parallel!r}; leave parallel out, or change one"
         )
+    quantized = config.lora is not None and config.lora.quantize is not None
+    if quantized and asked in {"zero3", "fsdp"}:
+        raise InputError(
+            f"parallel is {asked!r}, which cannot split quantized weights (lora.quantize); give ddp, zero2 or auto"
+        )
     if asked != "auto":
         return asked
     if world.ranks == 1:
         return "none"
+    if quantized:
+        return "ddp"
     room = world.devices().memory
     load = Load(config.pack_tokens, config.pack_tokens // 2)
     needed = estimate_memory(

@@ -7,19 +7,30 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import engine_toys as toys
 import pytest
 import torch
 import yaml
 from huggingface_hub import constants
+from peft import AutoPeftModelForCausalLM
+from pydantic import ValidationError
 from safetensors.torch import load_file
 from test_engine_weights import a_base, a_training
+from transformers import AutoModelForCausalLM
 
-from refinesynth.errors import InputError
+from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import adapter as adapters
-from refinesynth.train import hub
+from refinesynth.train import hub, merge
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
+from refinesynth.train.engine.world import World, resolved_parallel
+from refinesynth.train.memory import Load, ModelShape, estimate_memory
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing`:FutureWarning"
+)  # as peft asks when it loads
+SHAPE = ModelShape("toy", 10**6, 10**5, 2, 32, 48, 64)
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +110,94 @@ def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Pa
     assert weights(tmp_path / "out").keys() == weights(adapter).keys()
     hub.seek.cache_clear()
     adapters._fetched.cache_clear()
+
+
+# Beside the adapters, and below them.
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(20)[None]).logits.float()
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")  # peft, when it loads
+@pytest.mark.parametrize("quantize", [None, "4bit"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_modules_that_are_trained_whole_are_saved_loaded_trained_on_and_merged(
+    tmp_path: Path, tied: bool, quantize: str | None
+):
+    if quantize is not None:
+        pytest.importorskip("bitsandbytes")
+    base, output = a_base(tmp_path / "base", torch.float32, tie_word_embeddings=tied), tmp_path / "adapter"
+    lora = {"rank": 2, "targets": ["q_proj"], "modules_to_save": ["lm_head"], "quantize": quantize}
+    a_training(base, output, lora=lora, learning_rate=0.01).train()
+    head = weights(output)["base_model.model.lm_head.weight"]
+    before: Any = AutoModelForCausalLM.from_pretrained(base)
+    assert not torch.equal(head, before.lm_head.weight)
+    loaded: Any = AutoPeftModelForCausalLM.from_pretrained(output)
+    assert torch.equal(loaded.get_base_model().lm_head.weight, head)
+    assert torch.equal(loaded.get_base_model().model.embed_tokens.weight, before.model.embed_tokens.weight)
+    merge(output, tmp_path / "merged")
+    merged: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert torch.allclose(logits(merged), logits(loaded), atol=1e-5)
+    again = {"rank": 2, "quantize": quantize}
+    a_training(output, tmp_path / "again", lora=again, learning_rate=1e-12).train()
+    after = weights(tmp_path / "again")
+    assert after.keys() == weights(output).keys()
+    assert torch.allclose(after["base_model.model.lm_head.weight"], head, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("bits", "precision"), [("4bit", "fp32"), ("4bit", "bf16"), ("8bit", "bf16")])
+def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp_path: Path, bits: str, precision: str):
+    pytest.importorskip("bitsandbytes")
+    base, output = a_base(tmp_path / "base", hidden_size=64, intermediate_size=128), tmp_path / "out"
+    lora = {"rank": 2, "quantize": bits}
+    asked = toys.config(tmp_path, model=str(base), lora=lora)
+    model: Any = load_model(asked, cast("Any", precision), gradient_checkpointing=True)
+    linear = model.get_base_model().model.layers[0].mlp.up_proj.base_layer
+    assert type(linear).__name__ == {"4bit": "Linear4bit", "8bit": "Linear8bitLt"}[bits]
+    assert {one.dtype for one in model.parameters() if one.requires_grad} == {torch.float32}
+    shape = describe_model(asked)
+    held = sum(one.numel() * one.element_size() for one in model.parameters() if not one.requires_grad)
+    assert shape.frozen_bytes == pytest.approx(held, rel=0.05)
+    load = Load(64, 32)
+    plain = describe_model(toys.config(tmp_path, model=str(base), lora={"rank": 2}))
+    few, all_bits = (
+        estimate_memory(one, load, precision="fp32", parallel="ddp", ranks=2, gradient_checkpointing=True).weights
+        for one in (shape, plain)
+    )
+    assert all_bits - few == 4 * (plain.parameters - plain.trainable) - (shape.frozen_bytes or 0)
+    told: list[float] = []
+
+    class Kept(toys.Silent):
+        def logged(self, step: int, metrics: Any) -> None:
+            told.append(metrics["loss"])
+
+    more: dict[str, Any] = {"max_steps": 6, "log_every": 1, "learning_rate": 0.02, "schedule": "constant"}
+    a_training(base, output, lora=lora, precision=precision, gradient_checkpointing=True, **more).train(events=Kept())
+    assert told[-1] < told[0] - 0.1
+    assert weights(output).keys() == {
+        name.replace(".default", "") for name, one in model.named_parameters() if one.requires_grad
+    }
+    merge(output, tmp_path / "merged")
+    merged: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)
+    loaded: Any = AutoPeftModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    assert getattr(merged.config, "quantization_config", None) is None
+    assert (logits(merged) - logits(loaded)).norm() < 0.03 * logits(loaded).norm()
+
+
+def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path, tmp_path: Path, monkeypatch: Any):
+    base = str(adapter.parent / "base")
+    with monkeypatch.context() as patch:
+        patch.setattr("refinesynth.train.extra.find_spec", lambda name: None if name == "bitsandbytes" else name)
+        with pytest.raises(ConfigurationError, match=r"'bitsandbytes'.*pip install 'refinesynth\[quantize\]'"):
+            a_training(Path(base), tmp_path / "out", lora={"quantize": "4bit"}).plan()
+    for parallel in ("zero3", "fsdp"):
+        asked = toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, parallel=parallel)
+        with pytest.raises(InputError, match=f"'{parallel}'.*ddp, zero2 or auto"):
+            resolved_parallel(asked, World(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True)
+    monkeypatch.setattr(World, "devices", lambda _self: toys.Devices("gpu", "toy", 2, 2**20))
+    asked = toys.config(tmp_path, model=base, lora={"quantize": "8bit"})
+    assert resolved_parallel(asked, World(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True) == "ddp"
+    with pytest.raises(ValidationError, match="in bf16 or fp32"):
+        toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, precision="bf16-pure")
