@@ -163,6 +163,8 @@ class TrainConfig(BaseModel):
     fill, by the plan's estimate."""
     attention: str = "auto"
     """`auto`, or an attention implementation that the engine or transformers knows by this name."""
+    router_aux_loss: Literal["auto", "off"] | Annotated[float, Field(ge=0)] = "auto"
+    """Coefficient of the load-balancing loss of a mixture of experts; `auto`: its own where all weights are trained (`router_aux_loss_coef`)."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"

@@ -8,7 +8,7 @@ inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) see
 # pyright: reportUnknownMemberType=false
 
 import inspect
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -24,7 +24,7 @@ CHUNK_ELEMENTS: Final = 2**27
 
 
 def token_losses(
-    model: nn.Module,
+    model: Callable[..., Any],
     inner: nn.Module,
     inputs: Mapping[str, Tensor | int],
     batch: Batch,
@@ -68,7 +68,7 @@ def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
     return cross_entropy(exact, target, reduction="none")
 
 
-def _logits(model: nn.Module, inputs: Mapping[str, Tensor | int], **keep: Tensor) -> Tensor:
+def _logits(model: Callable[..., Any], inputs: Mapping[str, Tensor | int], **keep: Tensor) -> Tensor:
     # A cache would only cost memory, and some models take its presence for generation and join the conversations.
     return model(**inputs, **keep, use_cache=False).logits
 

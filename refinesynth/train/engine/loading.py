@@ -22,6 +22,7 @@ from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import with_adapter, with_adapters
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, loading_options, ready_to_train
+from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import is_only_here
@@ -107,6 +108,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     held = frozen_bytes(model, config.lora.quantize) if config.lora is not None and config.lora.quantize else None
     if config.lora is not None:
         model = _adapted(model, config.lora, adapter, unused, empty=True)
+    coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
     return replace(shape_of(model, name), dtype=dtype, frozen_bytes=held, unused=unused)
 

@@ -27,6 +27,7 @@ from refinesynth.train.engine.preparing import Ready, agree, make_ready
 from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.quantizing import is_quantized
 from refinesynth.train.engine.quiet import libraries_silent
+from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.spread import read_once
@@ -130,6 +131,7 @@ class _Training:
             config.early_stop,
             ready.tokenizer,
             written_dtype(config, ready.plan.model),
+            coefficient(config, model),
             base_name(config),
         )
         trainer = RefinementTrainer(model, arguments, task, events=self._events, layout=layout, lay_out=lay_out)

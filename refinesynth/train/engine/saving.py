@@ -45,6 +45,8 @@ class Task:
     """Saved with every checkpoint."""
     save_dtype: torch.dtype | None = None
     """Of the weights of the finished model; None: as they are trained."""
+    router_aux_loss: float = 0.0
+    """Coefficient of the load-balancing loss of a mixture of experts (`routing.py`)."""
     base: tuple[str, str | None] = ("", None)
     """Name and revision of what adapters belong to, as others know it."""
 

@@ -28,6 +28,7 @@ from refinesynth.train.engine.interruption import Interruption
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
 from refinesynth.train.engine.noise import EmbeddingNoise
 from refinesynth.train.engine.probing import Layout
+from refinesynth.train.engine.routing import Balanced
 from refinesynth.train.engine.saved import Trained
 from refinesynth.train.engine.saving import SavingTrainer, Task
 from refinesynth.train.engine.spread import can_be_spread
@@ -96,18 +97,24 @@ class RefinementTrainer(SavingTrainer):
         """This micro-batch's part of the step's mean, times the number of ranks; `num_items_in_batch` is `inputs["trained"]`."""
         batch = inputs["batch"]
         trained = int(num_items_in_batch) if num_items_in_batch is not None else inputs["trained"]
-        loss = self.losses(model, batch).sum() * (batch.weight * self.task.schedule.ranks / max(1, trained))
+        ranks, weight = self.task.schedule.ranks, self.task.router_aux_loss
+        if weight:
+            balanced = Balanced(model, batch)
+            loss = self.losses(model, batch, balanced).sum() * (batch.weight * ranks / max(1, trained))
+            loss = loss + balanced.loss * (weight * ranks * balanced.tokens / max(1, inputs["tokens"]))
+        else:
+            loss = self.losses(model, batch).sum() * (batch.weight * ranks / max(1, trained))
         self._losses.append((loss.detach(), batch.ids))
         return loss
 
-    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
-        """(K,) Minus log probability of the predicted tokens of `batch`."""
+    def losses(self, model: nn.Module, batch: Batch, call: Callable[..., Any] | None = None) -> Tensor:
+        """(K,) Minus log probability of the predicted tokens of `batch`; `call` is called in the model's stead."""
         layout = self._found_layout(model)
         chunk = self._chunk_elements if layout.plain_head else None
         if self._noise is not None:
             self._noise.tokens = batch.lengths
         inner = cast("nn.Module", self.accelerator.unwrap_model(cast("Any", model), keep_torch_compile=False))
-        return token_losses(model, inner, layout.inputs(batch), batch, chunk_elements=chunk)
+        return token_losses(call or model, inner, layout.inputs(batch), batch, chunk_elements=chunk)
 
     def _found_layout(self, model: nn.Module) -> Layout:
         if self.layout is None:

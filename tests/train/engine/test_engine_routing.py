@@ -1,0 +1,146 @@
+"""The load-balancing loss of mixtures of experts, against the definition written out by hand."""
+
+# torch and transformers are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import engine_toys as toys
+import pytest
+import torch
+from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from refinesynth.errors import InputError
+from refinesynth.train.engine.batch import pad_batch
+from refinesynth.train.engine.loader import EpochLoader
+from refinesynth.train.engine.loading import describe_model
+from refinesynth.train.engine.routing import Balanced, coefficient
+
+COEFFICIENT = 0.5
+EXPERTS, ROUTED = 4, 2
+SIZES: dict[str, Any] = {
+    "vocab_size": toys.VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_experts_per_tok": ROUTED,
+    "initializer_range": 0.2,
+    "router_aux_loss_coef": COEFFICIENT,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def moe(family: str) -> Any:
+    torch.manual_seed(0)
+    if family == "mixtral":
+        made: Any = MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=EXPERTS))
+    else:
+        made = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, num_experts=EXPERTS, moe_intermediate_size=24))
+    made.set_experts_implementation("eager")  # the grouped product knows no fp64
+    return made.double()
+
+
+def by_hand(model: Any, examples: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Losses of the trained tokens, and the balance over all tokens of `examples`, each alone in a forward pass of its own."""
+    losses: list[torch.Tensor] = []
+    layers: list[tuple[torch.Tensor, ...]] = []
+    for one in examples:
+        ids = torch.tensor(one.input_ids.tolist())
+        out = model(ids[None], output_router_logits=True, use_cache=False)
+        layers.append(out.router_logits)
+        told = -out.logits[0].log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
+        losses.append(told[torch.from_numpy(one.labels[1:] == toys.Label.TRAINED)])
+    chosen, probability = torch.zeros(EXPERTS), torch.zeros(EXPERTS, dtype=torch.float64)
+    routed = 0
+    for layer in range(len(layers[0])):
+        for logits in torch.cat([each[layer] for each in layers]):
+            soft = logits.softmax(-1)
+            probability = probability + soft
+            for expert in soft.topk(ROUTED).indices:
+                chosen[expert] += 1
+            routed += 1
+    return torch.cat(losses), EXPERTS * ((chosen / routed) * (probability / routed)).sum()
+
+
+def gradients(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True))
+
+
+def a_trainer(family: str, folder: Path, store: Any, *, ranks: int = 1, **fields: Any) -> Any:
+    asked = toys.config(folder, precision="fp64", **fields)
+    made = toys.trainer(moe(family), store, asked)
+    steps = toys.schedule(store, asked, ranks=ranks)
+    made.task = replace(made.task, schedule=steps, router_aux_loss=coefficient(asked, cast("Any", made.model)))
+    return made
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3"])
+def test_the_gradient_of_a_step_is_that_of_the_definition_over_each_pass_and_rank(family: str, tmp_path: Path):
+    """One pass over all; several passes on two ranks, each weighted by its tokens; one conversation a row, padded."""
+    store = toys.store(5, seed=4)
+    for ranks, fields in (
+        (1, {"batch_size": 5, "max_length": 200}),
+        (2, {"batch_size": 5, "max_length": 48}),
+        (1, {"batch_size": 4, "packing": False}),
+    ):
+        made = a_trainer(family, tmp_path, store, ranks=ranks, **fields)
+        step = made.task.schedule.conversations(0, 0)
+        trained = torch.cat([by_hand(made.model, [store[int(k)]])[0] for k in step]).numel()
+        tokens = sum(len(store[int(k)]) for k in step)
+        wanted = torch.zeros((), dtype=torch.float64)
+        got = torch.zeros((), dtype=torch.float64)
+        passes = 0
+        for rank in range(ranks):
+            loader = iter(EpochLoader(store, made.task.schedule, rank))
+            for _ in range(made.task.schedule.accumulation):
+                inputs = next(loader)
+                got = got + made.compute_loss(made.model, inputs) / ranks
+                here = [store[k] for k in range(len(store)) if store[k].id in inputs["batch"].ids]
+                if not here:
+                    continue
+                passes += 1
+                losses, balance = by_hand(made.model, here)
+                wanted = wanted + losses.sum() / trained
+                wanted = wanted + COEFFICIENT * balance * sum(len(one) for one in here) / tokens
+        assert passes > 1 if ranks == 2 or "packing" in fields else passes == 1
+        assert got.item() == pytest.approx(wanted.item(), rel=1e-6)
+        pairs = zip(gradients(made.model, got), gradients(made.model, wanted), strict=True)
+        assert all(torch.allclose(one, other, rtol=1e-5, atol=1e-7) for one, other in pairs)
+
+
+def test_padding_and_what_stands_for_an_empty_batch_do_not_count():
+    model, examples = moe("mixtral"), [toys.example(1), toys.example(2, longest=30)]
+    told: list[torch.Tensor] = []
+    for batch in (toys.pack_batch(examples), pad_batch(examples)):
+        call = Balanced(model, batch)
+        call(**{name: value for name, value in batch.inputs.items() if name in {"input_ids", "position_ids"}})
+        assert call.tokens == sum(map(len, examples))
+        told.append(call.loss)
+    # Attention of the pack is joined here, so that hidden states differ; what is counted does not.
+    assert told[1].item() == pytest.approx(by_hand(model, examples)[1].item(), rel=1e-5)
+    assert [Balanced(model, make([])).tokens for make in (toys.pack_batch, pad_batch)] == [0, 0]
+
+
+def test_it_is_learned_from_with_all_weights_and_left_out_where_that_is_asked_for(tmp_path: Path):
+    model = moe("mixtral")
+    for asked, wanted in (
+        ({}, COEFFICIENT),
+        ({"router_aux_loss": "off"}, 0),
+        ({"router_aux_loss": 0.25}, 0.25),
+        ({"lora": {}}, 0),
+    ):
+        assert coefficient(toys.config(tmp_path, **asked), model) == wanted
+    model.float().save_pretrained(tmp_path / "moe")
+    toys.model().save_pretrained(tmp_path / "dense")
+    assert describe_model(toys.config(tmp_path, model=str(tmp_path / "moe"), router_aux_loss=0.1)).parameters
+    assert coefficient(toys.config(tmp_path), toys.model()) == 0
+    with pytest.raises(InputError, match=r"router_aux_loss is 0\.1, and LlamaForCausalLM has no such loss"):
+        describe_model(toys.config(tmp_path, model=str(tmp_path / "dense"), router_aux_loss=0.1))
