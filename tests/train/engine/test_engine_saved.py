@@ -15,7 +15,7 @@ import tiny
 import torch
 from engine_saved import ALONE, SPLIT, WAYS, train
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, DeepseekV3Config
+from transformers import AutoModelForCausalLM, Glm4MoeConfig
 
 from refinesynth.train.engine import checkpoints, running
 from refinesynth.train.engine.checkpoints import Checkpoint
@@ -28,17 +28,13 @@ _ROUTED: dict[str, Any] = {
     "moe_intermediate_size": 16,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "num_key_value_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "n_group": 1,
     "topk_group": 1,
     "first_k_dense_replace": 1,
-    "q_lora_rank": None,
-    "kv_lora_rank": 8,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
     "initializer_range": 0.2,
 }
 COMPARED = [way for way in WAYS if way[1] != "best"]
@@ -50,7 +46,7 @@ def folder(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     toys.model(tie_word_embeddings=True).save_pretrained(folder / "base")
     tiny.tokenizer("chatml").save_pretrained(str(folder / "tokenizer"))
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(DeepseekV3Config(**_ROUTED)).save_pretrained(folder / "routed")
+    AutoModelForCausalLM.from_config(Glm4MoeConfig(**_ROUTED)).save_pretrained(folder / "routed")
     done = subprocess.run(
         [str(warm / "torchrun"), "--standalone", "--nproc-per-node", "2", str(_SCRIPT), str(folder)],
         env=toys.environment(),
@@ -153,6 +149,11 @@ def test_with_fsdp_only_the_first_rank_reads_the_weights(told: dict[str, list[di
         assert first > 10_000
         # The adapters are made by every rank.
         assert second < (first / 100 if "lora" not in name else first / 3)
+
+
+def test_with_fsdp_all_ranks_read_what_accelerate_cannot_spread(told: dict[str, list[dict[str, Any]]]):
+    first, second = told["fsdp, routed"][0]["bytes"]
+    assert first == second > 10_000
 
 
 def test_with_fsdp_checkpointing_gathers_no_weights_again(told: dict[str, list[dict[str, Any]]]):
