@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
-from refinesynth.train.hub import seek
+from refinesynth.train.hub import bare, seek
 from refinesynth.train.settings import portable, published
 
 SETTINGS: Final = "adapter_config.json"
@@ -39,14 +39,20 @@ class Adapter:
     lora: LoraConfig
 
 
-def find_adapter(name: str) -> Adapter | None:
-    """The adapter in a folder, or of this name on the hub; None where there is a whole model, or nothing.
+def find_adapter(name: str, at: str | None = None) -> Adapter | None:
+    """The adapter in a folder, or of this name on the hub, in its revision `at`; None where there is a whole model, or nothing.
 
     Raises:
         InputError: It cannot be read, is no LoRA, or has no safetensors.
     """
     folder = Path(name)
-    path = folder / SETTINGS if folder.is_dir() else None if name == SCRATCH or _is_path(name) else _fetched(name)
+    path = (
+        folder / SETTINGS
+        if folder.is_dir()
+        else None
+        if name == SCRATCH or _is_path(name)
+        else _fetched(bare(name), at)
+    )
     if path is None or not path.is_file():
         return None
     try:
@@ -82,15 +88,15 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
 
 
 @cache
-def _fetched(name: str) -> Path | None:
+def _fetched(name: str, at: str | None) -> Path | None:
     """The settings of an adapter of the hub, its weights beside them."""
-    reachable = seek(name, "model")
+    reachable = seek(name, "model", at)
     from huggingface_hub import HfApi, errors
 
     fetch = cast("Any", HfApi()).hf_hub_download
     try:
-        path = Path(fetch(name, SETTINGS, local_files_only=not reachable))
-        fetch(name, WEIGHTS, local_files_only=not reachable)
+        path = Path(fetch(name, SETTINGS, revision=at, local_files_only=not reachable))
+        fetch(name, WEIGHTS, revision=at, local_files_only=not reachable)
     except (errors.EntryNotFoundError, errors.HfHubHTTPError):
         return None
     return path
@@ -122,15 +128,19 @@ def base_of(adapter: Adapter, given: str | None = None) -> str:
 
 def underlying(config: TrainConfig) -> tuple[str, Adapter | None]:
     """What is loaded from, and the adapter that is trained on; `model` itself and none, unless that is an adapter."""
-    adapter = find_adapter(config.model) if config.lora is not None else None
+    adapter = find_adapter(config.model, config.revision) if config.lora is not None else None
     return (config.model, None) if adapter is None else (base_of(adapter), adapter)
+
+
+def base_revision(config: TrainConfig, adapter: Adapter | None) -> str | None:
+    """Of what is loaded: the model's, or that of the base that an adapter names."""
+    return config.revision if adapter is None else adapter.revision
 
 
 def base_name(config: TrainConfig) -> tuple[str, str | None]:
     """Name and revision of what was trained, or of what adapters belong to, as others know it."""
     base, adapter = underlying(config)
-    name, revision = published(base)
-    return name, revision if adapter is None else adapter.revision or revision
+    return published(base, base_revision(config, adapter))
 
 
 def with_own_settings(config: TrainConfig) -> TrainConfig:
@@ -141,7 +151,7 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
     """
     if not Path(config.model).is_dir() and config.lora is None:
         return config  # whether a name of the hub is an adapter's is asked of those who want one
-    adapter = find_adapter(config.model)
+    adapter = find_adapter(config.model, config.revision)
     if adapter is None:
         return config
     if config.lora is None:

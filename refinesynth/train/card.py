@@ -42,6 +42,8 @@ METRICS: Final[Mapping[str, str]] = {
 """What the held-out losses are of, in the order in which they are shown."""
 
 _SHOWN: Final = (
+    "revision",
+    "tokenizer_revision",
     "learning_rate",
     "schedule",
     "warmup",

@@ -97,8 +97,12 @@ class TrainConfig(BaseModel):
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: str | None = None
     """Settings by name, which all others override: paper-8b, paper-70b, lora or smoke."""
+    revision: Name | None = None
+    """Branch, tag or commit of the model on the hub, and of the tokenizer that comes with it; by default its newest."""
     tokenizer: str | None = None
     """Hub name or folder; by default the model's."""
+    tokenizer_revision: Name | None = None
+    """Branch, tag or commit of the tokenizer; by default the model's where the tokenizer is the model's, else its newest."""
     chat_template: str | None = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has none."""
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -198,6 +202,11 @@ class TrainConfig(BaseModel):
     from hold all that was trained."""
     resume: str = "auto"
     """`auto`: go on from the newest sound checkpoint in the output folder. `never`: begin anew. Or a checkpoint's folder."""
+
+    @property
+    def tokenizer_source(self) -> tuple[str, str | None]:
+        """Where the tokenizer comes from: its hub name or folder, and its revision."""
+        return self.tokenizer or self.model, self.tokenizer_revision or (None if self.tokenizer else self.revision)
 
     @property
     def pack_tokens(self) -> int:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.errors import InputError
-from refinesynth.train.adapter import underlying
+from refinesynth.train.adapter import base_revision, underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.mixing import weighed
 from refinesynth.train.data.reading import kind_of
 from refinesynth.train.data.tables import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.extra import check_installed
-from refinesynth.train.hub import seek
+from refinesynth.train.hub import bare, check_model_name, seek
 from refinesynth.train.render.named import read_template
 
 
@@ -30,19 +30,30 @@ def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> No
         own_deepspeed(config.deepspeed)
     if config.lora is not None and config.lora.quantize is not None:
         check_installed("bitsandbytes")
-    models = {config.model, config.tokenizer or config.model} - {SCRATCH}
+    models = {(config.model, config.revision), config.tokenizer_source}
     if config.lora is not None and Path(config.model).is_dir():
-        models.add(underlying(config)[0])
-    elsewhere = sorted(name for name in models if not Path(name).is_dir())
-    for name in elsewhere:
+        base, adapter = underlying(config)
+        models.add((base, base_revision(config, adapter) if not Path(base).is_dir() else None))
+    elsewhere = sorted((name, revision or "") for name, revision in models if not _is_here(name, revision))
+    for name, _ in elsewhere:
         if Path(name).is_file():
             raise InputError(
                 f"{name!r} is a file; expected a folder with config.json and safetensors, or a name of the hub"
             )
+        check_model_name(name)
     for name in datasets:
         seek(name, "dataset")
-    for name in elsewhere:
-        seek(name, "model")
+    for name, revision in elsewhere:
+        seek(bare(name), "model", revision or None)
+
+
+def _is_here(name: str, revision: str | None) -> bool:
+    """Raises: InputError: A revision is asked for of what is here, and has none."""
+    is_here = name == SCRATCH or Path(name).is_dir()
+    if is_here and revision is not None:
+        what = "made here" if name == SCRATCH else "a folder"
+        raise InputError(f"{name!r} is {what} and has no revision {revision!r}; revisions are of names on the hub")
+    return is_here
 
 
 def check_data(sources: Iterable[Any]) -> list[str]:
@@ -51,6 +62,6 @@ def check_data(sources: Iterable[Any]) -> list[str]:
     Raises:
         InputError: A source that is named is not here, and none that a hub has.
     """
-    bare = [weighed(source)[0] for source in sources]
-    named = [source for source in bare if isinstance(source, str | Path)]
+    plain = [weighed(source)[0] for source in sources]
+    named = [source for source in plain if isinstance(source, str | Path)]
     return [hub_name(str(source)) for source in named if kind_of(source) == "hub"]

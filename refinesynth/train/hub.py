@@ -3,9 +3,11 @@
 Left to themselves, the libraries ask a hub that cannot be reached for half a minute and more, again for every file.
 """
 
+import difflib
+import re
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.extra import require
@@ -15,23 +17,71 @@ _PATIENCE: Final = 10.0
 """Seconds for the hub to answer."""
 
 
+HUB: Final = "hf://"
+"""May stand before the name of a model on the hub."""
+_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_NEAR: Final = 0.75
+
+
+def bare(model: str) -> str:
+    """A hub name without what may stand before it."""
+    return model.removeprefix(HUB)
+
+
+def check_model_name(model: str) -> None:
+    """Refuse what was meant to be a folder, and is none, before a hub is told of it.
+
+    Raises:
+        InputError: No hub has such names; or there is a folder `a` here, and `a/b` was meant to be in it; or a name without an owner is
+            nearly that of a folder here.
+    """
+    owner, slash, last = bare(model).rpartition("/")
+    if _NAME.fullmatch(bare(model)) is None:
+        raise InputError(
+            f"there is no folder {model!r}, and the Hugging Face Hub has no such names; give a folder with config.json and safetensors, or "
+            "OWNER/NAME"
+        )
+    beside = Path(owner or ".")
+    if model.startswith(HUB) or not beside.is_dir():
+        return
+    folders = [path.name for path in beside.iterdir() if path.is_dir()]
+    near = difflib.get_close_matches(last, folders, n=1, cutoff=_NEAR)
+    if slash or near:
+        meant = f"; did you mean {str(beside / near[0])!r}?" if near else "."
+        raise InputError(
+            f"there is no folder {model!r}{meant} One of this name on the Hugging Face Hub is {HUB}{model}"
+        )
+
+
+def located(name: str, revision: str | None = None) -> dict[str, Any]:
+    """What `from_pretrained` is given to find a model or tokenizer.
+
+    Raises:
+        InputError: As `seek`.
+    """
+    named = {} if revision is None else {"revision": revision}
+    return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_only_here(name, revision), **named}
+
+
 @cache
-def seek(name: str, kind: Literal["model", "dataset"]) -> bool:
+def seek(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
     """Whether the hub answers for `name`; False where it cannot be reached and there is something of that name in its cache here.
 
     Raises:
-        InputError: There is none, or the hub cannot be reached and nothing was fetched from it before.
+        InputError: There is none, or no such revision of it, or the hub cannot be reached and nothing was fetched from it before.
     """
     require("huggingface_hub")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download
 
     try:
-        hub.HfApi().repo_info(name, repo_type=kind, timeout=_PATIENCE)
+        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_PATIENCE)
     except errors.HFValidationError as error:
         raise InputError(f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub has no such names") from error
     except errors.GatedRepoError:
         return True  # Its files may be had here already; whoever loads them says what is missing.
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"the {kind} {name!r} on the Hugging Face Hub has no revision {revision!r}") from error
     except errors.RepositoryNotFoundError as error:
         raise InputError(
             f"there is {_NOT_HERE[kind]} {name!r}, and no {kind} of this name on the Hugging Face Hub ({constants.ENDPOINT}); "
@@ -50,10 +100,10 @@ def seek(name: str, kind: Literal["model", "dataset"]) -> bool:
     return True
 
 
-def is_only_here(model: str) -> bool:
+def is_only_here(model: str, revision: str | None = None) -> bool:
     """Whether a model's files can come from this machine alone: it is a folder, or the hub cannot be reached.
 
     Raises:
         InputError: As `seek`.
     """
-    return Path(model).is_dir() or not seek(model, "model")
+    return Path(model).is_dir() or not seek(bare(model), "model", revision)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.extra import require
+from refinesynth.train.hub import bare
 from refinesynth.train.layers import Layered, settings_in
 
 _COMMENT_COLUMN: Final = 40
@@ -22,17 +23,17 @@ def portable(path: str) -> str:
     return str(Path("~") / Path(path).relative_to(home))
 
 
-def published(model: str) -> tuple[str, str | None]:
-    """What others may read a model is called, and its revision if its name tells one; on this machine it is found by that, too.
+def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
+    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name tells; on this machine it is found by that, too.
 
     A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path would tell
     whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can be, it begins with `~`.
     """
     path, here = Path(model), Path.cwd()
     if (cached := _CACHED.search(model)) is not None and path.is_dir():
-        return cached["name"].replace("--", "/"), cached["revision"]
+        return cached["name"].replace("--", "/"), revision or cached["revision"]
     if not path.is_absolute():
-        return model, None
+        return bare(model), revision
     if path.is_relative_to(here):
         return str(path.relative_to(here)), None
     if portable(str(here)) != str(here) and portable(model) != model:

@@ -22,8 +22,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
     """What a hub was asked for; it has everything."""
     names: list[tuple[str, str]] = []
 
-    def seek(name: str, kind: str) -> bool:
-        names.append((kind, name))
+    def seek(name: str, kind: str, revision: str | None = None) -> bool:
+        names.append((kind, name if revision is None else f"{name} at {revision}"))
         return True
 
     monkeypatch.setattr("refinesynth.train.given.seek", seek)
@@ -73,6 +73,76 @@ def test_data_is_asked_for_before_models_and_scratch_not_at_all(asked: list[obje
     assert asked == []
 
 
+@pytest.mark.parametrize("field", ["model", "tokenizer"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("runs/frist", "no folder 'runs/frist'; did you mean 'runs/first'"),
+        ("./runs/frist", "no folder './runs/frist', and the Hugging Face Hub has no such names"),
+        ("runs/frist/", "no folder 'runs/frist/', and the Hugging Face Hub has no such names"),
+        ("frist/", "no such names"),
+        ("../frist", "no such names"),
+        ("~/models/frist", "no folder '.*/models/frist', and the Hugging Face Hub has no such names"),
+        ("/models/frist", "no such names"),
+        ("/frist", "no such names"),
+        ("models/first/frist", "no such names"),
+        ("runs/other", "no folder 'runs/other'. One of this name on the Hugging Face Hub is hf://runs/other"),
+        ("rnus", "no folder 'rnus'; did you mean 'runs'?"),
+        ("hf://a/b/c", "no such names"),
+    ],
+)
+def test_a_mistyped_folder_is_told_to_no_hub(field: str, given: str, message: str, asked: list[object]) -> None:
+    fields: dict[str, Any] = {"model": "hub/model", "data": ["runs/first", "hub/data"], "output": "out", field: given}
+    trainer = Trainer(**fields)
+    for look in (trainer.preview, trainer.plan, trainer.train):
+        with pytest.raises(InputError, match=message):
+            look()
+    assert asked == []
+
+
+@pytest.mark.parametrize("given", ["runs/frist", "./runs/frist", "runs/frist/", "~/runs/frist", "/runs/frist", "frist"])
+def test_mistyped_data_and_templates_are_told_to_no_hub(given: str, asked: list[object]) -> None:
+    for fields in ({"data": [given]}, {"data": ["runs/first"], "chat_template": given}):
+        with pytest.raises(InputError, match=r"frist"):
+            check_given(a_config(**{"model": "hub/model", **fields}))
+    assert asked == []
+
+
+def test_a_hub_is_asked_for_what_a_folder_here_is_called_as_if_it_says_so(asked: list[object]) -> None:
+    check_given(a_config(data=["runs/first"], model="hf://runs/other", tokenizer="gpt2"))
+    assert asked == [("model", "gpt2"), ("model", "runs/other")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"revision": "v1"}, ["a/b at v1"]),
+        ({"revision": "v1", "tokenizer": "c/d"}, ["a/b at v1", "c/d"]),
+        ({"revision": "v1", "tokenizer": "c/d", "tokenizer_revision": "v2"}, ["a/b at v1", "c/d at v2"]),
+        ({"tokenizer_revision": "v2"}, ["a/b", "a/b at v2"]),
+    ],
+)
+def test_a_hub_is_asked_for_the_revision(
+    fields: dict[str, Any], expected: list[str], asked: list[tuple[str, str]]
+) -> None:
+    check_given(a_config(data=["runs/first"], model="a/b", **fields))
+    assert [name for _, name in asked] == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "scratch", "revision": "v1"},
+        {"model": "runs", "revision": "v1"},
+        {"tokenizer": "runs", "tokenizer_revision": "v1"},
+    ],
+)
+def test_what_is_here_has_no_revision(fields: dict[str, Any], asked: list[object]) -> None:
+    with pytest.raises(InputError, match="has no revision 'v1'"):
+        check_given(a_config(data=["runs/first"], **fields))
+    assert asked == []
+
+
 def test_torch_is_not_imported_to_look() -> None:
     program = """
 import sys
@@ -101,10 +171,10 @@ def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Exce
     def put(raised: Exception | None) -> list[str]:
         names: list[str] = []
 
-        def repo_info(_self: object, name: str, *, repo_type: str, timeout: float) -> None:
+        def repo_info(_self: object, name: str, *, repo_type: str, revision: str | None, timeout: float) -> None:
             assert timeout > 0
             huggingface_hub.utils.validate_repo_id(name)
-            names.append(f"{repo_type} {name}")
+            names.append(f"{repo_type} {name}" if revision is None else f"{repo_type} {name} at {revision}")
             if raised is not None:
                 raise raised
 
@@ -127,6 +197,13 @@ def test_a_hub_that_answers_is_asked_once(
     names = answering(raised)
     assert [hub.is_only_here(name) for name in (str(tmp_path), "a/b", "a/b")] == [True, False, False]
     assert names == ["model a/b"]
+
+
+def test_a_revision_that_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:
+    names = answering(refused(errors.RevisionNotFoundError, 404))
+    with pytest.raises(InputError, match=r"the model 'a/b' on the Hugging Face Hub has no revision 'v1'"):
+        hub.seek("a/b", "model", "v1")
+    assert names == ["model a/b at v1"]
 
 
 def test_what_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
-from refinesynth.train.adapter import Adapter, underlying
+from refinesynth.train.adapter import Adapter, base_revision, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import with_adapter, with_adapters
@@ -25,7 +25,7 @@ from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, load
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
 from refinesynth.train.engine.unused import freeze, unused_by_text
-from refinesynth.train.hub import is_only_here
+from refinesynth.train.hub import bare, located
 from refinesynth.train.memory import ModelShape, Precision
 from refinesynth.train.render import Renderer
 from refinesynth.train.render.named import check_tokens, read_template
@@ -48,16 +48,17 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     Raises:
         InputError: There is none of that name, or it cannot be read.
     """
-    name = config.tokenizer or config.model
+    name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
     if config.tokenizer is None and not Path(name, "tokenizer_config.json").is_file():
-        name, _ = underlying(config)  # adapters may lie without one
-    here = is_only_here(name)
+        name, adapter = underlying(config)  # adapters may lie without one
+        revision = config.tokenizer_revision or base_revision(config, adapter)
+    source = located(name, revision)
     with _refusing("tokenizer", name):
         found = cast(
             "PreTrainedTokenizerBase",
-            AutoTokenizer.from_pretrained(name, trust_remote_code=config.trust_remote_code, local_files_only=here),
+            AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
         )
         # From a folder without a tokenizer's files, transformers 5 makes one that knows its special tokens alone (Qwen, Gemma, T5).
         if len(found) - len(found.all_special_ids) < _FEWEST_TOKENS:
@@ -90,15 +91,12 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         InputError: There is no causal language model of that name.
     """
     name, adapter = underlying(config)
-    here = name == SCRATCH or is_only_here(name)
+    source = {} if name == SCRATCH else located(name, base_revision(config, adapter))
     with _refusing("model", name):
         if config.model == SCRATCH and tokenizer is not None:
             found = cast("Any", make_config(config, tokenizer))
         else:
-            found = cast(
-                "Any",
-                AutoConfig.from_pretrained(name, trust_remote_code=config.trust_remote_code, local_files_only=here),
-            )
+            found = cast("Any", AutoConfig.from_pretrained(**source, trust_remote_code=config.trust_remote_code))
         with torch.device("meta"):
             model = cast(
                 "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=config.trust_remote_code)
@@ -131,31 +129,32 @@ def load_model(
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
     """
     base, adapter = underlying(config)
+    revision = base_revision(config, adapter)
     if base == SCRATCH and tokenizer is not None:
-        source, here = made_from_scratch(config, tokenizer), True
+        source = made_from_scratch(config, tokenizer)
     else:
-        source, here = contextlib.nullcontext(base), is_only_here(base)
+        source = contextlib.nullcontext(base)
+        located(base, revision)  # what it says is no error of loading
     with _refusing("model", base), source as name:
         # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         kind: Any = AutoModelForCausalLM
-        given: dict[str, Any] = {"pretrained_model_name_or_path": name, "use_safetensors": True}
+        given = located(name, revision) | {"trust_remote_code": config.trust_remote_code}
         if empty:
-            kind, given = _without_weights(name, trust_remote_code=config.trust_remote_code, local_files_only=here)
+            kind, given = _without_weights(given)
         loaded = cast(
             "tuple[nn.Module, dict[str, Any]]",
             kind.from_pretrained(
                 **given,
                 dtype=dtype,
-                trust_remote_code=config.trust_remote_code,
-                local_files_only=here,
+                use_safetensors=True,
                 output_loading_info=True,
                 **loading_options(config, precision),
             ),
         )
     model, told = loaded
     if empty:
-        cast("Any", model).config.name_or_path = name
+        cast("Any", model).config.name_or_path = bare(name)
     missing = sorted(cast("set[str]", told.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
@@ -173,14 +172,12 @@ def load_model(
     return model
 
 
-def _without_weights(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """The class of the model called `name`, and what its `from_pretrained` is given to read no weights."""
-    found = cast("Any", AutoConfig.from_pretrained(name, **options))
+def _without_weights(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The class of the model that is found by `given`, and what its `from_pretrained` is given to read no weights."""
+    found = cast("Any", AutoConfig.from_pretrained(**given))
     with torch.device("meta"):
-        made = cast(
-            "nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=options["trust_remote_code"])
-        )
-    return type(made), {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
+        made = cast("nn.Module", AutoModelForCausalLM.from_config(found, trust_remote_code=given["trust_remote_code"]))
+    return type(made), given | {"pretrained_model_name_or_path": None, "config": found, "state_dict": {}}
 
 
 def _adapted(

@@ -22,6 +22,7 @@ from transformers.utils.hub import cached_file
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine.head import base_model
+from refinesynth.train.hub import bare
 from refinesynth.train.memory import ModelShape
 from refinesynth.train.writing import write_json_file
 
@@ -40,17 +41,19 @@ def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
         return None
     if base.dtype is not None:
         return cast("torch.dtype", getattr(torch, base.dtype))
-    return torch.float32 if config.model == SCRATCH else _stored_dtype(config.model)
+    return torch.float32 if config.model == SCRATCH else _stored_dtype(config)
 
 
-def _stored_dtype(name: str) -> torch.dtype | None:
+def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
     """Of a checkpoint whose settings do not say it."""
+    name, at = bare(config.model), config.revision
     found = [
-        cached_file(name, each, local_files_only=True, _raise_exceptions_for_missing_entries=False) for each in _FILES
+        cached_file(name, each, revision=at, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        for each in _FILES
     ]
     if found[0] is None and found[1] is not None:
         first = min(orjson.loads(Path(found[1]).read_bytes())["weight_map"].values())
-        found = [cached_file(name, first, local_files_only=True)]
+        found = [cached_file(name, first, revision=at, local_files_only=True)]
     return (
         cast("torch.dtype", get_state_dict_dtype(load_state_dict(found[0], map_location="meta"))) if found[0] else None
     )

@@ -10,11 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import engine_toys as toys
+import httpx
+import huggingface_hub
 import pytest
+import tiny
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from refinesynth.errors import InputError
+from refinesynth.train import hub
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
@@ -42,6 +47,47 @@ def asked(folder: Path, **fields: Any) -> Any:
 def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path, precision: Any, dtype: torch.dtype):
     toy = load_model(asked(saved), precision, gradient_checkpointing=False)
     assert {one.dtype for one in toy.parameters()} == {dtype}
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache with two revisions of a model, of which v1 has other weights and another tokenizer; the hub itself is out of reach."""
+    root = tmp_path / "cache"
+    repository = root / "models--an-org--toy"
+    (repository / "refs").mkdir(parents=True)
+    for seed, (revision, commit) in enumerate({"main": "a" * 40, "v1": "b" * 40}.items()):
+        folder = repository / "snapshots" / commit
+        toys.model(seed=seed).save_pretrained(folder)
+        tiny.tokenizer(vocabulary=400 + 100 * seed).save_pretrained(str(folder))
+        (repository / "refs" / revision).write_text(commit)
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise httpx.ConnectError("no route")
+
+    hub.seek.cache_clear()
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", unreachable)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(root))
+    return root
+
+
+@pytest.mark.usefixtures("cached")
+@pytest.mark.parametrize(("fields", "seed", "tokens"), [({}, 0, 0), ({"revision": "v1"}, 1, 1)])
+@pytest.mark.parametrize("model", ["an-org/toy", "hf://an-org/toy"])
+def test_a_revision_is_that_of_weights_settings_and_tokenizer(
+    tmp_path: Path, model: str, fields: dict[str, Any], seed: int, tokens: int
+):
+    given = toys.config(tmp_path / "out", model=model, **fields)
+    weights = load_model(given, "fp32", gradient_checkpointing=False).state_dict()
+    wanted = toys.model(seed=seed).state_dict()
+    assert all(torch.equal(weights[name], one) for name, one in wanted.items())
+    assert describe_model(given).parameters == sum(one.numel() for one in toys.model().parameters())
+    sizes = [
+        len(load_tokenizer(toys.config(tmp_path / "out", model=model, **each))) for each in ({}, {"revision": "v1"})
+    ]
+    assert len(load_tokenizer(given)) == sizes[tokens]
+    assert sizes[0] != sizes[1]
+    alone = toys.config(tmp_path / "out", model="elsewhere", tokenizer=model, revision="v2", tokenizer_revision="v1")
+    assert len(load_tokenizer(alone)) == sizes[1]
 
 
 def test_below_adapters_frozen_weights_are_held_in_what_is_computed_in(saved: Path):

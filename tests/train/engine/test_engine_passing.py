@@ -177,8 +177,10 @@ def test_what_decides_about_the_weights_is_in_a_checkpoints_identity(
     ready.store = ready.held_out = toys.store(2)
     ready.plan = type("Plan", (), {"means": type("Means", (), {"parallel": "none", "precision": "fp32"})()})()
 
-    def identity(**trainer: Any) -> Any:
-        return _Training(toys.config(tmp_path, trainer=trainer), toys.Silent(), None)._identity(ready)
+    def identity(*, revision: str | None = None, **trainer: Any) -> Any:
+        asked = toys.config(tmp_path, trainer=trainer, revision=revision)
+        return _Training(asked, toys.Silent(), None)._identity(ready)
 
     assert identity(ddp_timeout=5, report_to="wandb", torch_compile=True) == identity()
     assert identity(optim="adafactor") == identity() | {"trainer.optim": "adafactor"}
+    assert identity(revision="v1") == identity() | {"revision": "v1"}
