@@ -61,6 +61,7 @@ def merge(
     config = TrainConfig(
         data=("none",),
         model=base,
+        revision=found.revision if model is None and not Path(base).is_dir() else None,
         output=str(target),
         save_dtype=save_dtype,
         device=device,

@@ -17,7 +17,7 @@ from test_engine_weights import a_base, a_training, dtypes
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refinesynth.errors import InputError, TrainingError
-from refinesynth.train import merge
+from refinesynth.train import TrainConfig, merge
 from refinesynth.train.engine import merging
 
 pytestmark = pytest.mark.filterwarnings(
@@ -155,3 +155,22 @@ def test_what_is_not_written_as_it_was_merged_is_said_and_not_kept(
     with pytest.raises(TrainingError, match=r"not what was merged.*norm"):
         merge(adapter, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_base_is_taken_in_the_revision_that_the_adapter_names(
+    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(adapter, tmp_path / "named", ignore=shutil.ignore_patterns("checkpoints"))
+    path = tmp_path / "named" / "adapter_config.json"
+    named = {"base_model_name_or_path": "an-org/a-model", "revision": "0123abc"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | named))
+    asked: list[tuple[str, str | None]] = []
+
+    def double(config: TrainConfig, _adapter: Any) -> torch.dtype:
+        asked.append((config.model, config.revision))
+        return torch.float32
+
+    monkeypatch.setattr(merging, "merge_adapter", double)
+    merge(path.parent, tmp_path / "out")
+    merge(path.parent, tmp_path / "other", model="an-org/another")
+    assert asked == [("an-org/a-model", "0123abc"), ("an-org/another", None)]
