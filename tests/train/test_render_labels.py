@@ -221,9 +221,9 @@ def test_a_base_model_reads_react_text_and_keeps_the_template() -> None:
     renderer = Renderer(tokenizer)
     told = tiny.talk("cr", system="Be brief.")
     assert tokenizer.decode(one(renderer, told).input_ids) == (
-        "<s>Be brief.\n\nYou are in a kitchen.\n\nGoal: bring the mug to the shelf.\n\n"
+        "<s>Be brief.\n\nYou are in a kitchen.\n\nGoal: bring the mug to the shelf.\n"
         "Thought: next is step 1.\nAction: go to table 1</s>\n\n"
-        "Observation: You see thing 1.\n\n"
+        "Observation: You see thing 1.\n"
         "Thought: that failed; I walk.\nAction: open drawer 2</s>"
     )
     assert renderer.tokenizer.chat_template == renderer.template

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation, Speech, Turn
-from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.render import REACT_TEMPLATE, Renderer, RewritesHistoryError, TemplateError
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
@@ -237,6 +237,15 @@ def test_a_tokenizer_that_merges_across_the_prompts_end_is_refused_or_expanded()
             spoken(talk, "content")[: k + 1], tokenize=False
         )
     assert len(Renderer(merging("chatml")).render(talk)) == 1
+
+
+def test_plain_react_text_is_one_record_for_a_base_model_with_such_a_tokenizer_too() -> None:
+    talk = tiny.talk("cmr", system="Be brief.")
+    base, asked = merging("chatml"), merging("chatml")
+    base.chat_template, asked.chat_template = None, REACT_TEMPLATE
+    examples = Renderer(base).render(talk)
+    assert len(examples) == 1
+    assert check(examples, talk, asked, PLAIN) == 2
 
 
 def test_a_merging_tokenizer_has_prompts_of_its_own_where_a_message_reads_like_a_control_token_too() -> None:

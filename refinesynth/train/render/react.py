@@ -1,18 +1,17 @@
 """A chat template for base models, which have none: plain ReAct text (Thought, Action, Observation).
 
     <bos>{the task, the first user message}
-
     Thought: ...
     Action: ...<eos>
 
     Observation: {every later user message}
-
     Thought: ...
     Action: ...<eos>
 
 Every assistant turn ends in the tokenizer's end-of-sequence token, mid-conversation too, so that an agent stops after its
-action. There is no header before an assistant turn: it begins behind a blank line, and its own `Thought:` is learned. A
-system turn stands before the task. The paper trains base models and prints no template (section 4.1).
+action. There is no header before an assistant turn: it begins on a new line, and its own `Thought:` is learned. One line feed,
+since tokenizers in GPT-2's manner make one token of two at a prompt's end, and two tokens where a word follows. A system turn stands
+before the task. The paper trains base models and prints no template (section 4.1).
 """
 
 REACT_TEMPLATE = """\
@@ -27,7 +26,10 @@ REACT_TEMPLATE = """\
 {{- message['content'] -}}
 {%- if message['role'] == 'user' -%}{%- set seen.task = true -%}{%- endif -%}
 {%- endif -%}
-{%- if not loop.last or add_generation_prompt -%}{{- '\\n\\n' -}}{%- endif -%}
+{%- if loop.last -%}{%- if add_generation_prompt -%}{{- '\\n' -}}{%- endif -%}
+{%- elif loop.nextitem['role'] == 'assistant' -%}{{- '\\n' -}}
+{%- else -%}{{- '\\n\\n' -}}
+{%- endif -%}
 {%- endfor -%}
 """
 """Jinja, as a tokenizer keeps it. Needs an `eos_token`; a `bos_token` is written once, where there is one."""
