@@ -260,8 +260,8 @@ def train(
 ) -> None:
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
 
-    The same command again continues a training that was interrupted. `train merge ADAPTER` makes
-    a whole model of adapters.
+    The same command again continues a training that was interrupted.
+    `train merge ADAPTER` makes a whole model of adapters.
 
     Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
     wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
