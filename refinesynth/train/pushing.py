@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from refinesynth.errors import InputError, TrainingError
+from refinesynth.errors import ConfigurationError, InputError, TrainingError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.extra import require
 from refinesynth.train.folder import CHECKPOINTS, TENSORBOARD
@@ -32,7 +32,11 @@ class Pushing:
 
     def __init__(self, config: TrainConfig) -> None:
         given = config.trainer
-        self.is_asked = TypeAdapter(bool).validate_python(given.get("push_to_hub") or False)
+        asked = given.get("push_to_hub") or False
+        try:
+            self.is_asked = TypeAdapter(bool).validate_python(asked)
+        except ValidationError:
+            raise ConfigurationError(f"trainer.push_to_hub is {asked!r}; expected true or false") from None
         self._folder = Path(config.output)
         self._name: str = given.get("hub_model_id") or self._folder.absolute().name
         self._private: bool | None = given.get("hub_private_repo")

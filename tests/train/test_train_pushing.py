@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from train_values import a_config, a_plan, a_result
 
-from refinesynth.errors import InputError, TrainingError
+from refinesynth.errors import ConfigurationError, InputError, TrainingError
 from refinesynth.train import pushing
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.training import train
@@ -68,6 +68,12 @@ def test_the_model_is_pushed_with_its_card_and_without_checkpoints(tmp_path: Pat
     assert not [name for name in hub.pushed if "checkpoint" in name or name == "notes.md"]
     assert hub.asked[-1][1]["repo_id"] == "me/first"
     assert hub.asked[-1][1]["revision"] == "v1"
+
+
+def test_what_is_neither_yes_nor_no_is_refused(tmp_path: Path, hub: Hub) -> None:
+    with pytest.raises(ConfigurationError, match=r"trainer\.push_to_hub is 'maybe'; expected true or false"):
+        finish(tmp_path / "first", push_to_hub="maybe")
+    assert hub.asked == []
 
 
 def test_a_hub_that_refuses_is_said_before_the_first_step(tmp_path: Path, hub: Hub) -> None:
