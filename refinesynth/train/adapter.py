@@ -16,6 +16,9 @@ from refinesynth.train.settings import portable, published
 
 SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
+TOKENIZER: Final = "tokenizer_config.json"
+_BESIDE: Final = [WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt"]
+"""Of a repository: an adapter with its tokenizer, chat template and generation settings."""
 _FIELDS: Final = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -89,14 +92,14 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
 
 @cache
 def _fetched(name: str, at: str | None) -> Path | None:
-    """The settings of an adapter of the hub, its weights beside them."""
+    """The settings of an adapter of the hub; beside them its weights, and what it has of a tokenizer and of settings for generation."""
     reachable = seek(name, "model", at)
     from huggingface_hub import HfApi, errors
 
-    fetch = cast("Any", HfApi()).hf_hub_download
+    hub, how = cast("Any", HfApi()), {"revision": at, "local_files_only": not reachable}
     try:
-        path = Path(fetch(name, SETTINGS, revision=at, local_files_only=not reachable))
-        fetch(name, WEIGHTS, revision=at, local_files_only=not reachable)
+        path = Path(hub.hf_hub_download(name, SETTINGS, **how))
+        hub.snapshot_download(name, allow_patterns=_BESIDE, ignore_patterns=["*/*"], **how)
     except (errors.EntryNotFoundError, errors.HfHubHTTPError):
         return None
     return path

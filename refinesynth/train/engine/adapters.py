@@ -26,8 +26,15 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
     `exclude` are names, or ends of names: `lm_head`, `model.vision_tower`.
 
     Raises:
-        InputError: No module is called what `targets` says.
+        InputError: No module is called what `targets` says, or what `modules_to_save` says.
     """
+    names = cast("list[str]", [name for name, _ in model.named_modules()])
+    if unknown := [end for end in lora.modules_to_save if not any(name.endswith(end) for name in names)]:
+        # Peft would leave them out, and say nothing.
+        raise InputError(
+            f"no module of {type(model).__name__} is called {' or '.join(map(repr, unknown))}; lora.modules_to_save are names, or ends of names, "
+            f"of modules: lm_head, embed_tokens"
+        )
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     wanted = require("peft").LoraConfig(
         r=lora.rank,
@@ -73,11 +80,18 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
     try:
         with _quiet():
             made = require("peft").get_peft_model(cast("Any", model), wanted)
-    except (ValueError, KeyError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
     return cast("nn.Module", made)
+
+
+def hold_exactly(model: nn.Module) -> None:
+    """Hold what is trained in fp32: peft does so with adapters alone, and leaves modules that are trained whole in the frozen weights' bf16."""
+    for one in model.parameters():
+        if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps fp32 copies of its own
+            one.data = one.data.float()
 
 
 @contextmanager

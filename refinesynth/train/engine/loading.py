@@ -16,10 +16,10 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
-from refinesynth.train.adapter import Adapter, base_revision, underlying
+from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.engine.adapters import with_adapter, with_adapters
+from refinesynth.train.engine.adapters import hold_exactly, with_adapter, with_adapters
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, loading_options, ready_to_train
 from refinesynth.train.engine.routing import coefficient
@@ -51,9 +51,11 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
     name, revision = config.tokenizer_source
     if name == SCRATCH:
         return make_tokenizer(conversations)
-    if config.tokenizer is None and not Path(name, "tokenizer_config.json").is_file():
+    if config.tokenizer is None and not Path(name, TOKENIZER).is_file():
         name, adapter = underlying(config)  # adapters may lie without one
         revision = config.tokenizer_revision or base_revision(config, adapter)
+        if adapter is not None and revision == adapter.revision and (adapter.folder / TOKENIZER).is_file():
+            name, revision = str(adapter.folder), None  # fetched with it
     source = located(name, revision)
     with _refusing("tokenizer", name):
         found = cast(
@@ -166,6 +168,8 @@ def load_model(
     freeze(model, unused)
     if config.lora is not None:
         model = _adapted(model, config.lora, adapter, unused, empty=empty)
+        if precision == "bf16":
+            hold_exactly(model)
     if gradient_checkpointing:
         _checkpoint_activations(model)
     _mend_generation(model)

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import GenerationConfig
 
 from refinesynth.errors import InputError, StorageError, TrainingError
-from refinesynth.train.adapter import Adapter
+from refinesynth.train.adapter import TOKENIZER, Adapter
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.adapters import with_adapter
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
@@ -51,7 +51,7 @@ def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
         _write(merged, folder, dtype)
         if (adapter.folder / _GENERATION).is_file():
             GenerationConfig.from_pretrained(str(adapter.folder)).save_pretrained(str(folder))
-        own = (adapter.folder / "tokenizer_config.json").is_file()
+        own = (adapter.folder / TOKENIZER).is_file()
         where = config.model_copy(update={"tokenizer": str(adapter.folder)}) if own else config
         load_tokenizer(where).save_pretrained(str(folder))
     return dtype

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import constants
+from huggingface_hub.utils import filter_repo_objects
 from peft import AutoPeftModelForCausalLM
 from pydantic import ValidationError
 from safetensors.torch import load_file
@@ -112,6 +113,33 @@ def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Pa
     adapters._fetched.cache_clear()
 
 
+def test_an_adapter_of_the_hub_is_fetched_with_its_tokenizer_and_where_its_turns_end(
+    adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(adapter, there := tmp_path / "there")
+    (there / "chat_template.jinja").write_text("{# own #}" + (there / "chat_template.jinja").read_text())
+    (here := tmp_path / "here").mkdir()
+
+    class Hub:
+        def hf_hub_download(self, _name: str, file: str, **_given: Any) -> str:
+            return str(shutil.copy(there / file, here / file))
+
+        def snapshot_download(self, name: str, *, allow_patterns: Any, ignore_patterns: Any, **_given: Any) -> None:
+            names = [path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()]
+            for each in filter_repo_objects(names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns):
+                self.hf_hub_download(name, each)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr(adapters, "seek", lambda *_given: True)
+    merge("an-org/fetched", tmp_path / "merged")
+    for name in ("chat_template.jinja", "generation_config.json"):
+        assert (tmp_path / "merged" / name).read_text() == (there / name).read_text()
+    asked = toys.config(tmp_path, model="an-org/fetched", lora={})
+    assert str(load_tokenizer(asked).chat_template).startswith("{# own #}")
+    assert not (here / "checkpoints").exists()
+    adapters._fetched.cache_clear()
+
+
 # Beside the adapters, and below them.
 
 
@@ -145,6 +173,43 @@ def test_modules_that_are_trained_whole_are_saved_loaded_trained_on_and_merged(
     after = weights(tmp_path / "again")
     assert after.keys() == weights(output).keys()
     assert torch.allclose(after["base_model.model.lm_head.weight"], head, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")  # peft, when it loads
+@pytest.mark.parametrize("tied", [False, True])
+def test_modules_that_are_trained_whole_are_held_in_fp32_over_frozen_weights_in_bf16(tmp_path: Path, tied: bool):
+    base = str(a_base(tmp_path / "base", tie_word_embeddings=tied))
+    lora = {"targets": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}
+    held: Any = {}
+    for precision in ("bf16", "bf16-pure"):
+        asked = toys.config(tmp_path, model=base, lora=lora)
+        model = load_model(asked, cast("Any", precision), gradient_checkpointing=False)
+        held[precision] = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        assert {one.dtype for one in model.parameters() if not one.requires_grad} == {torch.bfloat16}
+    assert {one.dtype for one in held["bf16"].values()} == {torch.float32}
+    assert {one.dtype for name, one in held["bf16-pure"].items() if "modules_to_save" in name} == {torch.bfloat16}
+    assert held["bf16"].keys() == held["bf16-pure"].keys()
+    a_training(Path(base), tmp_path / "out", lora=lora, precision="bf16", learning_rate=1e-4).train()
+    written = weights(tmp_path / "out")["base_model.model.lm_head.weight"]
+    before: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    assert written.dtype == torch.float32
+    moved = (written - before.lm_head.weight.detach()).abs()
+    assert 0 < moved.max() < 2e-4
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        (
+            {"modules_to_save": ["lm_haed", "norm"]},
+            r"no module of LlamaForCausalLM is called 'lm_haed'; .*modules_to_save",
+        ),
+        ({"targets": "(("}, r"unterminated subpattern.*lora\.targets"),
+    ],
+)
+def test_names_of_modules_that_nothing_has_are_refused(tmp_path: Path, lora: dict[str, Any], said: str):
+    with pytest.raises(InputError, match=said):
+        a_training(a_base(tmp_path / "base"), tmp_path / "out", lora=lora).plan()
 
 
 @pytest.mark.parametrize(("bits", "precision"), [("4bit", "fp32"), ("4bit", "bf16"), ("8bit", "bf16")])
