@@ -50,6 +50,9 @@ def merge(
     target = Path(output)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"the output {str(output)!r} is there and not empty; give a new or empty folder with -o")
+    if Path.cwd().is_relative_to(target.resolve()):
+        # It is put into its place whole, and you would be left in a folder that is gone.
+        raise InputError(f"the output {str(output)!r} is a folder that you are in; give a new one with -o")
     check_installed("torch", "transformers", "peft")
     found = find_adapter(str(adapter))
     if found is None:

@@ -42,6 +42,7 @@ def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
         raise InputError(f"the base {config.model!r} is quantized; give the model that it was made from with --model")
     device = "cuda" if config.device == "auto" and torch.cuda.is_available() else "cpu"
     adapted: Any = with_adapter(base.to(device), adapter)
+    _untie(adapted)
     with warnings.catch_warnings():
         # A head that was trained beside the adapters is no longer the embedding, which peft writes down and warns of.
         warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied")
@@ -55,6 +56,16 @@ def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
         where = config.model_copy(update={"tokenizer": str(adapter.folder)}) if own else config
         load_tokenizer(where).save_pretrained(str(folder))
     return dtype
+
+
+def _untie(adapted: Any) -> None:
+    """Give the head a weight of its own where it is the embedding's and one of them is adapted: merged in place, that would change both."""
+    base = adapted.get_base_model()
+    both = base.get_output_embeddings(), base.get_input_embeddings()
+    head, embedding = (getattr(one, "base_layer", one) for one in both)
+    if head is None or head.weight is not embedding.weight or not any(hasattr(one, "base_layer") for one in both):
+        return
+    head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
 
 
 def _write(model: nn.Module, folder: Path, dtype: torch.dtype) -> None:

@@ -174,3 +174,21 @@ def test_the_base_is_taken_in_the_revision_that_the_adapter_names(
     merge(path.parent, tmp_path / "out")
     merge(path.parent, tmp_path / "other", model="an-org/another")
     assert asked == [("an-org/a-model", "0123abc"), ("an-org/another", None)]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of peft, that heads are tied and that embeddings are saved
+@pytest.mark.parametrize("targets", [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head"]])
+def test_what_is_added_to_a_tied_embedding_or_head_is_added_to_that_alone(tmp_path: Path, targets: list[str]):
+    base = a_base(tmp_path / "base", torch.float32, tie_word_embeddings=True)
+    lora = {"rank": 2, "targets": targets}
+    a_training(base, tmp_path / "adapter", lora=lora, learning_rate=0.05, max_steps=2).train()
+    merge(tmp_path / "adapter", tmp_path / "out")
+    wanted: Any = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter")
+    found: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert torch.allclose(logits(found), logits(wanted), atol=1e-4)
+
+
+def test_a_folder_that_one_is_in_is_not_taken(adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"'\.' is a folder that you are in"):
+        merge(adapter, ".")
