@@ -80,7 +80,7 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
     try:
         with _quiet():
             made = require("peft").get_peft_model(cast("Any", model), wanted)
-    except (ValueError, KeyError, TypeError, AttributeError, re.error) as exc:
+    except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None

@@ -99,6 +99,17 @@ def test_an_adapter_of_another_model_is_refused(adapter: Path, tmp_path: Path):
             look()
 
 
+@pytest.mark.parametrize("changes", [{"bias": "x"}, {"layer_replication": [[0, 99]]}, {"rank_pattern": {"((": 4}}])
+def test_an_adapter_with_settings_that_peft_cannot_follow_is_refused(
+    adapter: Path, tmp_path: Path, changes: dict[str, Any]
+):
+    shutil.copytree(adapter, tmp_path / "odd", ignore=shutil.ignore_patterns("checkpoints"))
+    path = tmp_path / "odd" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InputError, match="adapters cannot be put on LlamaForCausalLM"):
+        describe_model(toys.config(tmp_path, model=str(tmp_path / "odd"), lora={}))
+
+
 def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     snapshot = tmp_path / "hub" / "models--an-org--an-adapter" / "snapshots" / "0123abc"
     shutil.copytree(adapter, snapshot, ignore=shutil.ignore_patterns("checkpoints"))
