@@ -1,6 +1,7 @@
 """The first examples of a training's data as the model will see them; no weights are loaded and nothing is written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -26,11 +27,11 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     from refinesynth.train.engine.signatures import check_rendering
 
     check_rendering()
-    with libraries_silent():
-        return list(islice(_previews(config, sources), number))
+    with libraries_silent(), closing(_previews(config, sources)) as found:
+        return list(islice(found, number))
 
 
-def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Preview]:
+def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Generator[Preview]:
     from refinesynth.train.data import read_conversations
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.preview import preview
@@ -39,11 +40,12 @@ def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Iterator[Pr
     reading = read_conversations(
         sources or config.data, without_refinement=config.without_refinement, seed=config.seed
     ).open()
-    conversations = list(reading) if config.model == SCRATCH else reading
-    tokenizer = load_tokenizer(config, conversations)
-    renderer = make_renderer(config, tokenizer)
-    for conversation in conversations:
-        for rendered in renderer.render(conversation):
-            fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
-            if fitted is not None:
-                yield preview(fitted, tokenizer)
+    with closing(reading):
+        conversations = list(reading) if config.model == SCRATCH else reading
+        tokenizer = load_tokenizer(config, conversations)
+        renderer = make_renderer(config, tokenizer)
+        for conversation in conversations:
+            for rendered in renderer.render(conversation):
+                fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
+                if fitted is not None:
+                    yield preview(fitted, tokenizer)

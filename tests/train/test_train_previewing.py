@@ -10,8 +10,10 @@ import orjson
 import pytest
 import tiny
 
+from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
+from refinesynth.train.data import files
 from refinesynth.train.tokens import Label
 
 
@@ -83,6 +85,18 @@ def test_what_would_be_left_out_is_left_out(data: Path, model: Path) -> None:
 def test_nothing_is_written(data: Path, model: Path) -> None:
     trainer(data, model).preview()
     assert [path.name for path in data.parent.iterdir()] == ["talks.jsonl"]
+
+
+def test_what_is_not_read_to_its_end_is_closed(data: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    def kept(path: Path, compression: str | None) -> Any:
+        opened.append(open_binary(path, compression))
+        return opened[-1]
+
+    monkeypatch.setattr(files, "open_binary", kept)
+    assert len(trainer(data, model).preview(2)) == 2
+    assert [each.closed for each in opened] == [True]
 
 
 def test_no_more_is_read_than_is_shown(data: Path, model: Path) -> None:

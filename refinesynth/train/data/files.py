@@ -1,7 +1,7 @@
 """Records in files: one JSON object a line, compressed or not; and where each stands."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import orjson
@@ -19,7 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
 
-def records(path: Path, torn: list[str]) -> Iterator[tuple[object, str]]:
+def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     """Every record of a file, with `file:line`; read line by line, blank lines left out.
 
     A last line that is cut off (no newline behind it, and no JSON), as a run that was killed may leave one, is left out and its

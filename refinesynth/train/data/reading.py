@@ -1,6 +1,6 @@
 """Conversations out of whatever training data is given."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -28,11 +28,16 @@ class Reading(Iterator[Conversation]):
         self.emptied = 0
         """Conversations of which nothing was left without mistakes."""
         self._without_refinement = without_refinement
-        self._opened: list[Iterator[tuple[object, str]]] = []
+        self._opened: list[Generator[tuple[object, str]]] = []
         self._found = self._read()
 
     def __next__(self) -> Conversation:
         return next(self._found)
+
+    def close(self) -> None:
+        """Close what is open of the sources, where not all was read."""
+        for each in (self._found, *self._opened):
+            each.close()
 
     def open(self) -> Self:
         """Find every source now, and not when it is its turn to be read; a dataset of the hub is fetched.
@@ -44,7 +49,7 @@ class Reading(Iterator[Conversation]):
             self._opened = [self._records(source, number) for number, source in enumerate(self._sources, start=1)]
         return self
 
-    def _read(self) -> Iterator[Conversation]:
+    def _read(self) -> Generator[Conversation]:
         self.open()
         for opened, taken in zip(self._opened, self.taken, strict=True):
             found = self._found_in(opened, taken)
@@ -63,7 +68,7 @@ class Reading(Iterator[Conversation]):
             taken.unmarked += not found.marked
             yield replace(found, source=taken.name)
 
-    def _records(self, source: type_of_source, number: int) -> Iterator[tuple[object, str]]:
+    def _records(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):
             return self._named(source)
         if tables.is_dataset(source):
@@ -72,7 +77,7 @@ class Reading(Iterator[Conversation]):
             raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
         return ((item, f"source {number}: item {at}") for at, item in enumerate(source, start=1))
 
-    def _named(self, source: str | Path) -> Iterator[tuple[object, str]]:
+    def _named(self, source: str | Path) -> Generator[tuple[object, str]]:
         match kind_of(source):
             case "run":
                 return records(Path(source) / TRAJECTORIES, self.torn)

@@ -1,7 +1,7 @@
 """Records in Hugging Face datasets: an object, a folder written by `save_to_disk`, or a name on the hub."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +34,7 @@ def is_dataset(source: object) -> bool:
     return type(source).__module__.partition(".")[0] == "datasets"
 
 
-def saved(folder: Path) -> Iterator[tuple[object, str]]:
+def saved(folder: Path) -> Generator[tuple[object, str]]:
     """The rows of a folder that `save_to_disk` wrote.
 
     Raises:
@@ -49,7 +49,7 @@ def saved(folder: Path) -> Iterator[tuple[object, str]]:
     return rows(loaded, str(folder))
 
 
-def from_hub(name: str) -> Iterator[tuple[object, str]]:
+def from_hub(name: str) -> Generator[tuple[object, str]]:
     """The rows of a dataset on the hub; no code that comes with it is run.
 
     Raises:
@@ -66,7 +66,7 @@ def from_hub(name: str) -> Iterator[tuple[object, str]]:
     return rows(loaded, name)
 
 
-def rows(source: Any, name: str) -> Iterator[tuple[object, str]]:
+def rows(source: Any, name: str) -> Generator[tuple[object, str]]:
     """The rows of a dataset object, with `name: row number` (from 1).
 
     Raises:
