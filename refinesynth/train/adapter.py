@@ -158,10 +158,7 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
     if adapter is None:
         return config
     if config.lora is None:
-        raise InputError(
-            f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Merge it and train all weights of what "
-            f"comes out (refinesynth train merge {config.model} -o FOLDER), or train the adapter on (--lora)"
-        )
+        raise _lora_is_off(config, adapter)
     asked, own = config.lora.model_dump(exclude_unset=True, exclude={"quantize"}), adapter.lora.model_dump()
     other = [
         f"lora.{name} is {value!r}, and it has {own[name]!r}" for name, value in asked.items() if value != own[name]
@@ -172,3 +169,17 @@ def with_own_settings(config: TrainConfig) -> TrainConfig:
             f"adapter on its base (--model {portable(adapter.base)})"
         )
     return config.model_copy(update={"lora": adapter.lora.model_copy(update={"quantize": config.lora.quantize})})
+
+
+def refuse_adapter(config: TrainConfig) -> None:
+    """Raises: InputError: All weights are to be trained, and `model` is an adapter."""
+    adapter = find_adapter(config.model, config.revision) if config.lora is None else None
+    if adapter is not None:
+        raise _lora_is_off(config, adapter)
+
+
+def _lora_is_off(config: TrainConfig, adapter: Adapter) -> InputError:
+    return InputError(
+        f"{config.model!r} is an adapter of {portable(adapter.base)!r}, and lora is off. Merge it and train all weights of what "
+        f"comes out (refinesynth train merge {config.model} -o FOLDER), or train the adapter on (--lora)"
+    )

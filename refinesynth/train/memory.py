@@ -33,6 +33,8 @@ class ModelShape:
     """What its checkpoint holds weights in, by torch's name; None where its settings do not say."""
     frozen_bytes: int | None = None
     """Of all weights that are not trained, where they are quantized; else they are held in the precision that is computed in."""
+    read_once: bool = True
+    """Whether with FSDP one process of a machine can read the weights for all on it (`spread.can_be_spread`)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without adapters."""
 

@@ -155,7 +155,7 @@ def make_plan(
         saved=min(steps, checkpoints + evaluations) if checkpoints else 0,
         evaluates=evaluations > 0,
     )
-    refuse_without_room(config, room, host)
+    refuse_without_room(config, model, room, host)
     return Plan(
         model=model,
         devices=devices,

@@ -76,8 +76,8 @@ def estimate_room(
 ) -> Room:
     """What a training takes of a machine with `ranks` processes that saves `saved` times.
 
-    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone; on CPUs weights,
-    gradients and optimizer lie there, and activations come on top.
+    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where the model
+    allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
     """
     held = _held(precision, parallel)
     written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held
@@ -98,16 +98,16 @@ def estimate_room(
     )
 
 
-def refuse_without_room(config: TrainConfig, room: Room, host: Host) -> None:
+def refuse_without_room(config: TrainConfig, model: ModelShape, room: Room, host: Host) -> None:
     """Raises: InputError: The machine's memory or its disk cannot hold what the training takes.
 
     With an optimizer of the user's own, which may keep less than AdamW does, the disk is left to them.
     """
     if host.memory is not None and room.host > host.memory:
+        once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
         raise InputError(
             f"the model is too large for this machine's memory: {host.ranks} processes take {_gib(room.host)} of it, and it has "
-            f"{_gib(host.memory)}. Use {'' if config.lora else '--lora, '}parallel fsdp on GPUs (one process alone loads the model), fewer "
-            "processes or a smaller model"
+            f"{_gib(host.memory)}. Use {'' if config.lora else '--lora, '}{once}fewer processes or a smaller model"
         )
     needed = room.disk - host.there
     if host.disk is not None and needed > host.disk and not config.trainer.get("optim"):
@@ -138,7 +138,7 @@ def _loaded(config: TrainConfig, model: ModelShape, precision: Precision, parall
     )
     if parallel == "zero3":  # split up as it comes from the file
         each = min(each, _BYTES.get(model.dtype or "", each))
-    return model.parameters * each * (1 if parallel == "fsdp" else ranks)
+    return model.parameters * each * (1 if parallel == "fsdp" and model.read_once else ranks)
 
 
 def _memory() -> int | None:

@@ -110,6 +110,14 @@ def test_every_process_loads_the_model_but_with_fsdp_one_alone(
         planned(Host(8, memory=needed - 1), model=model, parallel=parallel)
 
 
+def test_with_fsdp_every_process_loads_a_model_that_one_cannot_read_for_all() -> None:
+    model = replace(LLAMA_8B, read_once=False)
+    needed = 8 * 4 * LLAMA_8B.parameters
+    assert planned(Host(8), model=model, parallel="fsdp").room.host == needed
+    with pytest.raises(InputError, match=r"Use --lora, fewer processes"):
+        planned(Host(8, memory=needed - 1), model=model, parallel="fsdp")
+
+
 def test_on_cpus_the_machine_holds_all_of_it() -> None:
     plan = a_plan()
     assert plan.room.host == plan.memory.fixed == 16 * LLAMA_8B.parameters

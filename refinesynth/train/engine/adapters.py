@@ -84,6 +84,7 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
+    _untie_what_was_replaced(model)
     return cast("nn.Module", made)
 
 
@@ -92,6 +93,16 @@ def hold_exactly(model: nn.Module) -> None:
     for one in model.parameters():
         if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps fp32 copies of its own
             one.data = one.data.float()
+
+
+def _untie_what_was_replaced(model: nn.Module) -> None:
+    """Have the library tie no weights anew, as accelerate asks it to for FSDP, that an adapter's module holds by another name."""
+    tied = cast("dict[str, str]", getattr(model, "all_tied_weights_keys", None) or {})
+    if {*tied, *tied.values()} <= {name for name, _ in model.named_parameters(remove_duplicate=False)}:
+        return
+    config = cast("Any", model).config
+    for each in (config, config.get_text_config()):
+        each.tie_word_embeddings = False
 
 
 @contextmanager

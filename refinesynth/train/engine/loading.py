@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from refinesynth.errors import InputError
-from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, underlying
+from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, refuse_adapter, underlying
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import hold_exactly, with_adapter, with_adapters
@@ -24,6 +24,7 @@ from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, loading_options, ready_to_train
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
+from refinesynth.train.engine.spread import can_be_spread
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import bare, located
 from refinesynth.train.memory import ModelShape, Precision
@@ -57,7 +58,7 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
         if adapter is not None and revision == adapter.revision and (adapter.folder / TOKENIZER).is_file():
             name, revision = str(adapter.folder), None  # fetched with it
     source = located(name, revision)
-    with _refusing("tokenizer", name):
+    with _refusing("tokenizer", name, config):
         found = cast(
             "PreTrainedTokenizerBase",
             AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
@@ -94,7 +95,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
     """
     name, adapter = underlying(config)
     source = {} if name == SCRATCH else located(name, base_revision(config, adapter))
-    with _refusing("model", name):
+    with _refusing("model", name, config):
         if config.model == SCRATCH and tokenizer is not None:
             found = cast("Any", make_config(config, tokenizer))
         else:
@@ -110,7 +111,7 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         model = _adapted(model, config.lora, adapter, unused, empty=True)
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(shape_of(model, name), dtype=dtype, frozen_bytes=held, unused=unused)
+    return replace(shape_of(model, name), dtype=dtype, frozen_bytes=held, read_once=can_be_spread(model), unused=unused)
 
 
 def load_model(
@@ -137,7 +138,7 @@ def load_model(
     else:
         source = contextlib.nullcontext(base)
         located(base, revision)  # what it says is no error of loading
-    with _refusing("model", base), source as name:
+    with _refusing("model", base, config), source as name:
         # Frozen weights need no fp32: they are not stepped, and autocast would cast them anew in every pass.
         dtype = torch.bfloat16 if config.lora is not None and precision == "bf16" else _DTYPES[precision]
         kind: Any = AutoModelForCausalLM
@@ -254,13 +255,15 @@ def _checkpoint_activations(model: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def _refusing(what: str, name: str) -> Generator[None]:
+def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
     log = logging.getLogger("transformers")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
         yield
     except Exception as exc:  # The library raises many kinds, and the folder is anybody's.
+        if name == config.model:
+            refuse_adapter(config)  # of the hub, which was not asked before
         # Some begin with a line that says nothing without the next.
         said = " ".join(str(exc).split()) or type(exc).__name__
         said = said if len(said) <= _SAID else f"{said[:_SAID]}..."

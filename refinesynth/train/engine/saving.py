@@ -82,8 +82,7 @@ class SavingTrainer(Trainer):
             if len(names) > 1 and names <= state_dict.keys():
                 state_dict.update(dict.fromkeys(names, state_dict[min(names)]))
         dtype = self.task.save_dtype if self._finished and self.args.should_save else None
-        if dtype is not None:
-            state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
+        state_dict = self._in_dtype(state_dict, dtype)
         super()._save(output_dir, state_dict)
         folder = Path(output_dir or str(self.args.output_dir))
         differences: list[str] = []
@@ -95,6 +94,19 @@ class SavingTrainer(Trainer):
         if self.is_world_process_zero():
             differences += file_differences(self.trained, folder)
         self._refuse(folder, differences)
+
+    def _in_dtype(self, state_dict: Any, dtype: torch.dtype | None) -> Any:
+        """What is written; raises: TrainingError: On every rank, where `dtype` cannot say it: the others would wait for the one that writes."""
+        failed = None
+        try:
+            if dtype is not None:
+                state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
+        except TrainingError as exc:
+            failed = exc
+        for each in over_ranks(failed):
+            if each is not None:
+                raise each
+        return state_dict
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"

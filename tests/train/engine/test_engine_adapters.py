@@ -120,6 +120,10 @@ def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Pa
     hub.seek.cache_clear()
     a_training(Path("an-org/an-adapter"), tmp_path / "out", lora=True, learning_rate=1e-12).train()
     assert weights(tmp_path / "out").keys() == weights(adapter).keys()
+    whole = a_training(Path("an-org/an-adapter"), tmp_path / "whole")
+    for look in (whole.plan, whole.train):
+        with pytest.raises(InputError, match=r"lora is off.*train merge an-org/an-adapter -o FOLDER.*--lora"):
+            look()
     hub.seek.cache_clear()
     adapters._fetched.cache_clear()
 
