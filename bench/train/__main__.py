@@ -29,6 +29,8 @@ class Timed:
 
     seconds: float
     steps: int
+    memory: float
+    """MiB, beside the weights; on a GPU with them."""
 
 
 def measure(*, quick: bool, device: str = "cpu") -> Section:
@@ -47,7 +49,8 @@ def measure(*, quick: bool, device: str = "cpu") -> Section:
         how=f"{materials.conversations} rehearsed conversations of {materials.tokens:,} tokens, {materials.trained / materials.tokens:.0%} of them trained; a "
         f"llama of {materials.parameters / 1e6:,.1f} million parameters, {scale.batch} conversations a step, rows of at most {scale.max_length:,} tokens, "
         f"{'bf16 under autocast with checkpointing' if device == 'cuda' else 'fp32'}; the second of two passes over the data. Tokens are those of the "
-        "conversations: no padding, and none twice where a trainer needs one record per turn. Ratios are to TRL with its packing.",
+        "conversations: no padding, and none twice where a trainer needs one record per turn. Memory is the second pass's peak "
+        f"{'with' if device == 'cuda' else 'beside'} the weights. Ratios are to TRL at its best, without padding or with it: of its rows the better one.",
         figures=figures,
     )
 
@@ -74,36 +77,54 @@ def _run(entrant: Entrant, folder: Path) -> Timed | str:
         print(ended.stderr[-3000:], file=sys.stderr)
         return f"failed with exit code {ended.returncode}"
     told = json.loads((out / "timed.json").read_bytes())
-    print(f"{entrant.name}: {told['seconds']:.1f} s in {told['steps']} steps", file=sys.stderr, flush=True)
-    return Timed(told["seconds"], told["steps"])
+    print(
+        f"{entrant.name}: {told['seconds']:.1f} s in {told['steps']} steps, {told['memory']:,.0f} MiB",
+        file=sys.stderr,
+        flush=True,
+    )
+    return Timed(**told)
 
 
 def _figures(
     chosen: tuple[Entrant, ...], times: dict[str, list[Timed | str]], materials: Materials, scale: Scale, *, device: str
 ) -> Iterator[Figure]:
+    def done(name: str) -> list[Timed]:
+        return [timed for timed in times[name] if isinstance(timed, Timed)]
+
     def rate(entrant: Entrant) -> float | None:
-        seconds = [timed.seconds for timed in times[entrant.name] if isinstance(timed, Timed)]
+        seconds = [timed.seconds for timed in done(entrant.name)]
         return entrant.tokens / min(seconds) if seconds else None
 
-    reference = next((rate(entrant) for entrant in chosen if entrant.is_reference), None)
+    def memory(entrant: Entrant) -> float | None:
+        return min((timed.memory for timed in done(entrant.name)), default=None)
+
     for entrant in chosen:
         found = rate(entrant)
-        steps = next((timed.steps for timed in times[entrant.name] if isinstance(timed, Timed)), None)
+        steps = next((timed.steps for timed in done(entrant.name)), None)
         failed = next((timed for timed in times[entrant.name] if isinstance(timed, str)), "")
         notes = [entrant.note, f"{steps} steps" if steps else failed]
         if found is not None and device == "cuda":
             notes.append(f"{_utilisation(found, entrant, materials, scale):.0%} MFU")
         if found is not None:
             notes.append(f"{found * materials.trained / materials.tokens:,.0f} trained tokens/s")
+        rivals = [other for other in chosen if other.name in entrant.rivals]
         yield Figure(
             what=entrant.name,
             value=found,
             unit="tokens/s",
-            reference=reference,
-            goal=1.2 if entrant.is_goal else None,
+            reference=max(filter(None, map(rate, rivals)), default=None),
+            goal=1.0 if rivals else None,
             aim="at least",
             of_ratio=True,
             note=", ".join(filter(None, notes)),
+        )
+        yield Figure(
+            what=f"{entrant.name}: memory",
+            value=memory(entrant),
+            unit="MiB",
+            reference=min(filter(None, map(memory, rivals)), default=None),
+            goal=1.0 if rivals else None,
+            of_ratio=True,
         )
 
 

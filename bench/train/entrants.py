@@ -10,6 +10,7 @@ from bench.train.materials import Materials, Scale
 from bench.train.setup import VENVS
 
 _HERE = Path(__file__).parent
+_PACKED, _FLAT, _PADDED = "TRL at its best, packed", "TRL at its best, padding-free", "TRL at its best, padded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +27,23 @@ class Entrant:
     missing: str | None = None
     """Why it cannot be run here."""
     is_ours: bool = False
-    is_goal: bool = False
-    is_reference: bool = False
+    rivals: tuple[str, ...] = ()
+    """Names of those that it is compared with: the best of them is its reference, in speed and in memory."""
 
 
 def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entrant, ...]:
     """All of them, the reference among them."""
 
-    def load(data: Path, *, packing: bool, rows: int = 1, mask_history: bool = False, marked: bool = False) -> Load:
+    def load(
+        data: Path,
+        *,
+        packing: bool,
+        rows: int = 1,
+        mask_history: bool = False,
+        marked: bool = False,
+        best: bool = False,
+        flat: bool = False,
+    ) -> Load:
         # A packed row holds as many conversations as fit; padded ones come `scale.rows` at a time.
         return Load(
             model=str(materials.model),
@@ -46,12 +56,14 @@ def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entran
             packing=packing,
             template=str(materials.template) if marked else None,
             mask_history=mask_history,
+            best=best,
+            flat=flat,
         )
 
     packs = max(1, round(scale.batch * materials.tokens / materials.conversations / scale.max_length))
 
-    def packed(data: Path, *, marked: bool = False) -> Load:
-        return replace(load(data, packing=True, marked=marked), conversations=packs)
+    def packed(data: Path, *, marked: bool = False, best: bool = False) -> Load:
+        return replace(load(data, packing=True, marked=marked, best=best), conversations=packs)
 
     ours = (sys.executable, "-m", "bench.train.our_job")
     return (
@@ -61,7 +73,7 @@ def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entran
             load=load(materials.ours, packing=True),
             tokens=materials.tokens,
             is_ours=True,
-            is_goal=True,
+            rivals=(_PACKED, _FLAT),
         ),
         Entrant(
             name="ours, padded",
@@ -69,10 +81,27 @@ def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entran
             load=load(materials.ours, packing=False),
             tokens=materials.tokens,
             is_ours=True,
+            rivals=(_PADDED,),
         ),
-        _other("TRL, packed", "trl", packed(materials.trl, marked=True), materials.tokens, is_reference=True),
+        _other(_PACKED, "trl", packed(materials.trl, marked=True, best=True), materials.tokens),
         _other(
-            "TRL, padded", "trl", load(materials.trl, packing=False, rows=scale.rows, marked=True), materials.tokens
+            _FLAT,
+            "trl",
+            load(materials.trl, packing=False, rows=scale.rows, marked=True, best=True, flat=True),
+            materials.tokens,
+        ),
+        _other(
+            _PADDED,
+            "trl",
+            load(materials.trl, packing=False, rows=scale.rows, marked=True, best=True),
+            materials.tokens,
+        ),
+        _other("TRL as it comes, packed", "trl", packed(materials.trl, marked=True), materials.tokens),
+        _other(
+            "TRL as it comes, padded",
+            "trl",
+            load(materials.trl, packing=False, rows=scale.rows, marked=True),
+            materials.tokens,
         ),
         _other(
             "LLaMA-Factory, a record per turn",
@@ -98,7 +127,7 @@ def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entran
     )
 
 
-def _other(name: str, venv: str, load: Load, tokens: int, *, note: str = "", is_reference: bool = False) -> Entrant:
+def _other(name: str, venv: str, load: Load, tokens: int, *, note: str = "") -> Entrant:
     python = (VENVS / venv).absolute() / "bin" / "python"
     return Entrant(
         name=name,
@@ -107,5 +136,4 @@ def _other(name: str, venv: str, load: Load, tokens: int, *, note: str = "", is_
         tokens=tokens,
         note=note,
         missing=None if python.exists() else "not installed: python -m bench.train.setup",
-        is_reference=is_reference,
     )

@@ -50,7 +50,7 @@ def main(load: Load) -> None:
         },
         callbacks=[watch],
     )
-    load.answer(seconds=watch.seconds, steps=watch.steps)
+    load.answer(watch)
 
 
 if __name__ == "__main__":

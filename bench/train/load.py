@@ -6,6 +6,7 @@ Imports nothing but the standard library, so that the others' Pythons can read i
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Load:
     """File with a chat template that has generation markers."""
     mask_history: bool = False
     """LLaMA-Factory: train on each record's last turn alone."""
+    best: bool = False
+    """TRL: what it does at its best, on a GPU with Triton and flash attention."""
+    flat: bool = False
+    """TRL: the conversations of a pass one behind the other in a row, without padding and without packing."""
 
     def save(self, path: Path) -> None:
         """Write it down for a job."""
@@ -41,7 +46,7 @@ class Load:
         """What `save` wrote."""
         return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
 
-    def answer(self, *, seconds: float, steps: int) -> None:
-        """Tell how long the second pass took, and of how many optimizer steps it was."""
-        told = json.dumps({"seconds": seconds, "steps": steps})
+    def answer(self, watch: Any) -> None:
+        """Tell what the stopwatch saw of the second pass: its time, its optimizer steps and its memory."""
+        told = json.dumps({"seconds": watch.seconds, "steps": watch.steps, "memory": watch.memory})
         (Path(self.out) / "timed.json").write_text(told, encoding="utf-8")

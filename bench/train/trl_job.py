@@ -3,11 +3,36 @@
 import json
 import sys
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from load import Load
 from second_epoch import stopwatch
+
+_OURS = Path(__file__).parents[2] / "refinesynth" / "train" / "engine" / "attention.py"
+
+
+def _everywhere(_device: Any) -> bool:
+    return True
+
+
+def _at_its_best(model: Any) -> None:
+    """What TRL does on a GPU, on any device.
+
+    There it evaluates the head on trained positions alone, by kernels in Triton, and keeps packed conversations apart by flash
+    attention. Elsewhere it evaluates the head on all positions, and the library masks the whole square. Its code for trained positions
+    alone computes the same in torch, so it is told to take it; and its collator gives the boundaries that our attention reads.
+    """
+    utils: Any = import_module("trl.trainer.utils")
+    utils._use_triton = _everywhere  # noqa: SLF001
+    found = spec_from_file_location("segments", _OURS)
+    if found is None or found.loader is None:
+        raise FileNotFoundError(_OURS)
+    attention: Any = module_from_spec(found)
+    found.loader.exec_module(attention)
+    attention.register()
+    model.set_attn_implementation(attention.SEGMENTS)
 
 
 def main(load: Load) -> None:
@@ -22,13 +47,19 @@ def main(load: Load) -> None:
     records = [json.loads(line) for line in Path(load.data).read_bytes().splitlines()]
     on_gpu = load.device == "cuda"
     watch = stopwatch(load.device)
+    model = transformers.AutoModelForCausalLM.from_pretrained(load.model, dtype=torch.float32)
+    if load.best:
+        _at_its_best(model)
     trainer = trl.SFTTrainer(
-        model=transformers.AutoModelForCausalLM.from_pretrained(load.model, dtype=torch.float32),
+        model=model,
         args=trl.SFTConfig(
             output_dir=str(Path(load.out) / "model"),
             assistant_only_loss=True,
-            max_length=load.max_length,
+            # Without packing it refuses to flatten rows of a bounded length; none here is longer.
+            max_length=None if load.flat else load.max_length,
             packing=load.packing,
+            padding_free=load.flat,
+            train_sampling_strategy="group_by_length" if load.best and not load.packing else "random",
             per_device_train_batch_size=load.rows,
             gradient_accumulation_steps=max(1, load.conversations // load.rows),
             num_train_epochs=2,
@@ -47,7 +78,7 @@ def main(load: Load) -> None:
         callbacks=[watch],
     )
     trainer.train()
-    load.answer(seconds=watch.seconds, steps=watch.steps)
+    load.answer(watch)
 
 
 if __name__ == "__main__":
