@@ -34,97 +34,45 @@ class Entrant:
 def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entrant, ...]:
     """All of them, the reference among them."""
 
-    def load(
-        data: Path,
-        *,
-        packing: bool,
-        rows: int = 1,
-        mask_history: bool = False,
-        marked: bool = False,
-        best: bool = False,
-        flat: bool = False,
-    ) -> Load:
-        # A packed row holds as many conversations as fit; padded ones come `scale.rows` at a time.
-        return Load(
-            model=str(materials.model),
-            data=str(data),
-            out="",
-            conversations=scale.batch,
-            rows=rows,
-            max_length=scale.max_length,
-            device=device,
-            packing=packing,
-            template=str(materials.template) if marked else None,
-            mask_history=mask_history,
-            best=best,
-            flat=flat,
-        )
-
+    # A packed row holds as many conversations as fit; padded ones come `scale.rows` at a time, but ours, which finds that itself.
     packs = max(1, round(scale.batch * materials.tokens / materials.conversations / scale.max_length))
-
-    def packed(data: Path, *, marked: bool = False, best: bool = False) -> Load:
-        return replace(load(data, packing=True, marked=marked, best=best), conversations=packs)
-
-    ours = (sys.executable, "-m", "bench.train.our_job")
+    padded = Load(
+        model=str(materials.model),
+        data=str(materials.unmasked),
+        out="",
+        conversations=scale.batch,
+        rows=scale.rows,
+        max_length=scale.max_length,
+        device=device,
+    )
+    packed = replace(padded, conversations=packs, rows=1, packing=True)
+    ours = replace(padded, data=str(materials.ours), rows=1)
+    marked = {"data": str(materials.trl), "template": str(materials.template)}
+    by_turn = replace(padded, data=str(materials.split), mask_history=True)
+    tokens = materials.tokens
     return (
-        Entrant(
-            name="ours, packed",
-            command=ours,
-            load=load(materials.ours, packing=True),
-            tokens=materials.tokens,
-            is_ours=True,
-            rivals=(_PACKED, _FLAT),
-        ),
-        Entrant(
-            name="ours, padded",
-            command=ours,
-            load=load(materials.ours, packing=False),
-            tokens=materials.tokens,
-            is_ours=True,
-            rivals=(_PADDED,),
-        ),
-        _other(_PACKED, "trl", packed(materials.trl, marked=True, best=True), materials.tokens),
-        _other(
-            _FLAT,
-            "trl",
-            load(materials.trl, packing=False, rows=scale.rows, marked=True, best=True, flat=True),
-            materials.tokens,
-        ),
-        _other(
-            _PADDED,
-            "trl",
-            load(materials.trl, packing=False, rows=scale.rows, marked=True, best=True),
-            materials.tokens,
-        ),
-        _other("TRL as it comes, packed", "trl", packed(materials.trl, marked=True), materials.tokens),
-        _other(
-            "TRL as it comes, padded",
-            "trl",
-            load(materials.trl, packing=False, rows=scale.rows, marked=True),
-            materials.tokens,
-        ),
+        _ours("ours, packed", replace(ours, packing=True), tokens, rivals=(_PACKED, _FLAT)),
+        _ours("ours, padded", ours, tokens, rivals=(_PADDED,)),
+        _other(_PACKED, "trl", replace(packed, **marked, best=True), tokens),
+        _other(_FLAT, "trl", replace(padded, **marked, best=True, flat=True), tokens),
+        _other(_PADDED, "trl", replace(padded, **marked, best=True), tokens),
+        _other("TRL as it comes, packed", "trl", replace(packed, **marked), tokens),
+        _other("TRL as it comes, padded", "trl", replace(padded, **marked), tokens),
         _other(
             "LLaMA-Factory, a record per turn",
             "llamafactory",
-            load(materials.split, packing=False, rows=scale.rows, mask_history=True),
+            by_turn,
             materials.split_tokens,
             note="the mask that it can express, on an eighth of the conversations",
         ),
-        _other(
-            "LLaMA-Factory, padded",
-            "llamafactory",
-            load(materials.unmasked, packing=False, rows=scale.rows),
-            materials.tokens,
-            note="mistakes are trained",
-        ),
-        _other(
-            "LLaMA-Factory, packed",
-            "llamafactory",
-            packed(materials.unmasked),
-            materials.tokens,
-            note="mistakes are trained",
-        ),
+        _other("LLaMA-Factory, padded", "llamafactory", padded, tokens, note="mistakes are trained"),
+        _other("LLaMA-Factory, packed", "llamafactory", packed, tokens, note="mistakes are trained"),
     )
+
+
+def _ours(name: str, load: Load, tokens: int, *, rivals: tuple[str, ...]) -> Entrant:
+    command = (sys.executable, "-m", "bench.train.our_job")
+    return Entrant(name=name, command=command, load=load, tokens=tokens, is_ours=True, rivals=rivals)
 
 
 def _other(name: str, venv: str, load: Load, tokens: int, *, note: str = "") -> Entrant:

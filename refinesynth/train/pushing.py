@@ -10,21 +10,20 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.extra import require
 from refinesynth.train.folder import CHECKPOINTS, TENSORBOARD
 
-_PUSHED: Final = [
-    *(
-        "*.safetensors",
-        "*.json",
-        "*.jsonl",
-        "*.jinja",
-        "*.py",
-        "*.model",
-        "*.txt",
-        "README.md",
-        "train.yaml",
-        "plots/*.png",
-    ),
-]
-"""What a training writes; whatever else lies in its folder stays there."""
+_PUSHED: Final = (
+    "*.safetensors",
+    "*.json",
+    "*.jsonl",
+    "*.jinja",
+    "*.py",
+    "*.model",
+    "*.txt",
+    "README.md",
+    "train.yaml",
+    "plots/*.png",
+)
+"""What a training writes, by its kind, since tokenizers call their files as they like. Files of these kinds that a user puts beside
+them go with them."""
 
 
 class Pushing:
@@ -75,7 +74,7 @@ class Pushing:
                 folder_path=self._folder,
                 commit_message="Model of a finished training",
                 revision=self._revision,
-                allow_patterns=_PUSHED,
+                allow_patterns=list(_PUSHED),
                 ignore_patterns=[f"{CHECKPOINTS}/*", f"{TENSORBOARD}/*", ".*"],
             )
         except Exception as error:  # As above.

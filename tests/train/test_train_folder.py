@@ -162,11 +162,13 @@ def test_what_changes_no_result_may_change(output: Path) -> None:
 def test_the_same_settings_by_a_recipes_name_are_the_same(output: Path) -> None:
     begun(output)
     opened(output, recipe="paper-8b")
+    assert layered(file=output / "train.yaml").config.recipe == "paper-8b"
 
 
 def test_data_that_lies_elsewhere_is_compared_by_what_is_in_it(output: Path) -> None:
     begun(output)
     opened(output, data=["runs/moved"])
+    assert layered(file=output / "train.yaml").config.data == ("runs/moved",)
 
 
 def test_of_a_finished_training_other_data_is_refused_however_the_same_is_spelled(

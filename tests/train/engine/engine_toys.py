@@ -5,6 +5,7 @@
 # pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
 
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,6 +63,15 @@ def environment() -> dict[str, str]:
     theirs = ("ACCELERATE_", "FSDP_", "TORCHELASTIC_", "MASTER_", "RANK", "LOCAL_", "WORLD_", "GROUP_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     return kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+
+
+def on_two_ranks(warm: Path, script: Path, *arguments: object) -> None:
+    """Run a script on two ranks, to its end."""
+    command = [warm / "torchrun", "--standalone", "--nproc-per-node", "2", script, *arguments]
+    done = subprocess.run(
+        [str(part) for part in command], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-20000:]
 
 
 def example(

@@ -5,7 +5,6 @@
 # pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,7 @@ _SCRIPT = Path(__file__).with_name("engine_ranks.py")
 @pytest.fixture(scope="module")
 def folder(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    command = [str(warm / "torchrun"), "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(_SCRIPT), str(folder), *WAYS],
-        env=toys.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-20000:]
+    toys.on_two_ranks(warm, _SCRIPT, folder, *WAYS)
     return folder
 
 

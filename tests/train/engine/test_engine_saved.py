@@ -5,7 +5,6 @@
 # pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +51,7 @@ def folder(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(Glm4MoeConfig(**_ROUTED)).save_pretrained(folder / "routed")
     one_process(folder, "lora and head", folder / "adapter")
-    done = subprocess.run(
-        [str(warm / "torchrun"), "--standalone", "--nproc-per-node", "2", str(_SCRIPT), str(folder)],
-        env=toys.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-20000:]
+    toys.on_two_ranks(warm, _SCRIPT, folder)
     return folder
 
 
