@@ -129,8 +129,8 @@ async def test_the_same_again_after_a_stop_plays_nothing_and_says_the_same(tmp_p
 
 
 async def test_one_that_is_accepted_out_of_turn_is_kept_for_later(tmp_path: Path) -> None:
-    # The fifth is finished before the fourth of those that are refused.
-    fates = [*[Fate(accepted=False)] * 3, Fate(accepted=False, steps=30), Fate()]
+    # The fifth is finished before the fourth of those that are refused; those behind it are still played at the end.
+    fates = [*[Fate(accepted=False)] * 3, Fate(accepted=False, steps=30), Fate(), *[Fate(steps=10**9)] * 55]
     await played(tmp_path, fates, Patience(n=5, episodes=4), concurrency=5)
     assert [line.index for line in RunFolder.open(tmp_path).waiting_lines()] == [4]
     await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=1, count=60)
