@@ -1,0 +1,57 @@
+"""A run that an earlier version began goes on, asks for what is missing alone, and ends with the bytes of one that was never killed."""
+
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import begun_before
+import orjson
+import pytest
+from begun_before import BEGUN, FILES, PLAYS, Recorded
+
+from refinesynth import synthesize
+from refinesynth.errors import RunFolderError
+
+Named = Literal["live", "narrated", "grounded"]
+
+
+@pytest.fixture(params=PLAYS)
+def before(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Named, Path]:
+    with tarfile.open(BEGUN / f"{request.param}.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    return request.param, tmp_path
+
+
+def recorded(folder: Path) -> Recorded:
+    return Recorded(orjson.loads((folder / "answers.json").read_bytes()))
+
+
+async def test_it_goes_on_and_ends_as_if_nothing_had_happened(before: tuple[Named, Path]) -> None:
+    play, folder = before
+    answers, missing = recorded(folder), orjson.loads((folder / "asked.json").read_bytes())
+    assert 0 < len(missing) < len(answers.answers)
+    await begun_before.play(play, answers, folder / "begun")
+    assert Counter(answers.asked) == Counter(missing)
+    for file in FILES:
+        assert (folder / "begun" / file).read_bytes() == (folder / "finished" / file).read_bytes()
+
+
+async def test_the_same_answers_give_the_same_bytes(before: tuple[Named, Path]) -> None:
+    play, folder = before
+    await begun_before.play(play, recorded(folder), folder / "new")
+    for file in FILES:
+        assert (folder / "new" / file).read_bytes() == (folder / "finished" / file).read_bytes()
+    old, new = (orjson.loads((folder / name / "config.json").read_bytes()) for name in ("begun", "new"))
+    # A setting that there was then, and that nobody could have set but to its default here.
+    (old["grounding"] or {}).pop("two_steps", None)
+    (new["grounding"] or {}).pop("two_steps", None)
+    assert {**new, "versions": None} == {**old, "versions": None}
+
+
+async def test_with_another_seed_it_is_refused(before: tuple[Named, Path]) -> None:
+    play, folder = before
+    with pytest.raises(RunFolderError, match=r"seed: 3 -> 4"):
+        await synthesize(
+            begun_before.PEOPLE, 6, "openai/any", play=play, call=recorded(folder), output=folder / "begun", seed=4
+        )
