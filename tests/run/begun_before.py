@@ -84,7 +84,7 @@ def _make(play_: Literal["live", "narrated", "grounded"]) -> None:
         anyio.run(play, play_, recording, folder / "finished")
         answers = folder / "answers.json"
         answers.write_bytes(orjson.dumps(recording.answers))
-        subprocess.run([sys.executable, __file__, play_, answers, folder / "begun"], check=False)
+        subprocess.run([sys.executable, __file__, str(PLAYS.index(play_)), answers, folder / "begun"], check=False)
         copy = folder / "copy"
         subprocess.run(["cp", "-r", folder / "begun", copy], check=True)
         again = Recorded(recording.answers)
@@ -102,8 +102,8 @@ def _make(play_: Literal["live", "narrated", "grounded"]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _, name, answers, folder = sys.argv
-        [asked] = [one for one in PLAYS if one == name]
+        _, number, answers, folder = sys.argv
+        asked = PLAYS[int(number)]
         anyio.run(play, asked, Killed(orjson.loads(Path(answers).read_bytes()), KILLED_AT[asked]), Path(folder))
     for each in PLAYS:
         _make(each)
