@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SCRIPT, act, tell
 
+from refinesynth.episode.grounded import GROUNDED
+from refinesynth.episode.live import LIVE
+from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown, block, read_blocks
@@ -164,15 +167,15 @@ DIGEST = "ab80d4c8c201e7058f2305d02542b6b050a58d2afe8298db040552e4224331e0"
 
 
 def test_prompts_of_grounded_play_change_no_other_run(prompts: Prompts, tmp_path: Path) -> None:
-    assert prompts.digest == prompts.digest_for("live") == prompts.digest_for("narrated") == DIGEST
-    assert prompts.digest_for("grounded") != DIGEST
+    assert prompts.digest == LIVE.digest(prompts) == NARRATED.digest(prompts) == DIGEST
+    assert GROUNDED.digest(prompts) != DIGEST
     (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Write laws.{% endblock %}")
     own = Prompts(tmp_path)
     assert own.digest == DIGEST
-    assert own.digest_for("grounded") != prompts.digest_for("grounded")
+    assert GROUNDED.digest(own) != GROUNDED.digest(prompts)
     bare = Prompts(examples=prompts.examples.model_copy(update={"grounded": ()}))
     assert bare.digest == DIGEST
-    assert bare.digest_for("grounded") != prompts.digest_for("grounded")
+    assert GROUNDED.digest(bare) != GROUNDED.digest(prompts)
 
 
 def test_the_language_is_taught_wherever_laws_are_written(tmp_path: Path) -> None:
