@@ -20,8 +20,9 @@ from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
 from refinesynth.collector import calm_collector
 from refinesynth.errors import BackendError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.output_folder import next_aside
 from refinesynth.printable import one_line
-from refinesynth.run import RunFolder, next_aside
+from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.synthesis import SynthesisResult, synthesize
 

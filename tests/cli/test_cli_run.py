@@ -18,8 +18,8 @@ from refinesynth.cli import app, running
 from refinesynth.cli.display import Log
 from refinesynth.cli.reading import why_refused
 from refinesynth.errors import StorageError
-from refinesynth.journal import RunLock
 from refinesynth.outcome import Refused
+from refinesynth.output_folder import FolderLock
 from refinesynth.rules import Violation
 from refinesynth.serve import HttpFaults, create_app
 from refinesynth.serve import running as serving
@@ -291,7 +291,7 @@ def test_fresh_keeps_the_old_run_beside_the_new_one(tmp_path: Path, personas: Pa
 def test_a_folder_that_another_process_has_is_2(tmp_path: Path, personas: Path) -> None:
     folder = tmp_path / "run"
     assert run(personas, "-n", 1, "-o", folder).exit_code == 0
-    with RunLock(folder):
+    with FolderLock(folder):
         result = run(personas, "-n", 2, "-o", folder)
     assert result.exit_code == 2
     assert f"is in use by another run: process {os.getpid()} on" in result.stderr
