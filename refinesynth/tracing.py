@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.extras import missing
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -105,9 +106,7 @@ def _exporter() -> Any:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ConfigurationError(
-            "exporting spans needs OpenTelemetry's SDK: pip install 'refinesynth[otel]'"
-        ) from error
+        raise ConfigurationError(missing("opentelemetry", "otel")) from error
     provider = TracerProvider(resource=Resource.create({SERVICE_NAME: NAME}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider

@@ -148,11 +148,11 @@ def sample(
 
     Exits with 1 if there are fewer than asked for; these are written.
     """
+    from refinesynth.atomic_write import refuse_existing
     from refinesynth.cli.personas_report import show_sample
     from refinesynth.cli.personas_running import until_stopped
     from refinesynth.personas import Similar, write_records
     from refinesynth.personas import sample as draw
-    from refinesynth.replacing import refuse_existing
 
     refuse_existing(output, overwrite=overwrite)
     for file in files or ():

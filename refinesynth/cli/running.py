@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from refinesynth.cli.advice import advice
-from refinesynth.cli.display import LOG_EVERY, Display, choose
+from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.funnel import funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
@@ -20,8 +20,9 @@ from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
 from refinesynth.collector import calm_collector
 from refinesynth.errors import BackendError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.output_folder import next_aside
 from refinesynth.printable import one_line
-from refinesynth.run import RunFolder, next_aside
+from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.synthesis import SynthesisResult, synthesize
 
@@ -50,7 +51,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     Raises:
         RefinesynthError: As `synthesize` raises it; if a backend or the disk stopped the run, after the report.
     """
-    display = choose(notes())
+    display = Display(notes())
     display.say(_announcement(asked, folder))
     there = None if asked.get("fresh") else _accepted_in(folder)
     if there is not None and there < asked["n"]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.diversity.evaluation import texts_of
-from refinesynth.diversity.extra import check_installed
 from refinesynth.diversity.grams import hashes, parts, runs
 from refinesynth.diversity.index import RunIndex
 from refinesynth.diversity.reading import script_texts, texts
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.trajectory import Script, Trajectory
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Contamination:
             InputError: There are none, one cannot be read or is too long, or all together hold more than `index.MAX_RUNS` runs.
             ConfigurationError: A package is missing (extra `diversity`).
         """
-        check_installed("comparing with evaluation sets")
+        check_installed("diversity", "datasketch", "numpy")
         if words < 1:
             raise InputError(f"words is {words!r}; expected the length of a run of words, 1 or more")
         self.words = words

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from refinesynth.diversity.extra import check_installed
 from refinesynth.diversity.sketch import PARTS, SIZE, sketch
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.trajectory import Script
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Novelty:
             InputError: It is not in this range.
             ConfigurationError: A package is missing (extra `diversity`).
         """
-        check_installed("looking for near-duplicate scripts")
+        check_installed("diversity", "datasketch", "numpy")
         if not 0 < threshold <= 1:
             raise InputError(f"a threshold of similarity is {threshold!r}; expected more than 0 and at most 1")
         self.threshold = threshold

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
+from refinesynth.atomic_write import output_file
 from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
 from refinesynth.jsontext import scrub
-from refinesynth.replacing import replacing
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -70,6 +70,6 @@ def write_card(facts: CardFacts, report: ExportReport, *, overwrite: bool = Fals
         InputError: There is a README.md and it may not be overwritten, or it cannot be written.
     """
     path = report.path.with_name("README.md")
-    with replacing(path, overwrite=overwrite) as file:
+    with output_file(path, overwrite=overwrite) as file:
         file.write(render_card(facts, report).encode())
     return path

@@ -6,8 +6,8 @@ from typing import cast
 import orjson
 from pydantic import JsonValue
 
+from refinesynth.atomic_write import COMPRESSED, output_file
 from refinesynth.errors import InputError
-from refinesynth.replacing import COMPRESSED, replacing
 
 FILE_NAME = "dataset_info.json"
 
@@ -56,7 +56,7 @@ class DatasetInfo:
 
     def write(self) -> Path:
         """Put the file in place, and say where it is."""
-        with replacing(self.path, overwrite=True) as file:
+        with output_file(self.path, overwrite=True) as file:
             file.write(orjson.dumps(self._entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         return self.path
 

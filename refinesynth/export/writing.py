@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from refinesynth.atomic_write import output_file, refuse_existing
 from refinesynth.errors import InputError
 from refinesynth.export.dataset_info import DatasetInfo
 from refinesynth.export.formats import Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.records import Record
 from refinesynth.jsontext import write_json
-from refinesynth.replacing import refuse_existing, replacing
 from refinesynth.trajectory import Trajectory
 
 
@@ -90,7 +90,7 @@ def write_export(
     refuse_existing(path, overwrite=overwrite)
     info = DatasetInfo(path, overwrite=overwrite) if form.name == "sharegpt" and DatasetInfo.is_for(path) else None
     count = _Count()
-    with replacing(path, overwrite=overwrite) as file:
+    with output_file(path, overwrite=overwrite) as file:
         for record in count.watch(trajectories, form, mask):
             file.write(write_json(record.data) + b"\n")
         if not count.records:

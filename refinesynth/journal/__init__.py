@@ -3,7 +3,6 @@
 from refinesynth.journal.entry import Entry
 from refinesynth.journal.figures import Committed, Outstanding, SpentRow
 from refinesynth.journal.journal import Journal
-from refinesynth.journal.lock import RunLock
 from refinesynth.journal.paid import Paid
 from refinesynth.journal.reader import JournalReader
 from refinesynth.journal.recorded import Recorded
@@ -16,6 +15,5 @@ __all__ = [
     "Outstanding",
     "Paid",
     "Recorded",
-    "RunLock",
     "SpentRow",
 ]

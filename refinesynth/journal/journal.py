@@ -19,7 +19,7 @@ class Journal(JournalReader):
     """Every completion that was paid for and every episode that has ended, in one SQLite file.
 
     What is committed outlives the process, however it ends. A power cut may take the last moments with it, unless the
-    journal is `lasting`, and never damages the file. One journal at a time may be open for writing (see `RunLock`); readers
+    journal is `lasting`, and never damages the file. One journal at a time may be open for writing (see `output_folder.FolderLock`); readers
     may come and go. It belongs to the process that opened it: a forked or spawned one opens its own.
 
     After the first failure to write, everything else that is asked of it fails alike, with a `StorageError`; nothing that

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import anyio.to_thread
 
+from refinesynth.atomic_write import output_file, refuse_existing
 from refinesynth.errors import InputError
 from refinesynth.jsontext import write_json
 from refinesynth.personas.cosine import CosineIndex
@@ -19,7 +20,6 @@ from refinesynth.personas.embedding import Embedder, EmbeddingCache
 from refinesynth.personas.near import NearDuplicates, Similar
 from refinesynth.personas.records import Records, RecordSource
 from refinesynth.personas.rows import Record
-from refinesynth.replacing import refuse_existing, replacing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,8 +116,8 @@ async def dedup(
         )
     records = Records(source)
     with ExitStack() as files:
-        kept = files.enter_context(replacing(target, overwrite=overwrite))
-        left_out = None if listing is None else files.enter_context(replacing(listing, overwrite=overwrite))
+        kept = files.enter_context(output_file(target, overwrite=overwrite))
+        left_out = None if listing is None else files.enter_context(output_file(listing, overwrite=overwrite))
         sieve = _Sieve(NearDuplicates(similar), CosineIndex(cosine), kept, left_out)
         embeddings: Embeddings | None = None
         if embedder is None:

@@ -13,8 +13,9 @@ import orjson
 
 from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
-from refinesynth.personas.parquet import check_installed, read_parquet, row_count
+from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
 from refinesynth.personas.rows import COLUMNS, BadRow, Record, Row, find_column, read_record, read_value
 
@@ -55,7 +56,7 @@ class PersonaFile:
                 f"{', '.join((*_READERS, '.parquet'))}, and perhaps {' or '.join(COMPRESSIONS)} after that"
             )
         if self._format == ".parquet":
-            check_installed()
+            check_installed("parquet", "pyarrow")
         self._lines: Lines | None = None
 
     def rows(self) -> Generator[Row, None, None]:

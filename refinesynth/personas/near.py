@@ -8,10 +8,10 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.personas.bands import BandIndex, choose_bands
 from refinesynth.personas.grams import fingerprint, grams, words
 
@@ -69,10 +69,7 @@ class NearDuplicates:
         Raises:
             ConfigurationError: datasketch or numpy is not installed.
         """
-        if find_spec("datasketch") is None:
-            raise ConfigurationError(
-                "near-duplicates need the package datasketch: pip install 'refinesynth[diversity]'"
-            )
+        check_installed("diversity", "datasketch", "numpy")
         self.similar = similar or Similar()
         bands, rows = choose_bands(self.similar.permutations, self.similar.threshold)
         self._index = BandIndex(bands, rows, most=_MOST_COMPARED)

@@ -2,24 +2,13 @@
 
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import InputError
 from refinesynth.personas.rows import COLUMNS, BadRow, find_column
 
 _ROWS_AT_ONCE = 256
-
-
-def check_installed() -> None:
-    """See that pyarrow is there.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
-    if find_spec("pyarrow") is None:
-        raise ConfigurationError("reading Parquet needs the package pyarrow: pip install 'refinesynth[parquet]'")
 
 
 def row_count(path: Path) -> int | None:

@@ -5,11 +5,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+from refinesynth.atomic_write import output_file
 from refinesynth.errors import InputError
 from refinesynth.personas.files import PersonaFile
 from refinesynth.personas.rows import BadRow, Record, read_record
 from refinesynth.personas.shipped import shipped
-from refinesynth.replacing import replacing
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
@@ -113,7 +113,7 @@ def write_records(records: Iterable[Record], output: str | PathLike[str], *, ove
         InputError: It is there already, or cannot be written.
     """
     written = 0
-    with replacing(Path(output), overwrite=overwrite) as file:
+    with output_file(Path(output), overwrite=overwrite) as file:
         for record in records:
             file.write(record.as_json() + b"\n")
             written += 1

@@ -1,6 +1,6 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
-from refinesynth.run.claiming import next_aside, next_run_folder
+from refinesynth.run.claiming import next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Totals, fingerprint
 from refinesynth.run.finished import Finished
@@ -19,7 +19,6 @@ __all__ = [
     "differences",
     "fingerprint",
     "is_run_file",
-    "next_aside",
     "next_run_folder",
     "shard_journal",
     "shard_journals",

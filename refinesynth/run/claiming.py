@@ -4,14 +4,12 @@ import errno
 from contextlib import ExitStack
 from pathlib import Path
 
+from refinesynth.atomic_write import is_unfinished
 from refinesynth.errors import RefinesynthError, RunFolderError
-from refinesynth.journal import RunLock
-from refinesynth.journal.lock import LOCK_FILE
+from refinesynth.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.run.lines import cannot
 
-_OURS_BEFORE_A_RUN = frozenset({LOCK_FILE, "config.json.new"})
-"""What a process may leave behind that died before it had begun a run."""
-
+CONFIG = "config.json"
 _NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
 """Errors of a path that no folder can have, whatever the disk allows."""
 
@@ -27,7 +25,7 @@ def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
     """
     _refuse_strangers(path)
     _make(path)
-    until.enter_context(RunLock(path))
+    until.enter_context(FolderLock(path))
     _refuse_strangers(path)
     if not (fresh and holds_run(path)):
         return None
@@ -36,21 +34,13 @@ def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
     aside = _move_aside(real)
     _make(real)
     # The lock of the old folder is kept as well: whoever has opened it meanwhile does not take that folder for this one.
-    until.enter_context(RunLock(path))
+    until.enter_context(FolderLock(path))
     return aside
 
 
 def holds_run(path: Path) -> bool:
     """Whether a run was begun in this folder."""
-    return (path / "config.json").is_file()
-
-
-def next_aside(path: Path) -> Path:
-    """Where a run in `path` would be moved to: the next free `NAME.old-1`."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
-        number += 1
-    return aside
+    return (path / CONFIG).is_file()
 
 
 def next_run_folder(parent: str | Path = "runs") -> Path:
@@ -81,8 +71,13 @@ def _refuse_strangers(path: Path) -> None:
         found = {entry.name for entry in path.iterdir()} if path.exists() else set[str]()
     except OSError as error:
         raise _unusable("use", path, error) from error
-    if found - _OURS_BEFORE_A_RUN and not holds_run(path):
+    if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
         raise RunFolderError(f"{str(path)!r} is not empty, and no run is in it (no config.json); give a new folder")
+
+
+def _is_of_no_run(name: str) -> bool:
+    """Whether a process may have left it that died before it had begun a run."""
+    return name in {LOCK_FILE, "config.json.new"} or is_unfinished(name, CONFIG)
 
 
 def _make(path: Path) -> None:
@@ -93,10 +88,8 @@ def _make(path: Path) -> None:
 
 
 def _move_aside(path: Path) -> Path:
-    if Path.cwd().is_relative_to(path):
-        raise RunFolderError(f"{str(path)!r} cannot be moved aside from within; go to another folder first")
     try:
-        return path.rename(next_aside(path))
+        return move_aside(path)
     except OSError as error:
         raise _unusable("move aside", path, error) from error
 

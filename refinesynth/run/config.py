@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from os.path import commonprefix
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 import orjson
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
+from refinesynth.atomic_write import atomic_write
 from refinesynth.errors import RunFolderError
 from refinesynth.jsontext import write_json
 from refinesynth.run.lines import cannot
@@ -76,14 +76,10 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
             StorageError: The file cannot be written.
         """
         text = write_json(self.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n"
-        fresh = path.with_name(path.name + ".new")
         try:
-            fresh.write_bytes(text)
-            fresh.replace(path)
+            with atomic_write(path) as file:
+                file.write(text)
         except OSError as error:
-            # A folder that a full disk left half-made is to be empty again.
-            with suppress(OSError):
-                fresh.unlink()
             raise cannot("write", path, error) from error
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import orjson
 
 from refinesynth.journal import Outstanding, SpentRow
-from refinesynth.journal.lock import Holder, holder_of
+from refinesynth.output_folder import Holder, holder_of
 from refinesynth.run.episodes import Totals
 from refinesynth.run.folder import RunFolder
 from refinesynth.run.lines import last_line

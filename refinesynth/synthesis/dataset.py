@@ -1,12 +1,11 @@
 """A run's trajectories as a Hugging Face dataset."""
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.chat import to_messages
-from refinesynth.errors import ConfigurationError
+from refinesynth.extras import require
 from refinesynth.run import RunFolder
 
 if TYPE_CHECKING:
@@ -15,13 +14,8 @@ if TYPE_CHECKING:
 
 def to_dataset(folder: RunFolder) -> "Dataset":
     """See `SynthesisResult.to_dataset`."""
-    try:
-        # Typed as Any: datasets is optional, and its types are partial.
-        datasets: Any = import_module("datasets")
-    except ImportError as error:
-        raise ConfigurationError(
-            "to_dataset needs the package datasets: pip install 'refinesynth[datasets]'"
-        ) from error
+    # Typed as Any: datasets is optional, and its types are partial.
+    datasets: Any = require("datasets", "datasets")
     text: Any = datasets.Value("string")
     features = datasets.Features(
         {

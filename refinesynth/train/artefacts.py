@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from refinesynth.atomic_write import write_json_file, write_text_file
+from refinesynth.output_folder import FolderLock
 from refinesynth.train import folder
 from refinesynth.train.card import ModelFacts, render_card
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several
-from refinesynth.train.lock import FolderLock
 from refinesynth.train.metrics import MetricsFile
 from refinesynth.train.plan import Plan
 from refinesynth.train.plots import Plots
 from refinesynth.train.pushing import Pushing
 from refinesynth.train.result import TrainResult
 from refinesynth.train.versions import versions
-from refinesynth.train.writing import write_json_file, write_text
 
 
 class Artefacts:
@@ -65,7 +65,7 @@ class Artefacts:
             self._plots.draw()
         if result.signal is None and self._plan is not None:
             facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
-            write_text(self._output / folder.CARD, render_card(facts))
+            write_text_file(self._output / folder.CARD, render_card(facts))
             folder.note_result(result)
             self._pushing.push()
 

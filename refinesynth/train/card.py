@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from refinesynth.extras import require
 from refinesynth.jsontext import scrub
 from refinesynth.train import events
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn
-from refinesynth.train.extra import require
 from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
@@ -100,7 +100,7 @@ def hub_header(model: str, library: str, *tags: str) -> str:
         **({"base_model": base} if is_hub_name else {}),
         "tags": ["refinesynth", "refinement-tuning", "agent", *tags],
     }
-    text: str = require("yaml").safe_dump(values, sort_keys=False, allow_unicode=False)
+    text: str = require("yaml", "train").safe_dump(values, sort_keys=False, allow_unicode=False)
     return text.rstrip("\n")
 
 

@@ -7,18 +7,19 @@ from typing import Any, Final, cast
 
 import orjson
 
+from refinesynth.atomic_write import write_json_file, write_text_file
 from refinesynth.errors import InputError, RefinesynthError, StorageError
+from refinesynth.output_folder import FolderLock, move_aside, refuse_from_within
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.layers import layered, read_yaml
-from refinesynth.train.lock import FolderLock
 from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable, portable_config, to_yaml
-from refinesynth.train.writing import write_json_file, write_text
 
 MARKER: Final = ".refinesynth-training"
-"""Written before anything else: only what is in a folder with it is ours, whatever else is called as our files are."""
+"""Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, whatever else is called as
+our files are."""
 CONFIG: Final = "train.yaml"
 PLAN: Final = "plan.json"
 METRICS: Final = "metrics.jsonl"
@@ -73,7 +74,7 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     if not _is_taken(output):
         return None
     if config.resume == "never":
-        _refuse_the_folder_one_is_in(output)
+        refuse_from_within(output)
         return None
     _refuse_other_settings(output, config)
     return finished(output)
@@ -91,13 +92,15 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """
     output = Path(config.output)
     is_taken = _is_taken(output)
-    lock = FolderLock(output)
+    lock = _marked(output)
     if is_taken and config.resume == "never":
-        _set_aside(output)
-        lock = FolderLock(output)
-    _mark(output)
+        try:
+            move_aside(output)
+        except OSError as error:
+            raise StorageError(f"{str(output)!r} cannot be renamed: {error.strerror}") from error
+        lock = _marked(output)
     note_plan(output, plan)
-    write_text(output / CONFIG, to_yaml(config))
+    write_text_file(output / CONFIG, to_yaml(config))
     return lock
 
 
@@ -179,35 +182,22 @@ def _is_of_before(output: Path) -> bool:
         return False
 
 
-def _mark(output: Path) -> None:
+def _marked(output: Path) -> FolderLock:
+    """The folder, with its marker, which is what is locked; where a file system has no locks, nothing is locked and nothing refused."""
+    lock = FolderLock(output, MARKER, work="training", names_holder=False)
     try:
-        # In one step, so that other ranks find either nothing or this.
+        output.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(StorageError):
+            lock.acquire()
         (output / MARKER).touch()
     except OSError as error:
-        raise StorageError(f"{str(output / MARKER)!r} cannot be written: {error.strerror}") from error
-
-
-def _refuse_the_folder_one_is_in(output: Path) -> None:
-    """Raises: InputError: The folder would be renamed under the feet of whoever is in it, and written to again."""
-    if Path.cwd().is_relative_to(output.resolve()):
-        raise InputError(
-            f"the training in {str(output)!r} cannot be kept beside it, since you are in that folder: go to another, or give another -o"
-        )
+        raise StorageError(f"{str(output)!r} cannot be written: {error.strerror}") from error
+    return lock
 
 
 def _is_nothing(path: Path) -> bool:
     """An empty folder for checkpoints: another rank may be quicker."""
     return path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir())
-
-
-def _set_aside(output: Path) -> None:
-    number = 1
-    while (aside := output.with_name(f"{output.name}.old-{number}")).exists():
-        number += 1
-    try:
-        output.rename(aside)
-    except OSError as error:
-        raise StorageError(f"{str(output)!r} cannot be renamed to {str(aside)!r}: {error.strerror}") from error
 
 
 def _refuse_other_settings(output: Path, config: TrainConfig) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.train.adapter import base_revision, underlying
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.mixing import weighed
 from refinesynth.train.data.reading import kind_of
 from refinesynth.train.data.tables import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
-from refinesynth.train.extra import check_installed
 from refinesynth.train.hub import bare, check_model_name, seek
 from refinesynth.train.render.named import read_template
 
@@ -29,7 +29,7 @@ def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> No
     if config.deepspeed is not None:
         own_deepspeed(config.deepspeed)
     if config.lora is not None and config.lora.quantize is not None:
-        check_installed("bitsandbytes")
+        check_installed("quantize", "bitsandbytes")
     models = {(config.model, config.revision), config.tokenizer_source}
     if config.lora is not None and Path(config.model).is_dir():
         base, adapter = underlying(config)

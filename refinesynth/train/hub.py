@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from refinesynth.errors import InputError
-from refinesynth.train.extra import require
+from refinesynth.extras import require
 
 _NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
 _PATIENCE: Final = 10.0
@@ -70,7 +70,7 @@ def seek(name: str, kind: Literal["model", "dataset"], revision: str | None = No
     Raises:
         InputError: There is none, or no such revision of it, or the hub cannot be reached and nothing was fetched from it before.
     """
-    require("huggingface_hub")
+    require("huggingface_hub", "train")
     import huggingface_hub as hub
     from huggingface_hub import constants, errors, file_download
 

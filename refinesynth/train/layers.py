@@ -144,9 +144,9 @@ def _refuse_repeated(node: Any, path: Path, *, inside: bool = False) -> None:
 
 
 def _yaml() -> Any:
-    from refinesynth.train.extra import require
+    from refinesynth.extras import require
 
-    return require("yaml")
+    return require("yaml", "train")
 
 
 def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:

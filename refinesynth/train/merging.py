@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Literal
 
 from refinesynth._version import __version__
+from refinesynth.atomic_write import write_text_file
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.train.adapter import SETTINGS, base_of, find_adapter
 from refinesynth.train.card import code, hub_header, shown_name
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.starting import choose_accelerator
-from refinesynth.train.extra import check_installed
 from refinesynth.train.folder import CARD
 from refinesynth.train.settings import published
-from refinesynth.train.writing import write_text
 
 SaveDtype = Literal["auto", "bf16", "fp16", "fp32", "fp64"]
 
@@ -53,7 +53,7 @@ def merge(
     if Path.cwd().is_relative_to(target.resolve()):
         # It is put into its place whole, and you would be left in a folder that is gone.
         raise InputError(f"the output {str(output)!r} is a folder that you are in; give a new one with -o")
-    check_installed("torch", "transformers", "peft")
+    check_installed("train", "torch", "transformers", "peft")
     found = find_adapter(str(adapter))
     if found is None:
         raise InputError(
@@ -76,7 +76,7 @@ def merge(
 
     with libraries_silent():
         dtype = str(merge_adapter(config, found)).removeprefix("torch.")
-    write_text(target / CARD, _card(target.name, base, shown_name(str(adapter)), dtype))
+    write_text_file(target / CARD, _card(target.name, base, shown_name(str(adapter)), dtype))
     return Merged(target, base, dtype)
 
 

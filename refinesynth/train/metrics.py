@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from refinesynth.atomic_write import write_file
 from refinesynth.errors import StorageError
 from refinesynth.jsontext import write_json
 from refinesynth.train.plan import Plan
-from refinesynth.train.writing import write_whole
 
 Kind = Literal["train", "held_out"]
 _FIXED: Final = {"kind", "step", "time"}
@@ -95,4 +95,4 @@ def _forget_from(path: Path, step: int) -> None:
     """Take out the lines of `step` and later ones, and torn ones."""
     kept = [line for line, found in _lines(path) if found.step < step]
     if path.exists():
-        write_whole(path, b"".join(line + b"\n" for line in kept))
+        write_file(path, b"".join(line + b"\n" for line in kept))

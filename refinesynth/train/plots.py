@@ -6,11 +6,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from refinesynth.atomic_write import write_file
+from refinesynth.extras import require
 from refinesynth.train import events
-from refinesynth.train.extra import require
 from refinesynth.train.metrics import Kind, Measured, read_metrics
 from refinesynth.train.plan import Plan
-from refinesynth.train.writing import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Plots:
     """
 
     def __init__(self, metrics: Path, folder: Path) -> None:
-        require("matplotlib")
+        require("matplotlib", "train")
         self._metrics = metrics
         self._folder = folder
 
@@ -142,5 +142,5 @@ def _draw(plot: Plot, points: list[_Points], path: Path) -> Path:
     png = BytesIO()
     # No date and no version in the file: the same metrics give the same picture.
     figure.savefig(png, format="png", metadata={"Software": None})
-    write_whole(path, png.getvalue())
+    write_file(path, png.getvalue())
     return path

@@ -5,9 +5,9 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
+from refinesynth.extras import check_installed
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine.starting import choose_accelerator
-from refinesynth.train.extra import check_installed
 from refinesynth.train.given import check_given
 from refinesynth.train.preview import Preview
 
@@ -20,7 +20,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     Raises:
         InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
     """
-    check_installed("torch", "transformers")
+    check_installed("train", "torch", "transformers")
     check_given(config, sources)
     choose_accelerator()
     from refinesynth.train.engine.quiet import libraries_silent

@@ -6,8 +6,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from refinesynth.errors import ConfigurationError, InputError, TrainingError
+from refinesynth.extras import require
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.extra import require
 from refinesynth.train.folder import CHECKPOINTS, TENSORBOARD
 
 _PUSHED: Final = (
@@ -84,7 +84,7 @@ class Pushing:
 
 
 def _hub() -> Any:
-    require("huggingface_hub")
+    require("huggingface_hub", "train")
     import huggingface_hub
 
     return huggingface_hub.HfApi()

@@ -1,4 +1,4 @@
-"""Which of several processes this one is, as torchrun tells it."""
+"""Which of several processes this one is, as the environment says."""
 
 import os
 
@@ -9,5 +9,5 @@ def rank() -> int:
 
 
 def is_started() -> bool:
-    """Whether somebody, torchrun say, has started this process as one of several."""
+    """Whether this process was started as one of several, by torchrun for one."""
     return "RANK" in os.environ

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from refinesynth.extras import require
 from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.extra import require
 from refinesynth.train.hub import bare
 from refinesynth.train.layers import Layered, settings_in
 
@@ -98,7 +98,7 @@ def _setting(name: str, value: object) -> str:
 
 def _dumped(value: object, *, flow: bool = False) -> str:
     """YAML without a final line feed; what a reader could not see in it is written as an escape."""
-    yaml = require("yaml")
+    yaml = require("yaml", "train")
     text = ""
     for unicode in (True, False):
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=unicode, width=10**9, default_flow_style=flow)

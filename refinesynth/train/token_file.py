@@ -11,12 +11,12 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from refinesynth.atomic_write import output_file, refuse_existing
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.jsontext import write_json
-from refinesynth.replacing import refuse_existing, replacing
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
-from refinesynth.train.extra import check_installed
 from refinesynth.train.given import check_given
 from refinesynth.train.layers import layered
 from refinesynth.train.prepare import Account, Counts, examples
@@ -64,7 +64,7 @@ def write_tokens(
     config = layered(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config
-    check_installed("torch", "transformers")
+    check_installed("train", "torch", "transformers")
     check_given(config, sources)
     return _written(config, sources, path, overwrite=overwrite)
 
@@ -85,7 +85,7 @@ def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwri
     renderer = make_renderer(config, load_tokenizer(config))
     reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
     account = Account()
-    with replacing(path, overwrite=overwrite) as file:
+    with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
             file.write(write_json(_row(example)) + b"\n")
         if not account.records:

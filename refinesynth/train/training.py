@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from refinesynth.extras import check_installed
 from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Several, Silent
-from refinesynth.train.extra import check_installed
 from refinesynth.train.folder import check_output
 from refinesynth.train.pushing import Pushing
 from refinesynth.train.ranks import is_started, rank
@@ -27,7 +27,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         TrainingError: It cannot go on.
         StorageError: The output folder cannot be written.
     """
-    check_installed("torch", "transformers")
+    check_installed("train", "torch", "transformers")
     from refinesynth.train.engine import launch
 
     config = with_own_settings(config)

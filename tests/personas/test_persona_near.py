@@ -178,6 +178,6 @@ def test_settings_without_sense_are_refused(wrong: dict[str, float]) -> None:
 def test_without_datasketch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_name: str) -> None: ...
 
-    monkeypatch.setattr("refinesynth.personas.near.find_spec", nothing)
+    monkeypatch.setattr("refinesynth.extras.find_spec", nothing)
     with pytest.raises(ConfigurationError, match=r"refinesynth\[diversity\]"):
         NearDuplicates()

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from run_records import CONFIG, FEWER, contents, finished, outcome, paid, scratch, write
 
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
-from refinesynth.run import RunFolder, RunWriter, next_aside, next_run_folder
+from refinesynth.output_folder import next_aside
+from refinesynth.run import RunFolder, RunWriter, next_run_folder
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 
@@ -207,6 +208,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
 def test_what_a_process_left_that_died_before_it_began_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "run.lock").touch()
     (tmp_path / "config.json.new").write_text("{")
+    (tmp_path / ".config.json.0badcafe.part").write_text("{")
     RunWriter.claim(tmp_path, CONFIG).close()
     assert RunFolder.open(tmp_path).config == CONFIG
 

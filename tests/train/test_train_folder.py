@@ -16,7 +16,6 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import check_output, finished, note_plan, note_result, open_output
 from refinesynth.train.layers import layered
 from refinesynth.train.settings import to_yaml
-from refinesynth.train.writing import write_whole
 
 BEGINNING = {".refinesynth-training", "train.yaml", "plan.json"}
 """Files of a training that has not made a step."""
@@ -127,7 +126,7 @@ def test_the_folder_one_is_in_is_not_set_aside(output: Path, inside: str, monkey
     begun(output)
     monkeypatch.chdir(output / inside)
     here = "." if inside == "." else ".."
-    with pytest.raises(InputError, match="you are in that folder"):
+    with pytest.raises(InputError, match="cannot be moved aside from within"):
         check_output(config(Path(here), resume="never"))
     assert [path.name for path in output.parent.iterdir()] == ["first"]
 
@@ -254,8 +253,9 @@ def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Pat
 
 def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from refinesynth.train.lock import FolderLock; "
-        "held = FolderLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from refinesynth.output_folder import FolderLock; "
+        "from refinesynth.train.folder import MARKER; path = Path(sys.argv[1]); path.mkdir(parents=True); "
+        "held = FolderLock(path, MARKER).acquire(); print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(output)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -280,10 +280,3 @@ def test_a_plan_names_nobodys_home(output: Path, monkeypatch: pytest.MonkeyPatch
     text = (output / "plan.json").read_text()
     assert "ada.l" not in text
     assert orjson.loads(text)["model"]["name"] == "~/models/base"
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    with pytest.raises(StorageError, match="cannot be written"):
-        write_whole(tmp_path / "there", b"x")
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]

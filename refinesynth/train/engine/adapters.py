@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from refinesynth.errors import InputError
+from refinesynth.extras import require
 from refinesynth.train.adapter import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.saved import Trained, file_differences
-from refinesynth.train.extra import require
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
@@ -36,7 +36,7 @@ def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] 
             f"of modules: lm_head, embed_tokens"
         )
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    wanted = require("peft").LoraConfig(
+    wanted = require("peft", "train").LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
@@ -54,7 +54,7 @@ def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> 
     Raises:
         InputError: It belongs to a model with other modules or shapes, or cannot be read.
     """
-    peft = require("peft")
+    peft = require("peft", "train")
     try:
         wanted = peft.PeftConfig.from_pretrained(str(adapter.folder))
     except (ValueError, TypeError, KeyError) as exc:
@@ -79,7 +79,7 @@ def with_adapter(model: nn.Module, adapter: Adapter, *, empty: bool = False) -> 
 def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
     try:
         with _quiet():
-            made = require("peft").get_peft_model(cast("Any", model), wanted)
+            made = require("peft", "train").get_peft_model(cast("Any", model), wanted)
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
     # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.

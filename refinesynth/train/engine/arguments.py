@@ -1,6 +1,5 @@
 """Our settings as the library's: TrainingArguments, a DeepSpeed configuration, FSDP2's options."""
 
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -8,14 +7,15 @@ from typing import Any, Literal
 import torch.distributed as dist
 from transformers import TrainingArguments
 
+from refinesynth.extras import require
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.deepspeed_file import own_deepspeed
 from refinesynth.train.engine.passing import passed_on, place_trackers
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.world import World
-from refinesynth.train.extra import require
 from refinesynth.train.folder import CHECKPOINTS
 from refinesynth.train.plan import Means
+from refinesynth.train.ranks import is_started
 
 
 def training_arguments(
@@ -75,7 +75,7 @@ def training_arguments(
 
 def _join(world: World, given: dict[str, Any]) -> None:
     """Form the process group of CPUs, for which the library does not hand on how long ranks wait for each other."""
-    if world.kind == "cpu" and "RANK" in os.environ and "ddp_timeout" in given and not dist.is_initialized():
+    if world.kind == "cpu" and is_started() and "ddp_timeout" in given and not dist.is_initialized():
         dist.init_process_group(given.get("ddp_backend") or "gloo", timeout=timedelta(seconds=given["ddp_timeout"]))
 
 
@@ -85,7 +85,7 @@ def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu
     Raises:
         InputError: The file cannot be read, or is no JSON object.
     """
-    require("deepspeed")
+    require("deepspeed", "deepspeed")
     if kind == "cpu":
         _leave_shared_memory_alone()
     if config.deepspeed is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, cast
 import orjson
 
 from refinesynth._version import __version__
+from refinesynth.atomic_write import atomic_write
 from refinesynth.errors import InputError
 
 MARK: Final = "refinesynth.json"
@@ -40,10 +41,8 @@ def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
     for name in files:
         _flush(folder / name)
     said = {"refinesynth": __version__, "step": step, "identity": dict(identity), "files": files}
-    unfinished = folder / f".{MARK}.{os.getpid()}"
-    unfinished.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
-    _flush(unfinished)
-    unfinished.replace(folder / MARK)
+    with atomic_write(folder / MARK) as file:
+        file.write(orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     _flush(folder)
 
 

@@ -22,15 +22,11 @@ from refinesynth.train.engine.starting import check_trainer, run
 from refinesynth.train.events import Events
 from refinesynth.train.folder import finished
 from refinesynth.train.given import check_given
+from refinesynth.train.ranks import is_started
 from refinesynth.train.result import TrainResult
 
 _SAVING_SECONDS = 3600
 """How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large checkpoint."""
-
-
-def is_rank() -> bool:
-    """Whether this process is one rank of a training that somebody has started."""
-    return "RANK" in os.environ
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
@@ -45,7 +41,7 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
         KeyboardInterrupt: Ctrl-C before the first step.
     """
     check_given(config, sources)
-    if is_rank() or config.processes == 1:
+    if is_started() or config.processes == 1:
         return run(config, events=events) if sources is None else run(config, events=events, sources=sources)
     if sources is not None:
         raise ConfigurationError(

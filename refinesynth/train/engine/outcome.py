@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import orjson
 
 from refinesynth import errors
+from refinesynth.atomic_write import atomic_write
 from refinesynth.train.result import TrainResult
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
@@ -34,9 +35,8 @@ def tell(outcome: TrainResult | errors.RefinesynthError, *, leads: bool = True) 
         said: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
     else:
         said = {"error": type(outcome).__name__, "message": str(outcome)}
-    unfinished = Path(f"{path}.{os.getpid()}")
-    unfinished.write_bytes(orjson.dumps(said))
-    unfinished.replace(path)
+    with atomic_write(Path(path)) as file:
+        file.write(orjson.dumps(said))
 
 
 def heard(path: Path) -> TrainResult | None:

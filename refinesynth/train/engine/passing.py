@@ -15,8 +15,8 @@ from transformers import Trainer, TrainingArguments, optimization
 from transformers.training_args import trainer_log_levels
 
 from refinesynth.errors import ConfigurationError, RefinesynthError
+from refinesynth.extras import missing
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.extra import missing
 from refinesynth.train.folder import TENSORBOARD
 from refinesynth.train.passed import PUSHING
 
@@ -108,7 +108,7 @@ def _check_trackers(names: list[str]) -> None:
     for name in names:
         if name not in integrations.get_available_reporting_integrations():
             raise ConfigurationError(
-                missing("tensorboard")
+                missing("tensorboard", "train")
                 if name == "tensorboard"
                 else f"trainer.report_to is {name!r}, whose package is not installed: pip install {name}"
             )

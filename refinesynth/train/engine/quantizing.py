@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from transformers import BitsAndBytesConfig
 
+from refinesynth.extras import require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.head import output_head
-from refinesynth.train.extra import require
 from refinesynth.train.memory import Precision
 
 _BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
@@ -45,7 +45,9 @@ def is_quantized(model: nn.Module) -> bool:
 
 def ready_to_train(model: nn.Module) -> nn.Module:
     """Peft's preparation: all frozen, and what is not quantized (norms, embeddings, the head) in fp32."""
-    return cast("nn.Module", require("peft").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False))
+    return cast(
+        "nn.Module", require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    )
 
 
 def frozen_bytes(model: nn.Module, bits: Literal["4bit", "8bit"]) -> int:

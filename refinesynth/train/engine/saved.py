@@ -21,7 +21,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
-from refinesynth.train.extra import require
+from refinesynth.extras import require
 
 PIECES: Final = "pytorch_model_fsdp_0"
 """accelerate's folder in a checkpoint with the pieces that ranks hold."""
@@ -102,7 +102,7 @@ def _adapters(model: nn.Module, held: dict[str, Tensor]) -> dict[str, Tensor]:
     """All names, those of adapters as peft saves them; what it has no name for keeps its own, and is missed once it is trained."""
     adapter = cast("str", cast("Any", model).active_adapter)
     # Embeddings that are saved besides are asked for on the hub, and need not be there.
-    named: dict[str, Tensor] = require("peft").get_peft_model_state_dict(
+    named: dict[str, Tensor] = require("peft", "train").get_peft_model_state_dict(
         model, dict(held), adapter_name=adapter, save_embedding_layers=False
     )
     known = {id(one) for one in named.values()}

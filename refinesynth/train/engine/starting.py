@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from refinesynth.extras import check_installed, require
 from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events, Silent
-from refinesynth.train.extra import check_installed, require
 from refinesynth.train.given import check_given
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
@@ -23,7 +23,7 @@ def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[
 
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
-    check_installed("torch", "transformers")
+    check_installed("train", "torch", "transformers")
     check_given(config, sources)
     check_trainer(config)
     from refinesynth.train.engine.running import plan_training
@@ -52,7 +52,7 @@ def choose_accelerator() -> None:
     Raises:
         ConfigurationError: torch or transformers is not installed.
     """
-    torch = require("torch")
-    require("transformers")
+    torch = require("torch", "train")
+    require("transformers", "train")
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from transformers.modeling_utils import get_state_dict_dtype, load_state_dict
 from transformers.utils.hub import cached_file
 
+from refinesynth.atomic_write import write_json_file
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.hub import bare
 from refinesynth.train.memory import ModelShape
-from refinesynth.train.writing import write_json_file
 
 _DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 _FILES: Final = ("model.safetensors", "model.safetensors.index.json")

@@ -19,6 +19,7 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
 from refinesynth.train.memory import Load, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.plan import Devices
+from refinesynth.train.ranks import is_started, rank
 from refinesynth.train.room import Host
 
 _ROOM: Final = 0.9
@@ -54,7 +55,7 @@ class World:
             )
         # Those that a plan is made for are not started yet.
         ranks = int(environment.get("WORLD_SIZE", str(config.processes)))
-        return cls(int(environment.get("RANK", "0")), local_rank, ranks, "gpu" if gpu else "cpu")
+        return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
 
     @property
     def leads(self) -> bool:
@@ -143,7 +144,7 @@ def resolved_parallel(
 @contextmanager
 def standing_alone(parallel: Parallel) -> Generator[None]:
     """Within, a single process has the environment that torchrun would give it; ZeRO and FSDP ask for it."""
-    if "RANK" in os.environ or parallel not in {"zero2", "zero3", "fsdp"}:
+    if is_started() or parallel not in {"zero2", "zero3", "fsdp"}:
         yield
         return
     with socket.socket() as free:

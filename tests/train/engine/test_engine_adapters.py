@@ -269,7 +269,7 @@ def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp
 def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path, tmp_path: Path, monkeypatch: Any):
     base = str(adapter.parent / "base")
     with monkeypatch.context() as patch:
-        patch.setattr("refinesynth.train.extra.find_spec", lambda name: None if name == "bitsandbytes" else name)
+        patch.setattr("refinesynth.extras.find_spec", lambda name: None if name == "bitsandbytes" else name)
         with pytest.raises(ConfigurationError, match=r"'bitsandbytes'.*pip install 'refinesynth\[quantize\]'"):
             a_training(Path(base), tmp_path / "out", lora={"quantize": "4bit"}).plan()
     for parallel in ("zero3", "fsdp"):

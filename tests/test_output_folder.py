@@ -9,37 +9,36 @@ from pathlib import Path
 import pytest
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import RunLock
-from refinesynth.journal.lock import LOCK_FILE, holder_of
+from refinesynth.output_folder import LOCK_FILE, FolderLock, holder_of
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from refinesynth.journal.lock import RunLock
-with RunLock(Path(sys.argv[1])):
+from refinesynth.output_folder import FolderLock
+with FolderLock(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)
 """
 
 
 def test_two_runs_of_one_process_are_kept_apart(tmp_path: Path) -> None:
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         with (
             pytest.raises(RunFolderError, match=rf"process {os.getpid()} on .* since .*another folder"),
-            RunLock(tmp_path),
+            FolderLock(tmp_path),
         ):
             pass
         # The one that was refused has taken nothing away.
-        with pytest.raises(RunFolderError), RunLock(tmp_path):
+        with pytest.raises(RunFolderError), FolderLock(tmp_path):
             pass
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         pass
 
 
 def test_a_block_that_fails_gives_the_folder_back(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), RunLock(tmp_path):
+    with pytest.raises(ZeroDivisionError), FolderLock(tmp_path):
         raise ZeroDivisionError
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         pass
 
 
@@ -47,11 +46,11 @@ def test_a_live_process_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(RunFolderError, match=f"process {process.pid} on"), RunLock(tmp_path):
+        with pytest.raises(RunFolderError, match=f"process {process.pid} on"), FolderLock(tmp_path):
             pass
         process.kill()
         process.wait()
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         holder = holder_of(tmp_path)
         assert holder is not None
         assert holder.pid == os.getpid()
@@ -60,15 +59,15 @@ def test_a_live_process_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[1]", b'{"pid":"x"}', b"9" * 5_000])
 def test_what_the_file_says_does_not_matter(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK_FILE).write_bytes(content)
-    with RunLock(tmp_path):
+    with FolderLock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(content)
         assert holder_of(tmp_path) is None
-        with pytest.raises(RunFolderError, match="in use by another run"), RunLock(tmp_path):
+        with pytest.raises(RunFolderError, match="in use by another run"), FolderLock(tmp_path):
             pass
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no such folder"), RunLock(tmp_path / "missing"):
+    with pytest.raises(StorageError, match="no such folder"), FolderLock(tmp_path / "missing"):
         pass
     assert not (tmp_path / "missing").exists()
 
@@ -76,7 +75,7 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK_FILE).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError), RunLock(tmp_path / "run"):
+    with pytest.raises(StorageError), FolderLock(tmp_path / "run"):
         pass
     assert not (tmp_path / "elsewhere").exists()
 
@@ -89,7 +88,7 @@ def test_a_folder_that_cannot_be_written_is_refused() -> None:
         if root:
             os.seteuid(65_534)
         try:
-            with pytest.raises(StorageError, match="cannot be locked"), RunLock(folder):
+            with pytest.raises(StorageError, match="cannot be locked"), FolderLock(folder):
                 pass
         finally:
             if root:

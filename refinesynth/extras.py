@@ -1,4 +1,4 @@
-"""The libraries that come with `refinesynth[train]`, and what is said where they are missing."""
+"""Libraries that some features need and the package does without; they come with its extras, as `pip install 'refinesynth[train]'`."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from types import ModuleType
 from refinesynth.errors import ConfigurationError
 
 
-def require(name: str) -> ModuleType:
+def require(name: str, extra: str) -> ModuleType:
     """The library of that name, imported.
 
     Raises:
@@ -18,21 +18,24 @@ def require(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
             raise
-        raise ConfigurationError(missing(name)) from error
+        raise ConfigurationError(missing(name, extra)) from error
 
 
-def check_installed(*names: str) -> None:
+def check_installed(extra: str, *names: str) -> None:
     """Look for libraries without importing them, which takes seconds.
 
     Raises:
         ConfigurationError: One is not installed.
     """
     for name in names:
-        if find_spec(name) is None:
-            raise ConfigurationError(missing(name))
+        try:
+            found = find_spec(name) is not None
+        except ValueError:  # a module in its place that somebody made
+            found = False
+        if not found:
+            raise ConfigurationError(missing(name, extra))
 
 
-def missing(name: str) -> str:
+def missing(name: str, extra: str) -> str:
     """What to do about a missing library."""
-    extra = {"deepspeed": "deepspeed", "bitsandbytes": "quantize"}.get(name.partition(".")[0], "train")
-    return f"training needs {name!r}, which is not installed; install it with: pip install 'refinesynth[{extra}]'"
+    return f"this needs the package {name!r}, which is not installed: pip install 'refinesynth[{extra}]'"

@@ -1,0 +1,136 @@
+"""An output folder for one process alone: locked while it is written, and set aside where its work is to begin anew."""
+
+import os
+import socket
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
+
+from refinesynth.errors import RunFolderError, StorageError
+
+LOCK_FILE = "run.lock"
+"""Name of the lock's file in a run folder. It stays there; only what the operating system says of it counts."""
+
+_LONGEST = 1_000
+"""Characters of the file that are read."""
+
+
+class Holder(BaseModel, frozen=True):
+    """Who has a folder."""
+
+    pid: int
+    host: str
+    since: datetime
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host!r}, since {self.since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class FolderLock:
+    """A folder for one run, or one training, alone: for as long as the block lasts, or from `acquire` to `release`.
+
+    The operating system holds the lock, so it is free as soon as its owner is dead, however it died. Two in one process
+    are kept apart as well, and a folder that is renamed stays locked. Not promised on network file systems that do not pass locks
+    on to other hosts.
+    """
+
+    def __init__(self, folder: Path, file: str = LOCK_FILE, *, work: str = "run", names_holder: bool = True) -> None:
+        """Take nothing yet; the folder at `folder` must be there when it is taken.
+
+        Args:
+            folder: What is locked.
+            file: Name of the file in it that is locked in its stead; it is made, and stays.
+            work: What has the folder, for messages.
+            names_holder: Whether the file says which process has the folder.
+        """
+        self._folder = folder
+        self._file = folder / file
+        self._work = work
+        self._names_holder = names_holder
+        # Given back by whatever thread leaves the block. A lock that a dead owner keeps would be worse than none.
+        self._lock = FileLock(self._file, thread_local=False, fallback_to_soft=False)
+
+    def acquire(self) -> Self:
+        """Take the folder.
+
+        Raises:
+            RunFolderError: A live process has it; the message says which.
+            StorageError: It cannot be locked: it is read-only, missing, or on a file system without locks.
+        """
+        if not self._folder.is_dir():
+            raise StorageError(f"{str(self._folder)!r} cannot be locked: there is no such folder")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            holder = holder_of(self._folder) if self._names_holder else None
+            raise RunFolderError(
+                f"{str(self._folder)!r} is in use by another {self._work}{'' if holder is None else f': {holder}'}. Wait until it ends, "
+                f"end it, or choose another folder"
+            ) from error
+        except (OSError, NotImplementedError) as error:
+            problem = error.strerror if isinstance(error, OSError) else None
+            raise StorageError(
+                f"{str(self._folder)!r} cannot be locked: {problem or error}. A {self._work} needs a folder that it can write, on a "
+                f"file system with locks"
+            ) from error
+        if self._names_holder:
+            holder = Holder(pid=os.getpid(), host=socket.gethostname(), since=datetime.now(UTC))
+            # The lock holds without it: a full disk will be reported by something that matters.
+            with suppress(OSError):
+                self._file.write_bytes(holder.model_dump_json().encode() + b"\n")
+        return self
+
+    def release(self) -> None:
+        """Let others have the folder; a second time does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        """As `acquire`."""
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def holder_of(folder: Path) -> Holder | None:
+    """Who took a run folder last, dead or alive; None if that cannot be read."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            return Holder.model_validate(orjson.loads(file.read(_LONGEST)))
+    except (OSError, orjson.JSONDecodeError, ValidationError):
+        return None
+
+
+def next_aside(path: Path) -> Path:
+    """Where a folder would be moved to: the next free `NAME.old-1`."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.old-{number}")).exists():
+        number += 1
+    return aside
+
+
+def refuse_from_within(path: Path) -> None:
+    """Raises: RunFolderError: The folder would be renamed while the caller's working folder is in it, and written to again."""
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise RunFolderError(
+            f"{str(path)!r} cannot be moved aside from within; go to another folder first, or give another output"
+        )
+
+
+def move_aside(path: Path) -> Path:
+    """Rename a folder to the next free `NAME.old-1`, and say where it is now.
+
+    Raises:
+        RunFolderError: The working folder is in it.
+        OSError: It cannot be renamed, as the system says it.
+    """
+    refuse_from_within(path)
+    return path.rename(next_aside(path))
