@@ -41,14 +41,6 @@ def tokens(moment: Progress, around: Surroundings) -> str:
     return text
 
 
-def cost_in_all(moment: Progress, around: Surroundings) -> float | None:
-    """US dollars for `n` trajectories, if the missing ones cost what those so far did; None if that is unknown."""
-    each = _each(moment, moment.cost_usd)
-    if around.paid.cost_usd is None or each is None:
-        return None
-    return around.paid.cost_usd + max(0, moment.n - moment.accepted) * each
-
-
 def _each(moment: Progress, spent: float | None) -> float | None:
     """Finished episodes alone tell: what is in flight has been paid in part, and has given nothing yet."""
     return None if spent is None or not moment.accepted else spent / moment.accepted

@@ -2,17 +2,15 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli import bill
 from refinesynth.cli.figures import counted, duration, per_time
 from refinesynth.cli.pace import Pace
+from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import styled
 from refinesynth.printable import one_line
 from refinesynth.synthesis.progress import Progress
@@ -24,85 +22,41 @@ _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
 
 
-class Display(Protocol):
-    """Shows a run's progress between `open` and `close`."""
-
-    def open(self) -> None:
-        """Begin."""
-
-    def update(self, moment: Progress) -> None:
-        """Take a new moment; cheap, called for every one."""
-
-    def tick(self) -> None:
-        """Called about every `LOG_EVERY` seconds, whether anything happened or not."""
-
-    def say(self, text: str) -> None:
-        """Show a remark once."""
-
-    def close(self) -> None:
-        """End; the last moment stays visible."""
-
-
-def choose(console: Console) -> Display:
-    """A board on a terminal that can redraw, else log lines."""
-    return Board(console) if console.is_terminal and not console.is_dumb_terminal else Log(console)
-
-
-class Log:
-    """One line now and then, without escape codes."""
+class Display:
+    """Shows a run's progress: a board on a terminal that can redraw, so that the clock moves while the models think; else log lines."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
         self._pace = Pace()
         self._clock = _Clock()
         self._latest: Progress | None = None
         self._logged: Progress | None = None
+        self._screen = Screen(console, self._draw)
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Begin."""
+        self._screen.open()
 
     def update(self, moment: Progress) -> None:
+        """Take a new moment; cheap, called for every one."""
         self._latest = moment
         self._clock.set(moment.elapsed)
         self._pace.observe(moment)
 
     def tick(self) -> None:
-        if self._latest is not None:
+        """Called about every `LOG_EVERY` seconds, whether anything happened or not."""
+        if self._latest is not None and not self._screen.redraws:
             self._logged = self._latest
             self.say(in_a_line(self._latest, self._pace, self._clock.now()))
 
     def say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        """Show a remark once."""
+        self._screen.say(text)
 
     def close(self) -> None:
+        """End; the last moment stays visible."""
+        self._screen.close()
         if self._logged is not self._latest:
             self.tick()
-
-
-class Board:
-    """Redrawn several times a second, so that the clock moves while the models think."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._pace = Pace()
-        self._clock = _Clock()
-        self._latest: Progress | None = None
-        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, redirect_stdout=False)
-
-    def open(self) -> None:
-        self._live.start()
-
-    def update(self, moment: Progress) -> None:
-        self._latest = moment
-        self._clock.set(moment.elapsed)
-        self._pace.observe(moment)
-
-    def tick(self) -> None: ...
-
-    def say(self, text: str) -> None:
-        self._console.print(text)
-
-    def close(self) -> None:
-        self._live.stop()
 
     def _draw(self) -> RenderableType:
         if self._latest is None:
@@ -143,16 +97,8 @@ def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
 def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     """A moment as a few lines that fit 80 columns."""
     around = moment.look()
-    top = Table.grid(padding=(0, 1), expand=True)
-    for ratio in (None, 1, None, None):
-        top.add_column(ratio=ratio, no_wrap=True)
-    done = moment.accepted >= moment.n
-    top.add_row(
-        Text("accepted", style="bold"),
-        ProgressBar(total=moment.n, completed=min(moment.accepted, moment.n), finished_style="green"),
-        Text(_accepted(moment), style="bold green" if done else "bold"),
-        Text(f"{duration(now)}", style="dim"),
-    )
+    accepted = Text(_accepted(moment), style="bold green" if moment.accepted >= moment.n else "bold")
+    top = bar("accepted", moment.accepted, moment.n, accepted, Text(f"{duration(now)}", style="dim"))
     facts = Table.grid(padding=(0, 1))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")

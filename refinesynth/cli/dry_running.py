@@ -10,7 +10,7 @@ import anyio
 from rich.console import Console
 from rich.table import Table
 
-from refinesynth.cli.display import choose
+from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.figures import compact, counted, dollars, duration
 from refinesynth.cli.interrupt import interruptible
@@ -30,7 +30,7 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
         RefinesynthError: As `estimate` raises it.
     """
     count = sample or SAMPLE
-    display = choose(notes())
+    display = Display(notes())
     display.say(f"dry run: plays {counted(count, 'persona')} for real, and pays for that; nothing is kept")
     import_backends(asked)
     calm_collector()

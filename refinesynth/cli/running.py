@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from refinesynth.cli.advice import advice
-from refinesynth.cli.display import LOG_EVERY, Display, choose
+from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.funnel import funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
@@ -51,7 +51,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     Raises:
         RefinesynthError: As `synthesize` raises it; if a backend or the disk stopped the run, after the report.
     """
-    display = choose(notes())
+    display = Display(notes())
     display.say(_announcement(asked, folder))
     there = None if asked.get("fresh") else _accepted_in(folder)
     if there is not None and there < asked["n"]:

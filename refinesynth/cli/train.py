@@ -1,55 +1,11 @@
 """`refinesynth train`: refinement tuning."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Final, Literal
 
 import typer
 
 from refinesynth.errors import InputError
-
-
-class Precision(StrEnum):
-    """What weights are held and computed in."""
-
-    auto = "auto"
-    bf16 = "bf16"
-    fp32 = "fp32"
-    fp64 = "fp64"
-    bf16_pure = "bf16-pure"
-
-
-class SaveDtype(StrEnum):
-    """What the finished model's weights are written in."""
-
-    auto = "auto"
-    bf16 = "bf16"
-    fp16 = "fp16"
-    fp32 = "fp32"
-    fp64 = "fp64"
-
-
-class LossOn(StrEnum):
-    """Which assistant turns give loss."""
-
-    refinement = "refinement"
-    all_turns = "all_turns"
-    no_refinement_turns = "no_refinement_turns"
-
-
-class OverLength(StrEnum):
-    """What becomes of a conversation that is too long."""
-
-    truncate = "truncate"
-    drop = "drop"
-
-
-class ThoughtAs(StrEnum):
-    """How chat templates are given what an assistant thinks."""
-
-    content = "content"
-    reasoning = "reasoning"
-
 
 Data = Annotated[
     list[str] | None,
@@ -103,7 +59,7 @@ MaxLength = Annotated[
     int | None, typer.Option("--max-length", help="Tokens of the longest conversation, by default 8192.")
 ]
 OverLengthOption = Annotated[
-    OverLength | None,
+    Literal["truncate", "drop"] | None,
     typer.Option(
         "--over-length",
         metavar="HOW",
@@ -119,7 +75,7 @@ LearningRate = Annotated[
     float | None, typer.Option("--learning-rate", "--lr", help="Its peak; by default 5e-6, with --recipe lora 2e-4.")
 ]
 LossOption = Annotated[
-    LossOn | None,
+    Literal["refinement", "all_turns", "no_refinement_turns"] | None,
     typer.Option(
         "--loss-on",
         metavar="TURNS",
@@ -143,7 +99,7 @@ TokensPerPack = Annotated[
     ),
 ]
 PrecisionOption = Annotated[
-    Precision | None,
+    Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"] | None,
     typer.Option(
         "--precision",
         metavar="TYPE",
@@ -151,7 +107,7 @@ PrecisionOption = Annotated[
     ),
 ]
 SaveDtypeOption = Annotated[
-    SaveDtype | None,
+    Literal["auto", "bf16", "fp16", "fp32", "fp64"] | None,
     typer.Option(
         "--save-dtype",
         metavar="TYPE",
@@ -179,7 +135,7 @@ ChatTemplate = Annotated[
     ),
 ]
 ThoughtAsOption = Annotated[
-    ThoughtAs | None,
+    Literal["content", "reasoning"] | None,
     typer.Option(
         "--thought-as",
         metavar="HOW",
@@ -218,6 +174,23 @@ LocalRank = Annotated[
     int | None,
     typer.Option("--local_rank", "--local-rank", hidden=True, help="From launchers; the environment says the same."),
 ]
+
+_NO_SETTINGS: Final = frozenset(
+    {
+        "more_data",
+        "recipe",
+        "config",
+        "deepspeed",
+        "set_",
+        "show_config",
+        "preview",
+        "dry_run",
+        "sample",
+        "json",
+        "local_rank",
+    }
+)
+"""Parameters of `train` that are no fields of `TrainConfig`; all others are called as these."""
 
 
 def train(
@@ -266,7 +239,7 @@ def train(
     Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
     wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    del local_rank
+    options = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
     if show_config + preview + dry_run > 1:
         raise InputError("give one of --show-config, --preview and --dry-run")
     if sample is not None and not preview:
@@ -274,32 +247,7 @@ def train(
     from refinesynth.cli.train_asking import Asked, act
     from refinesynth.cli.train_settings import given
 
-    options: dict[str, Any] = {
-        "data": [*(data or ()), *(more_data or ())] or None,
-        "model": model,
-        "output": output,
-        "lora": lora,
-        "max_length": max_length,
-        "over_length": over_length,
-        "epochs": epochs,
-        "max_steps": max_steps,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "loss_on": loss_on,
-        "without_refinement": without_refinement,
-        "held_out": held_out,
-        "tokens_per_pack": tokens_per_pack,
-        "precision": precision,
-        "save_dtype": save_dtype,
-        "processes": processes,
-        "tokenizer": tokenizer,
-        "chat_template": chat_template,
-        "thought_as": thought_as,
-        "trust_remote_code": trust_remote_code,
-        "seed": seed,
-        "resume": resume,
-        "tensorboard": tensorboard,
-    }
+    options["data"] = [*(data or ()), *(more_data or ())] or None
     wanted = Asked.CONFIG if show_config else Asked.PREVIEW if preview else Asked.PLAN if dry_run else Asked.TRAINING
     settings = given(options, deepspeed=deepspeed, assignments=set_ or [])
     raise typer.Exit(act(wanted, recipe, config, settings, sample=sample or 1, json=json))

@@ -1,16 +1,14 @@
-"""What a training shows while it goes on: a line that is redrawn on a terminal, log lines everywhere else."""
+"""What a training shows while it goes on."""
 
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.figures import compact, duration
+from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.train_plan import as_lines, laid_out
 from refinesynth.printable import one_line
@@ -46,88 +44,51 @@ class Pace:
         return max(0.0, (steps - self._last[0]) * per_step - (self._clock() - self._last[1]))
 
 
-class Lines:
-    """One line for everything that is told, without escape codes."""
+class TrainDisplay:
+    """Shows a training's events: on a terminal that can redraw with the latest figures below them, else a line for each."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
         self._pace = Pace()
-        self._steps = 0
+        self._step = self._steps = 0
+        self._metrics: Mapping[str, float] = {}
+        self._screen = Screen(console, self._draw)
 
     def planned(self, plan: Plan) -> None:
         self._steps = plan.steps
-        self._console.print(as_lines(plan), soft_wrap=True)
-
-    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._pace.observe(step)
-        self._say(f"step {step:,}/{self._steps:,}  {in_a_line(metrics)}{left(self._pace, self._steps)}")
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._say(f"step {step:,}: {held_out(metrics)}")
-
-    def saved(self, path: Path) -> None:
-        self._say(f"saved {path}")
-
-    def note(self, text: str) -> None:
-        self._say(text)
-
-    def close(self) -> None: ...
-
-    def _say(self, text: str) -> None:
-        self._console.print(one_line(text), soft_wrap=True)
-
-
-class Board:
-    """A bar with the latest figures below everything that was told before."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._pace = Pace()
-        self._plan: Plan | None = None
-        self._step = 0
-        self._metrics: Mapping[str, float] = {}
-        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, redirect_stdout=False)
-
-    def planned(self, plan: Plan) -> None:
-        self._plan = plan
-        self._console.print(laid_out(plan))
-        self._console.print()
-        self._live.start()
+        if self._screen.redraws:
+            self._screen.console.print(laid_out(plan), "")
+            self._screen.open()
+        else:
+            self._screen.say(as_lines(plan))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self._pace.observe(step)
         self._step, self._metrics = step, metrics
+        if not self._screen.redraws:
+            self._screen.say(f"step {step:,}/{self._steps:,}  {in_a_line(metrics)}{self._left()}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         self._step = max(self._step, step)
-        self._console.print(styled(f"step {step:,}: {held_out(metrics)}"))
+        self._screen.say(f"step {step:,}: {held_out(metrics)}")
 
     def saved(self, path: Path) -> None:
-        self._console.print(styled(one_line(f"saved {path}"), "dim"))
+        self._screen.say(one_line(f"saved {path}"), "dim")
 
     def note(self, text: str) -> None:
-        self._console.print(styled(one_line(text), "yellow"))
+        self._screen.say(one_line(text), "yellow")
 
     def close(self) -> None:
-        if self._live.is_started:
-            self._live.stop()
+        """The last figures stay visible."""
+        self._screen.close()
 
     def _draw(self) -> RenderableType:
-        steps = 0 if self._plan is None else self._plan.steps
-        top = Table.grid(padding=(0, 1), expand=True)
-        for ratio in (None, 1, None):
-            top.add_column(ratio=ratio, no_wrap=True)
-        top.add_row(
-            Text("steps", style="bold"),
-            ProgressBar(total=steps, completed=min(self._step, steps), finished_style="green"),
-            Text(f"{self._step:,}/{steps:,}{left(self._pace, steps)}"),
-        )
-        return Group(top, styled(in_a_line(self._metrics) if self._metrics else "first steps"))
+        line = styled(in_a_line(self._metrics) if self._metrics else "first steps")
+        return Group(bar("steps", self._step, self._steps, Text(f"{self._step:,}/{self._steps:,}{self._left()}")), line)
 
-
-def choose(console: Console) -> Lines | Board:
-    """A board on a terminal that can redraw, else lines."""
-    return Board(console) if console.is_terminal and not console.is_dumb_terminal else Lines(console)
+    def _left(self) -> str:
+        """The time that is left, where it is known."""
+        remaining = self._pace.remaining(self._steps)
+        return f"  about {duration(remaining)} left" if remaining else ""
 
 
 def in_a_line(metrics: Mapping[str, float]) -> str:
@@ -155,9 +116,3 @@ def held_out(metrics: Mapping[str, float]) -> str:
     }
     shown = {**_HELD_OUT, **of_sources}
     return one_line("  ".join(f"{what} {metrics[name]:.4f}" for name, what in shown.items() if name in metrics))
-
-
-def left(pace: Pace, steps: int) -> str:
-    """The time that is left, if it can be told."""
-    remaining = pace.remaining(steps)
-    return "" if not remaining else f"  about {duration(remaining)} left"

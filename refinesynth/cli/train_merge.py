@@ -1,19 +1,11 @@
 """`refinesynth train merge`: an adapter becomes a model of its own."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from refinesynth.cli.train import SaveDtypeOption, TrustRemoteCode
-
-
-class Device(StrEnum):
-    """What is merged on."""
-
-    cpu = "cpu"
-    auto = "auto"
 
 
 def merge(
@@ -35,8 +27,9 @@ def merge(
     ] = None,
     save_dtype: SaveDtypeOption = None,
     device: Annotated[
-        Device, typer.Option("--device", metavar="WHERE", help="cpu (the default), or auto: a GPU if there is one.")
-    ] = Device.cpu,
+        Literal["cpu", "auto"],
+        typer.Option("--device", metavar="WHERE", help="cpu (the default), or auto: a GPU if there is one."),
+    ] = "cpu",
     trust_remote_code: TrustRemoteCode = None,
 ) -> None:
     """Merge low-rank adapters into their base: a whole model, which needs no peft.
@@ -51,13 +44,12 @@ def merge(
     from refinesynth.printable import one_line
     from refinesynth.train.merging import merge
 
-    dtype = "auto" if save_dtype is None else save_dtype.value
     merged = merge(
         adapter,
         output,
         model=model,
-        save_dtype=dtype,
-        device=device.value,
+        save_dtype=save_dtype or "auto",
+        device=device,
         trust_remote_code=bool(trust_remote_code),
     )
     where = one_line(str(merged.output))

@@ -8,7 +8,7 @@ from pathlib import Path
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES
 from refinesynth.cli.terminal import notes, output, styled
-from refinesynth.cli.train_display import choose, held_out
+from refinesynth.cli.train_display import TrainDisplay, held_out
 from refinesynth.jsontext import write_json
 from refinesynth.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
@@ -29,7 +29,7 @@ def train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
         return _code(train(config))
     done_before = config.resume != "never" and finished(Path(config.output)) is not None
     console = notes()
-    display = choose(console)
+    display = TrainDisplay(console)
     try:
         result = train(config, events=display)
     finally:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,9 @@ def given(
     Raises:
         ConfigurationError: An assignment is none, or names a setting twice.
     """
-    settings = {name: _plain(value) for name, value in options.items() if value is not None}
+    settings = {
+        name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value is not None
+    }
     if deepspeed is not None:
         settings |= {"parallel": deepspeed} if deepspeed in _STAGES else {"deepspeed": _file(deepspeed)}
     assigned: dict[str, object] = {}
@@ -34,12 +35,6 @@ def given(
             raise ConfigurationError(f"--set {name} is given twice; give it once")
         assigned[name] = value
     return settings | assigned
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    return str(value) if isinstance(value, Path) else value
 
 
 def _file(name: str) -> str:

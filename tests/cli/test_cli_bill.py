@@ -19,8 +19,6 @@ def around(usd: float | None, tokens: int = 0, budget: Budget | None = None) -> 
 
 
 def test_the_forecast_is_what_was_paid_and_the_missing_ones_at_the_price_of_those_so_far() -> None:
-    assert bill.cost_in_all(moment(25, 10, cost=0.5), around(0.7)) == pytest.approx(0.7 + 75 * 0.02)
-    assert bill.cost_in_all(moment(102, 20, cost=2.04), around(2.1)) == pytest.approx(2.1)
     assert bill.cost(moment(25, 10, cost=0.5), around(0.7)) == "0.7000 USD, 0.0200 USD each, about 2.20 USD in all"
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app, running
-from refinesynth.cli.display import Log
+from refinesynth.cli.display import Display
 from refinesynth.cli.reading import why_refused
 from refinesynth.errors import StorageError
 from refinesynth.outcome import Refused
@@ -325,14 +325,14 @@ def signal_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, signal.Signa
     """Have this process get a signal as soon as so many episodes are finished."""
 
     def arrange(finished: int, number: signal.Signals) -> None:
-        update = Log.update
+        update = Display.update
 
-        def and_kill(self: Log, moment: Progress) -> None:
+        def and_kill(self: Display, moment: Progress) -> None:
             update(self, moment)
             if moment.finished == finished and moment.elapsed > 0:
                 os.kill(os.getpid(), number)
 
-        monkeypatch.setattr(Log, "update", and_kill)
+        monkeypatch.setattr(Display, "update", and_kill)
 
     return arrange
 
@@ -366,13 +366,13 @@ def test_interrupt_and_resume_equals_one_run(
 
 
 def test_interrupted_before_anything_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Log.open
+    opened = Display.open
 
-    def and_kill(self: Log) -> None:
+    def and_kill(self: Display) -> None:
         opened(self)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Log, "open", and_kill)
+    monkeypatch.setattr(Display, "open", and_kill)
     result = run("-n", 3, "-o", tmp_path / "run")
     assert result.exit_code == 130
     assert result.stderr.endswith("interrupted before anything was written\n")

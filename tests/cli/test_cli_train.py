@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train_display import Board, Lines, Pace, choose, in_a_line
+from refinesynth.cli.train_display import Pace, TrainDisplay, in_a_line
 from refinesynth.cli.train_plan import as_lines
 from refinesynth.cli.train_preview import laid_out as preview_laid_out
 from refinesynth.cli.train_settings import given
@@ -504,8 +504,7 @@ def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
 def test_a_board_only_on_a_terminal(terminal: bool, tmp_path: Path) -> None:
     text = StringIO()
     console = SafeConsole(file=text, force_terminal=terminal, width=100, markup=False, emoji=False, highlight=False)
-    display = choose(console)
-    assert isinstance(display, Board if terminal else Lines)
+    display = TrainDisplay(console)
     config = TrainConfig(data=("runs/first",), model="m/base", output=str(tmp_path))
     finishing(config, display)
     display.close()

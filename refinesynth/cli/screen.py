@@ -1,0 +1,46 @@
+"""A console whose last lines are drawn anew while work goes on, where it is a terminal that can do that."""
+
+from collections.abc import Callable
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from refinesynth.cli.terminal import styled
+
+
+class Screen:
+    """What is said stands above what `draw` gives, which is asked once now, and several times a second between `open` and `close`."""
+
+    def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
+        self.console = console
+        self.redraws = console.is_terminal and not console.is_dumb_terminal
+        """Whether anything is drawn; elsewhere (a pipe, a log) what is said is all there is, a line each, without escape codes."""
+        self._live = Live(console=console, get_renderable=draw, refresh_per_second=4, redirect_stdout=False)
+
+    def open(self) -> None:
+        """Begin to draw."""
+        if self.redraws:
+            self._live.start()
+
+    def say(self, text: str, style: str = "") -> None:
+        """Show a remark once."""
+        self.console.print(styled(text, style), soft_wrap=not self.redraws)
+
+    def close(self) -> None:
+        """End; what was drawn last stays. A second time does nothing."""
+        if self._live.is_started:
+            self._live.stop()
+
+
+def bar(name: str, done: int, of: int, *beside: Text) -> Table:
+    """A line with a bar of progress."""
+    line = Table.grid(padding=(0, 1), expand=True)
+    for ratio in (None, 1, *(None for _ in beside)):
+        line.add_column(ratio=ratio, no_wrap=True)
+    line.add_row(
+        Text(name, style="bold"), ProgressBar(total=of, completed=min(done, of), finished_style="green"), *beside
+    )
+    return line
