@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ PERSONAS = ["A lighthouse keeper who restores clocks.", "A nurse on the night sh
 PAGE = Path(__file__).parent.parent / "docs" / "plays.md"
 
 
-def settings_for(play: str, **given: bool) -> EpisodeSettings:
+def settings_for(play: str, **given: Any) -> EpisodeSettings:
     return EpisodeSettings(rules=strict(), script_rules=script(), prompts=Prompts(), play=play, **given)
 
 
@@ -162,7 +163,14 @@ class TestEntryPoints:
 
 
 def test_records_of_a_play_that_is_not_installed_are_read() -> None:
-    kept = {"models": {}, "seed": 0, "rules": "", "package_version": "1", "attempts": 1, "script_attempts": 1}
+    kept: dict[str, Any] = {
+        "models": {},
+        "seed": 0,
+        "rules": "",
+        "package_version": "1",
+        "attempts": 1,
+        "script_attempts": 1,
+    }
     read = Provenance.model_validate({**kept, "play": "another-packages_2"})
     assert Provenance.model_validate_json(read.model_dump_json()).play == "another-packages_2"
     for name in ("", "Upper", "two words", "a" * 65, "-x", "x\n", "é"):
