@@ -10,11 +10,12 @@ from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import chance
-from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
+from refinesynth.episode.conversation import Conversation, Unanswerable
 from refinesynth.episode.grounded_scripts import write_grounded
 from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.ruled import Ruled
 from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.episode.taken_back import TakenBack
 from refinesynth.grounding import Grounding
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter

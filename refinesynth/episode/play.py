@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,7 +19,7 @@ from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import ConfigurationError
 from refinesynth.grounding import Grounding
 from refinesynth.prompts import Prompts
-from refinesynth.roles import Calls, Judge, ScriptWriter, Verifier
+from refinesynth.roles import Actor, Calls, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
 from refinesynth.rules.rule import Rule, Verdict, Violation, verify
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
@@ -27,7 +27,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 """Well-formed turns, the Player's first."""
 
-_Actor = TypeVar("_Actor")
+_Actor = TypeVar("_Actor", bound=Actor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Cast:
             calls=Calls(most=settings.attempts.calls),
         )
 
-    def actor(self, kind: Callable[..., _Actor], role: Role, **more: Any) -> _Actor:
+    def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
         """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
         answers = self.settings.attempts.answers
         return kind(self.models[role], self.settings.prompts, answers=answers, calls=self.calls, **more)

@@ -1,6 +1,6 @@
 """The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""
 
-from refinesynth.roles.asking import Calls, CallsSpent, InvalidAnswer
+from refinesynth.roles.asking import Actor, Calls, CallsSpent, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
 from refinesynth.roles.player import Player
@@ -9,6 +9,7 @@ from refinesynth.roles.script_writer import ScriptWriter
 from refinesynth.roles.verifier import Judge, Verifier
 
 __all__ = [
+    "Actor",
     "Calls",
     "CallsSpent",
     "DungeonMaster",

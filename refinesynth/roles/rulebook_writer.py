@@ -1,16 +1,15 @@
 """Writes scripts whose worlds can be executed, from a persona: in one call, or the world first and then a goal for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from pydantic import JsonValue
-from pydantic_ai.models import Model
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORLD
-from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.roles.rulebooks import goal_part, read_goal, read_grounded, read_world, world_part
 from refinesynth.rules.rule import Violation
@@ -21,19 +20,14 @@ Wanted = Mapping[str, JsonValue]
 
 
 @dataclass
-class RulebookWriter:
+class RulebookWriter(Actor):
     """The ScriptWriter of grounded play. One verb, `write`, for those who want a script at once; two steps for the others.
 
     Nothing promises that what comes passes the script rules. Each raises `InvalidAnswer` if no answer could be read.
     """
 
-    model: Model
-    prompts: Prompts
-    answers: int = 2
-    """How often an invalid answer goes back to the model."""
     seed: int = 0
     """Draws the examples that are shown."""
-    calls: Calls = field(default_factory=Calls)
 
     async def write(
         self,
@@ -103,13 +97,8 @@ class RulebookWriter:
         return await self._ask(form, request, "goal_writer", examples)
 
     async def _ask(self, form: AnswerForm[Script], request: str, template: str, examples: Sequence[object]) -> Script:
-        return await ask(
-            form,
-            request,
-            model=self.model,
-            calls=self.calls,
-            answers=self.answers,
-            instructions=self.prompts.fill(template, "instructions", examples=examples),
+        return await self.ask(
+            form, request, instructions=self.prompts.fill(template, "instructions", examples=examples)
         )
 
 

@@ -1,31 +1,24 @@
 """Writes the script of an episode from its persona (paper, section 3.1)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
-
-from pydantic_ai.models import Model
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import SCRIPT
-from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Persona, Script
 
 
 @dataclass
-class ScriptWriter:
+class ScriptWriter(Actor):
     """One verb: `write`."""
 
-    model: Model
-    prompts: Prompts
-    answers: int = 2
-    """How often an invalid answer goes back to the model."""
     seed: int = 0
     """Draws the examples that are shown."""
-    calls: Calls = field(default_factory=Calls)
 
     async def write(
         self, persona: Persona, *, violations: Sequence[Violation] = (), previous: Script | None = None
@@ -46,9 +39,7 @@ class ScriptWriter:
         )
         examples = drawn(_examples(self.prompts), Kind.SCRIPTS, self.seed)
         instructions = self.prompts.fill("script_writer", "instructions", examples=examples)
-        return await ask(
-            _form(), request, model=self.model, calls=self.calls, answers=self.answers, instructions=instructions
-        )
+        return await self.ask(_form(), request, instructions=instructions)
 
 
 @lru_cache(maxsize=4)
