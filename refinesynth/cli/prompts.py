@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refinesynth.cli.run import BackendOption, PlayOption, Set, TwoSteps
+from refinesynth.cli.run import BackendOption, PlayOption, Set
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def show(
     ],
     *,
     play: PlayOption = None,
-    two_steps: TwoSteps = None,
     persona: Annotated[
         str | None, typer.Option("--persona", metavar="TEXT", help="Whose episode; by default one of our own.")
     ] = None,
@@ -59,8 +58,6 @@ def show(
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about somebody")
     grounded = play == "grounded"
-    if two_steps and not grounded:
-        raise ConfigurationError("--two-steps: for grounded play alone; give --play grounded too, or leave it out")
     drafts, scripts = (rules.grounded(), rules.grounded_script()) if grounded else (rules.strict(), rules.script())
     settings = EpisodeSettings(
         rules=drafts,
@@ -69,7 +66,6 @@ def show(
         play="live" if play is None else play.value,
         seed=seed,
         judge=role == "judge",
-        two_steps=bool(two_steps),
     )
     backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
     chosen = _role(role, settings.roles, settings.play)

@@ -47,14 +47,6 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "instructions": frozenset({"examples"}),
         "request": frozenset({"persona", "wanted", "previous", "violations"}),
     },
-    "world_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "wanted", "previous", "violations"}),
-    },
-    "goal_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "wanted", "world", "reachable", "previous", "violations"}),
-    },
     "grounded_master": {
         "instructions": frozenset(),
         "request": frozenset({"script", "history", "action", "ruling", "violations"}),
@@ -62,9 +54,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 """Template name to its sections to the data that each is filled with."""
 
-GROUNDED = frozenset(
-    {"rulebook_language", "rulebook_features", "rulebook_writer", "world_writer", "goal_writer", "grounded_master"}
-)
+GROUNDED = frozenset({"rulebook_language", "rulebook_features", "rulebook_writer", "grounded_master"})
 """Templates that are read in grounded play alone."""
 
 _READERS: Mapping[str, Mapping[str, int]] = {
@@ -74,6 +64,12 @@ _READERS: Mapping[str, Mapping[str, int]] = {
     "Observation": {"characters": MAX_TOLD},
 }
 """What no rule says, because it is refused before rules are asked."""
+
+_BEFORE: Mapping[str, str] = {
+    "ba7deae9d2bb82504bc3d04959608f4ff160e84c06bf3aa568533721180d97be": "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2bdd"
+}
+"""Digest of the shipped templates of grounded play to what it was when they included two that a script written in one call never read. So a
+run that was begun then can be resumed."""
 
 _GAP = re.compile(r"\n\n\n+")
 _TAG = re.compile(r"[a-z_]+")
@@ -143,7 +139,8 @@ class Prompts:
             source = self._sources[name]
             digest.update(f"{name}\n{len(source)}\n{source}\n".encode())
         digest.update(block(self.examples.grounded, "grounded").encode())
-        return without, digest.hexdigest()
+        grounded = digest.hexdigest()
+        return without, _BEFORE.get(grounded, grounded)
 
     def fill(self, name: str, section: str, **data: object) -> str:
         """One section of a template with `data` filled in, without blank space around it.
@@ -255,7 +252,7 @@ def _own_sources(folder: Path | None) -> dict[str, str]:
 
 
 _FULL: dict[str, object] = {
-    "examples": [{"goal": "sample", "world": {"environment": {}}, "answer": {"goal": "sample"}}],
+    "examples": [{"goal": "sample"}],
     "example": {"script": {"goal": "sample"}, "answer": {"turns": []}},
     "persona": "sample",
     "previous": {"goal": "sample"},
@@ -270,8 +267,6 @@ _FULL: dict[str, object] = {
     "minimum": 2,
     "trajectory": [],
     "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
-    "world": {"environment": {}},
-    "reachable": {"usable": ["sample"], "changes": {}, "deepest": None, "complete": True},
     "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
 }
 _SAMPLES: tuple[dict[str, object], ...] = (
