@@ -8,10 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-import orjson
-
 from refinesynth.errors import InputError, StorageError
-from refinesynth.jsontext import scrub, write_json
 
 COMPRESSED = (".gz", ".zst")
 """Suffixes of a name that ask for compression."""
@@ -62,11 +59,17 @@ def write_file(path: Path, content: bytes) -> None:
 
 def write_text_file(path: Path, text: str) -> None:
     """`write_file` for text; lone surrogates, which no file can hold, become U+FFFD."""
+    from refinesynth.jsontext import scrub  # it brings orjson, which `--help` does without
+
     write_file(path, scrub(text).encode())
 
 
 def write_json_file(path: Path, value: Any) -> None:
     """`write_file` for JSON that people read as well."""
+    import orjson
+
+    from refinesynth.jsontext import write_json
+
     write_file(path, write_json(value, option=orjson.OPT_INDENT_2) + b"\n")
 
 
