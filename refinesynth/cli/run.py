@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from refinesynth.cli.plays import PlayOption
+
 if TYPE_CHECKING:
     from refinesynth.cli.app import Settings
-
-
-class Play(StrEnum):
-    """How a trajectory comes about."""
-
-    live = "live"
-    narrated = "narrated"
-    grounded = "grounded"
 
 
 class Contaminated(StrEnum):
@@ -80,14 +74,6 @@ Output = Annotated[
 Fresh = Annotated[
     bool,
     typer.Option("--fresh", help="Begin anew; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
-]
-PlayOption = Annotated[
-    Play | None,
-    typer.Option(
-        "--play",
-        help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
-        "executed (grounded).",
-    ),
 ]
 Terse = Annotated[
     bool | None,
@@ -293,10 +279,9 @@ def run(
     given: dict[str, Any] = {
         "personas": personas,
         "backend": options.backend_spec(backend or []),
-        "play": None if play is None else play.value,
+        "play": play,
         "grounding": options.grounding(
-            None if play is None else play.value,
-            {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix},
+            play, {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix}
         ),
         "branches": branches,
         "episodes_per_script": episodes_per_script,

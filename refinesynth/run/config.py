@@ -13,7 +13,7 @@ from refinesynth.atomic_write import atomic_write
 from refinesynth.errors import RunFolderError
 from refinesynth.jsontext import write_json
 from refinesynth.run.lines import cannot
-from refinesynth.trajectory import Play, explain
+from refinesynth.trajectory import PlayName, explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "patience", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
@@ -39,7 +39,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """What may be spent in all; None sets no limit."""
     patience: int = Field(default=0, ge=0)
     """Episodes without one accepted after which it stops early; 0 goes on. Runs from before there was this went on."""
-    play: Play
+    play: PlayName
     seed: int
     rules: str
     """`repr` of the chain that accepts a draft."""

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SCRIPT, act, tell
 
+from refinesynth.episode.grounded import GROUNDED
+from refinesynth.episode.live import LIVE
+from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown, block, read_blocks
@@ -161,15 +164,15 @@ GROUNDED_DIGEST = "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2
 
 
 def test_prompts_of_grounded_play_change_no_other_run(prompts: Prompts, tmp_path: Path) -> None:
-    assert prompts.digest == prompts.digest_for("live") == prompts.digest_for("narrated") == DIGEST
-    assert prompts.digest_for("grounded") == GROUNDED_DIGEST
+    assert prompts.digest == LIVE.digest(prompts) == NARRATED.digest(prompts) == DIGEST
+    assert GROUNDED.digest(prompts) == GROUNDED_DIGEST
     (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Write laws.{% endblock %}")
     own = Prompts(tmp_path)
     assert own.digest == DIGEST
-    assert own.digest_for("grounded") != prompts.digest_for("grounded")
+    assert GROUNDED.digest(own) != GROUNDED.digest(prompts)
     bare = Prompts(examples=prompts.examples.model_copy(update={"grounded": ()}))
     assert bare.digest == DIGEST
-    assert bare.digest_for("grounded") != prompts.digest_for("grounded")
+    assert GROUNDED.digest(bare) != GROUNDED.digest(prompts)
 
 
 def test_the_language_is_taught_wherever_laws_are_written(tmp_path: Path) -> None:

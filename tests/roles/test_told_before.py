@@ -15,13 +15,14 @@ from scripted import GROUNDED, SCRIPT
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
-from refinesynth.episode import EpisodeSettings
-from refinesynth.episode.cast import assemble
+from refinesynth.episode import Cast, EpisodeSettings
+from refinesynth.episode.narrated import NARRATED, narrator_of
+from refinesynth.episode.record import Record
 from refinesynth.prompts import Prompts
-from refinesynth.roles import Narrator
 from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.rules.numbers import numbers
 from refinesynth.rules.registry import BUILT_IN
+from refinesynth.trajectory import Persona
 
 SHIPPED = Prompts()
 EXAMPLE: dict[str, Any] = {"script": SCRIPT, "answer": {"turns": []}}
@@ -254,9 +255,9 @@ def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> N
     for wanted, rule in ((3, rules.strict(3)), (2, rules.strict(0)), (2, rules.TurnLimit())):
         own = Prompts(rules=(rule,))
         settings = EpisodeSettings(rules=rule, script_rules=rules.script(), prompts=own, play="narrated")
-        cast = assemble(settings, session=Session(id="x", seed=0), models=dict.fromkeys(Role, TestModel()))
-        assert isinstance(cast.scene, Narrator)
-        assert cast.scene.minimum == wanted
+        record = Record(session=Session(id="x", seed=0), persona=Persona(text="x"))
+        cast = Cast.of(NARRATED, settings, record, models=dict.fromkeys(Role, TestModel()))
+        assert narrator_of(cast).minimum == wanted
 
 
 def test_what_an_executed_world_says_is_told_from_its_limits() -> None:
