@@ -28,7 +28,6 @@ async def test_an_interrupted_episode_is_continued_turn_by_turn(play: str, seed:
         (0, {}),
         (1, {"transient": 0.3}),
         (2, {"terse": True, "transient": 0.3}),
-        (3, {"two_steps": True}),
         (4, {"branches": 3}),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.plays import ListsPlays, PlayOption
-from refinesynth.cli.run import BackendOption, Set, TwoSteps
+from refinesynth.cli.run import BackendOption, Set
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def show(
     ],
     *,
     play: PlayOption = None,
-    two_steps: TwoSteps = None,
     persona: Annotated[
         str | None, typer.Option("--persona", metavar="TEXT", help="Whose episode; by default one of our own.")
     ] = None,
@@ -60,8 +59,7 @@ def show(
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about somebody")
     chosen = plays.find(play or "live")
-    grounding = options.grounding(chosen.name, {"two_steps": two_steps}) or Grounding()
-    drafts, scripts = chosen.rules(), chosen.script_rules(grounding)
+    drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
     settings = EpisodeSettings(
         rules=drafts,
         script_rules=scripts,
@@ -69,7 +67,6 @@ def show(
         play=chosen.name,
         seed=seed,
         judge=role == "judge",
-        two_steps=grounding.two_steps,
     )
     backends = resolve_roles(tuned(options.backend_spec(backend or []) or "rehearsal", set_ or []))
     asked = _role(role, chosen.roles(settings), chosen.name)

@@ -105,10 +105,6 @@ MixOption = Annotated[
         help="Grounded: which share of the scripts is asked for a feature: distractors=0.8,irreversible=0.2,hidden=0.5,preconditions=0.7.",
     ),
 ]
-TwoSteps = Annotated[
-    bool | None,
-    typer.Option("--two-steps", help="Grounded: write the world first, then a goal for it, seen executed."),
-]
 Branches = Annotated[
     int | None,
     typer.Option("--branches", min=1, help="Trajectories of each accepted play, which share a verified part of it."),
@@ -241,7 +237,6 @@ def run(
     difficulty: DifficultyOption = None,
     transient: Transient = None,
     mix: MixOption = None,
-    two_steps: TwoSteps = None,
     branches: Branches = None,
     episodes_per_script: EpisodesPerScript = None,
     near_duplicates: NearDuplicates = None,
@@ -286,8 +281,7 @@ def run(
         "backend": options.backend_spec(backend or []),
         "play": play,
         "grounding": options.grounding(
-            play,
-            {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix, "two_steps": two_steps},
+            play, {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix}
         ),
         "branches": branches,
         "episodes_per_script": episodes_per_script,

@@ -51,8 +51,6 @@ class EpisodeSettings:
     difficulty: tuple[int, int] | None = None
     """Grounded play: fewest and most actions of the shortest solution, as the ScriptWriter is told; a rule refuses what is
     outside. None: it is told the usual range."""
-    two_steps: bool = False
-    """Grounded play: the ScriptWriter writes the world first, then a goal for it, shown what can come about in it."""
     branches: int = 1
     """Trajectories that are to share a verified prefix."""
     episodes_per_script: int = 1

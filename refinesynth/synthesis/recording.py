@@ -84,7 +84,6 @@ def _grounding(settings: "EpisodeSettings") -> dict[str, JsonValue] | None:
         "transient": settings.transient,
         "mix": stable_repr(settings.mix),
         "difficulty": None if settings.difficulty is None else list(settings.difficulty),
-        "two_steps": settings.two_steps,
     }
 
 

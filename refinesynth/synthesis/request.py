@@ -296,7 +296,6 @@ class Request:
             transient=grounding.transient,
             mix=grounding.mix,
             difficulty=grounding.difficulty,
-            two_steps=grounding.two_steps,
             branches=self.branches,
             episodes_per_script=self.episodes_per_script,
             attempts=self.attempts or Attempts(),
