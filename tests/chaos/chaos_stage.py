@@ -12,7 +12,7 @@ from refinesynth.serve import HttpFaults, create_app
 
 STATUSES = (429, 500, 502, 503, 529)
 
-PATHS = ("litellm", "lean")
+PATHS = ("litellm", "direct")
 """The ways to a server."""
 
 
