@@ -60,7 +60,7 @@ def judge_opening(world: World, visible: Iterable[str], observation: str) -> lis
 
 
 @dataclass(frozen=True, config=FIELDS)
-class WordsAgree(ReplayRule):
+class WordsAgree(ReplayRule, built_in=True):
     """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
 
     None names what the player can neither see before the action nor after it, and that stands neither in the action, in the

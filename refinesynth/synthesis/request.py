@@ -175,6 +175,7 @@ class Request:
         """
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.backends import open_models, resolve, resolve_roles
+        from refinesynth.backends.lean.choosing import routed
         from refinesynth.backends.watch import Calls
 
         settings = self._settings()
@@ -182,11 +183,12 @@ class Request:
         roles = plays.find(self.play).roles(settings)
         backends = {role: found for role, found in resolve_roles(self.backend).items() if role in roles}
         calls = Calls()
-        fallback = None if self.fallback is None else resolve(self.fallback)
-        open_once = cache(partial(open_models, backends, call=self.call, fallback=fallback, calls=calls))
+        fallback = None if self.fallback is None else routed(resolve(self.fallback), in_flight=self.concurrency)
+        paths = {role: routed(backend, in_flight=self.concurrency) for role, backend in backends.items()}
+        open_once = cache(partial(open_models, paths, call=self.call, fallback=fallback, calls=calls))
         players = Players(
             settings=settings,
-            backends=backends,
+            backends=paths,
             fallback=fallback,
             call=self.call,
             models=open_once,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from refinesynth.backends.money.budget import Budget
     from refinesynth.rules import Rule
 
+CONCURRENCY = 16
+"""Most episodes in flight, unless another number is asked for."""
+
 
 async def synthesize(
     personas: PersonaSource | None = None,
@@ -38,7 +41,7 @@ async def synthesize(
     episodes_per_script: int = 1,
     curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
-    concurrency: int = 16,
+    concurrency: int = CONCURRENCY,
     seed: int = 0,
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,

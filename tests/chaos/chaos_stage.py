@@ -19,7 +19,7 @@ STATUSES = (429, 500, 502, 503, 529)
 KINDS = (*NAMES, *sorted(SPOILING))
 """What may go wrong beside a status."""
 
-PATHS = ("litellm", "lean")
+PATHS = ("litellm", "direct")
 """The ways to a server."""
 
 

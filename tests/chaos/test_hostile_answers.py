@@ -116,8 +116,8 @@ anyio.run(main)
 """
 
 
-MOST_MIB = {"litellm": 800, "lean": 50}
-"""litellm reads an answer to its end: two at once are held as bytes, as text and parsed. The lean path reads no answer that long."""
+MOST_MIB = {"litellm": 800, "direct": 50}
+"""litellm reads an answer to its end: two at once are held as bytes, as text and parsed. The direct client reads no answer that long."""
 
 
 @pytest.mark.parametrize("path", PATHS)
