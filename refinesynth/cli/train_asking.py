@@ -123,7 +123,7 @@ def _show_config(layers: Layered) -> ExitCode:
 
 def _preview(layers: Layered, sample: int) -> ExitCode:
     from refinesynth.cli.train_preview import LEGEND, laid_out
-    from refinesynth.train.previewing import preview_data
+    from refinesynth.train.preview import preview_data
 
     found = preview_data(layers.config, sample)
     if not found:

@@ -67,7 +67,7 @@ class Trainer:
         Raises:
             InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
         """
-        from refinesynth.train.previewing import preview_data
+        from refinesynth.train.preview import preview_data
 
         return preview_data(self._config, k, sources=self._sources)
 
