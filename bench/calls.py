@@ -1,4 +1,4 @@
-"""One call: our model, over the lean path and through litellm, beside raw aiohttp and bare litellm.
+"""One call: our model, over the direct client and through litellm, beside raw aiohttp and bare litellm.
 
 python -m bench.calls [--quick]
 """
@@ -164,7 +164,7 @@ async def _ours(base_url: str, path: str) -> Call:
 
 CLIENTS: Mapping[str, Callable[[str], Coroutine[Any, Any, Call]]] = {
     "aiohttp + orjson": _aiohttp,
-    "our model, lean path": lambda url: _ours(url, "lean"),
+    "our model, direct client": lambda url: _ours(url, "direct"),
     "our model, through litellm": lambda url: _ours(url, "litellm"),
     "litellm.acompletion": _litellm,
 }

@@ -61,7 +61,7 @@ def measure(*, quick: bool) -> Section:
         raw: float = ask(aiohttp, Cell(LATENCY, in_flight=1024, seconds=2.0)).cpu_ms
     lean, through_litellm = (
         _ran(Load(path, personas, episodes=episodes, in_flight=1024), recording.answers)
-        for path, episodes in (("lean", 1024 if quick else 2048), ("litellm", 256 if quick else 1024))
+        for path, episodes in (("direct", 1024 if quick else 2048), ("litellm", 256 if quick else 1024))
     )
     return Section(
         title="Engine",
@@ -69,16 +69,16 @@ def measure(*, quick: bool) -> Section:
         "client, which has a core to itself, per call, everything included but start-up. Ratios are to raw aiohttp with orjson.",
         figures=(
             Figure(what="raw aiohttp + orjson", value=raw, unit="ms", reference=raw),
-            _cpu("a run, lean path", lean, raw, goal=0.5),
+            _cpu("a run, direct client", lean, raw, goal=0.5),
             Figure(
-                what="a run, lean path",
+                what="a run, direct client",
                 value=lean.rate,
                 unit="calls/s",
                 goal=1_000,
                 aim="at least",
                 note=f"at most {lean.at_once:,} at once",
             ),
-            Figure(what="an episode in flight, lean path", value=lean.kib, unit="KiB", goal=60),
+            Figure(what="an episode in flight, direct client", value=lean.kib, unit="KiB", goal=60),
             _cpu("a run, through litellm", through_litellm, raw, goal=4.2),
             Figure(
                 what="a run, through litellm",

@@ -36,7 +36,7 @@ def measure(*, quick: bool) -> Section:
     return Section(
         title="Start-up",
         how=f"Imports: median of {rounds} interleaved rounds, beside an interpreter that does nothing. Runs: from the command to its first request "
-        f"over the lean path, median of {launches}, beside a new run; the episodes that are finished have short records.",
+        f"over the path that `auto` takes, median of {launches}, beside a new run; the episodes that are finished have short records.",
         figures=(*_imports(rounds), *_runs((32_000,) if quick else (32_000, 1_000_000), launches)),
     )
 

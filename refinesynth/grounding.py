@@ -1,8 +1,9 @@
 """How a world is executed in grounded play, and what kind of world is asked for."""
 
 import re
+from typing import cast
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.mix import Mix
@@ -24,8 +25,17 @@ class Grounding(BaseModel, frozen=True, extra="forbid"):
     """Share of the right actions that fail for a moment, announced as such, so that agents learn to try again what deserves it."""
     mix: Mix = Field(default_factory=Mix)
     """Which share of the scripts is asked for which feature."""
-    two_steps: bool = False
-    """Whether a script is written in two calls: first the world, then a goal for it, which is seen executed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_one_call(cls, given: object) -> object:
+        """A script was once written in two calls where `two_steps` was true; to say that it is not is still right."""
+        if not isinstance(given, dict) or "two_steps" not in given:
+            return cast("object", given)
+        known = cast("dict[str, object]", given)
+        if known["two_steps"] is not False:
+            raise ValueError("two_steps: a script is written in one call; leave two_steps out")
+        return {name: value for name, value in known.items() if name != "two_steps"}
 
     @field_validator("difficulty", mode="before")
     @classmethod

@@ -17,14 +17,13 @@ from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.chat import render_turns
-from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.episode import Cast, EpisodeOutcome, EpisodeSettings, Turns, play_episode
 from refinesynth.episode.chance import EXCUSES
-from refinesynth.episode.conversation import Turns
+from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY
 from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.record import Record
 from refinesynth.mistakes import natural, prompted
 from refinesynth.prompts.blocks import read_blocks
-from refinesynth.roles import Player, Verifier
 from refinesynth.rules import Violation
 from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script, Trajectory
@@ -244,8 +243,8 @@ class TestTerse:
         assert stage.master.asked == []
         assert outcome.usage.requests == 1 + len(ACTIONS)
         assert set(trajectory.provenance.models) == {"script_writer", "player"}
-        assert settings_for(terse=True).roles == (Role.SCRIPT_WRITER, Role.PLAYER)
-        assert settings_for().roles == (Role.SCRIPT_WRITER, Role.DUNGEON_MASTER, Role.PLAYER)
+        assert GROUNDED_PLAY.roles(settings_for(terse=True)) == (Role.SCRIPT_WRITER, Role.PLAYER)
+        assert GROUNDED_PLAY.roles(settings_for()) == (Role.SCRIPT_WRITER, Role.DUNGEON_MASTER, Role.PLAYER)
 
     async def test_a_rulebook_cannot_announce_success_before_the_end(self) -> None:
         boasting = GROUNDED.model_copy(
@@ -413,16 +412,13 @@ class TestSeveralPlays:
         chosen = settings_for(terse=True, **given)
         done = sum(not turn.transient for turn in answers(start))
         actions = [act(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
-        talk = Grounded(
-            dungeon_master=None,
-            player=Player(_Retrying(actions).model, PROMPTS),
-            verifier=Verifier(chosen.rules),
-            script=GROUNDED,
-            index=0,
-            record=Record(session=Session(id="x", seed=7), persona=PERSONA),
+        cast = Cast(
             settings=chosen,
+            record=Record(session=Session(id="x", seed=7), persona=PERSONA),
+            models={Role.PLAYER: _Retrying(actions).model},
+            number=replica,
         )
-        draft = await talk.play(start, replica)
+        draft = await Grounded(cast, GROUNDED).play(start)
         assert draft is not None
         return draft
 

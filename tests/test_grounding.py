@@ -60,6 +60,12 @@ def test_a_curation_refuses_what_cannot_be(settings: dict[str, object]) -> None:
         Curation.model_validate(settings)
 
 
+def test_that_a_script_is_written_in_one_call_may_be_said_and_nothing_else() -> None:
+    assert Grounding.model_validate({"terse": True, "two_steps": False}) == Grounding(terse=True)
+    with pytest.raises(ValidationError, match="a script is written in one call; leave two_steps out"):
+        Grounding.model_validate({"two_steps": True})
+
+
 def test_a_curation_that_looks_for_nothing_is_idle() -> None:
     assert Curation().idle
     assert not Curation(near_duplicates=0.9).idle

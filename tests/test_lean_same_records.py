@@ -39,6 +39,6 @@ async def test_both_paths_leave_the_same_files(
     model: str, play: Literal["live", "narrated"], server: str, addresses: dict[str, str], tmp_path: Path
 ) -> None:
     asked = Backend(model=model, base_url=f"{addresses[server]}/v1", longest_wait=0.01, retries=30)
-    lean = await records(tmp_path / "lean", asked.model_copy(update={"path": "lean"}), play)
+    lean = await records(tmp_path / "direct", asked.model_copy(update={"path": "direct"}), play)
     assert lean["trajectories.jsonl"]
     assert lean == await records(tmp_path / "litellm", asked.model_copy(update={"path": "litellm"}), play)

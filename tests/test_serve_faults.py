@@ -29,7 +29,6 @@ def test_the_documented_spelling_is_read() -> None:
         ("429=lots", "no number"),
         ("429=", "no number"),
         ("hag=0.1", "did you mean hang"),
-        ("wrongtype=0.1", "did you mean wrong_type"),
         ("midle=0.1", "did you mean middle"),
         ("statuses=0.1", "no kind of fault"),
         ("teapot=0.1", "no kind of fault"),

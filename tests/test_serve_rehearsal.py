@@ -92,13 +92,6 @@ def test_a_script_and_a_first_turn_come_through_openais_client(client: openai.Op
     assert parse_player(content(acted)).action
 
 
-def test_a_streamed_answer_adds_up_to_the_whole_one(client: openai.OpenAI) -> None:
-    whole = complete(client, messages=ASKED, seed=5)
-    chunks = list(complete(client, messages=ASKED, seed=5, stream=True, stream_options={"include_usage": True}))
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == content(whole)
-    assert chunks[-1].usage == whole.usage
-
-
 class Order(BaseModel):
     dish: str
     size: Literal["small", "large"]

@@ -57,8 +57,9 @@ class Backend(BaseModel):
     max_in_flight: int | None = Field(default=None, ge=1)
     """Most requests at once; how many there are below it follows from how the server copes. None sets no bound."""
     output_mode: OutputMode = OutputMode.AUTO
-    path: Literal["auto", "lean", "litellm"] = "auto"
-    """How requests travel: `lean` straight to an OpenAI-compatible server, `litellm` through its SDK; both give the same."""
+    path: Literal["auto", "direct", "litellm"] = "auto"
+    """How requests travel: `litellm` through its SDK, `direct` over our own HTTP client to a server that speaks OpenAI's protocol;
+    both give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more requests may be in flight."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)

@@ -1,16 +1,12 @@
 """What `refinesynth backends` shows: names, models, paths, which keys are set, never their values."""
 
-from typing import Literal, TypeAlias
-
 from pydantic import BaseModel
 
-from refinesynth.backends.backend import Backend
-from refinesynth.backends.lean.choosing import why_not_lean
+from refinesynth.backends.lean.choosing import Path, path_of
 from refinesynth.backends.presets import PRESETS
 from refinesynth.backends.providers import key_of, key_variables
 
-Path: TypeAlias = Literal["lean", "litellm", "built in"]
-"""How requests travel: straight to the server, through litellm's SDK, or not at all."""
+_NO_BOUND = 1_000_000
 
 
 class BackendRow(BaseModel, frozen=True, extra="forbid"):
@@ -20,6 +16,7 @@ class BackendRow(BaseModel, frozen=True, extra="forbid"):
     model: str
     """litellm model string."""
     path: Path
+    """With as many requests in flight as may be."""
     key_variable: str | None
     """Environment variable that must hold the key; None if none is needed."""
     key_set: bool
@@ -33,17 +30,10 @@ def describe() -> list[BackendRow]:
         BackendRow(
             name=name,
             model=preset.backend.model,
-            path=path_of(preset.backend),
+            path=path_of(preset.backend, in_flight=_NO_BOUND).path,
             key_variable=next(iter(key_variables(preset.backend)), None),
             key_set=not key_variables(preset.backend) or key_of(preset.backend) is not None,
             note=preset.note,
         )
         for name, preset in PRESETS.items()
     ]
-
-
-def path_of(backend: Backend) -> Path:
-    """The path that a backend takes in the present environment."""
-    if backend.rehearses:
-        return "built in"
-    return "lean" if why_not_lean(backend) is None else "litellm"

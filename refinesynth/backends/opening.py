@@ -30,12 +30,11 @@ def open_model(
     """The pydantic-ai model for a backend; `governor` and `calls` are those that it shares with others.
 
     With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone that
-    need it: neither for the rehearsal nor for those that go the lean way.
+    go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says; here it is litellm.
 
     Raises:
         ConfigurationError: The backend needs a key, and no variable holds one; or `path` is one that it cannot go.
     """
-    from refinesynth.backends.lean.opening import lean_completion
     from refinesynth.backends.litellm_model import LiteLLMModel
     from refinesynth.backends.money.prices import price_of
 
@@ -48,12 +47,15 @@ def open_model(
         played = Rehearsing(Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model))))
         return LiteLLMModel(backend, call=played, price=price_of(backend), governor=governor, calls=calls)
     _require_key(backend)
-    if (lean := lean_completion(backend)) is not None:
+    if backend.path == "direct":
+        from refinesynth.backends.lean.opening import direct_completion
+
+        direct = direct_completion(backend)
         return LiteLLMModel(
             backend,
-            call=lean,
+            call=direct,
             price=price_of(backend),
-            accepts_seed=lean.accepts("seed"),
+            accepts_seed=direct.accepts("seed"),
             governor=governor,
             calls=calls,
         )

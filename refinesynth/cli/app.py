@@ -18,6 +18,7 @@ from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.personas import personas
+from refinesynth.cli.plays import ListsPlays
 from refinesynth.cli.prompts import prompts
 from refinesynth.cli.rules import rules
 from refinesynth.cli.run import run
@@ -129,7 +130,8 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-for command in (run, status, show, verify, export, train, merge, backends, rules, serve):
+app.command(cls=ListsPlays)(run)
+for command in (status, show, verify, export, train, merge, backends, rules, serve):
     app.command("train merge" if command is merge else None)(command)
 app.add_typer(personas)
 app.add_typer(prompts)

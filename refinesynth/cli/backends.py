@@ -23,8 +23,8 @@ def backends() -> None:
     for row in describe():
         console.print(styled(f"{row.name}: {row.note}", "dim"))
     console.print(
-        "\nlean: straight to an OpenAI-compatible server, at a fraction of the CPU; litellm: through its SDK, with the same "
-        "results. --set path=litellm or path=lean forces one.",
+        "\ndirect: our own HTTP client to a server that speaks OpenAI's protocol, at an eighth of the CPU, from 128 requests in flight "
+        "on; litellm: through its SDK, with the same results. --set path=litellm or path=direct forces one.",
         style="dim",
     )
     console.print(

@@ -115,6 +115,7 @@ def grounding(play: str | None, given: Mapping[str, Any]) -> "Grounding | None":
     """
     from pydantic import ValidationError
 
+    from refinesynth.episode import plays
     from refinesynth.grounding import Grounding
     from refinesynth.trajectory import explain
 
@@ -122,7 +123,7 @@ def grounding(play: str | None, given: Mapping[str, Any]) -> "Grounding | None":
     if not said:
         return None
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in said)
-    if play != "grounded":
+    if play is None or not plays.find(play).executed:
         raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
     try:
         return Grounding.model_validate(said)

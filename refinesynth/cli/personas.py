@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from refinesynth.cli.exits import ExitCode
-from refinesynth.errors import InputError
 
 personas = typer.Typer(
     name="personas",
@@ -60,26 +59,6 @@ def dedup(
     threshold: Threshold = 0.9,
     ngrams: Ngrams = 1,
     permutations: Permutations = 128,
-    embeddings: Annotated[
-        str | None,
-        typer.Option(
-            "--embeddings",
-            metavar="MODEL",
-            help="Compare what is left by embeddings too: a litellm model such as openai/text-embedding-3-small, or "
-            "local:all-MiniLM-L6-v2.",
-        ),
-    ] = None,
-    cosine: Annotated[
-        float, typer.Option("--cosine", help="Cosine of two embeddings from which on they are near-duplicates.")
-    ] = 0.9,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache", metavar="FILE", help="File for embeddings; by default FILE.embeddings beside the output."
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts embedded at once.")] = 256,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Batches embedded at a time.")] = 8,
     removed: Annotated[
         Path | None, typer.Option("--removed", metavar="FILE", help="List what is left out, and why.")
     ] = None,
@@ -88,35 +67,17 @@ def dedup(
 ) -> None:
     """Write the personas without their near-duplicates; the first of several is kept.
 
-    By MinHash with Persona Hub's settings, then by embeddings if --embeddings is given. The
-    output appears whole or not at all, and embeddings are paid for once, whatever happens.
+    By MinHash with Persona Hub's settings. The output appears whole or not at all.
     """
     from refinesynth.cli.personas_report import show_dedup
-    from refinesynth.cli.personas_running import cancelled_when_stopped
+    from refinesynth.cli.personas_running import until_stopped
     from refinesynth.personas import Similar
     from refinesynth.personas import dedup as deduplicate
 
-    if embeddings is None and cache is not None:
-        raise InputError("--cache is for --embeddings alone; give a model, or leave it out")
-    embedder = None
-    if embeddings is not None:
-        from refinesynth.backends import open_embedder
-
-        embedder = open_embedder(embeddings)
     similar = Similar(threshold, ngrams, permutations)
-    report = cancelled_when_stopped(
+    report = until_stopped(
         lambda tell: deduplicate(
-            files or None,
-            output,
-            similar=similar,
-            embedder=embedder,
-            cosine=cosine,
-            cache=cache,
-            batch=batch,
-            concurrency=concurrency,
-            removed=removed,
-            overwrite=overwrite,
-            on_progress=tell,
+            files or None, output, similar=similar, removed=removed, overwrite=overwrite, on_progress=tell
         )
     )
     show_dedup(report, json=json)
@@ -148,16 +109,13 @@ def sample(
 
     Exits with 1 if there are fewer than asked for; these are written.
     """
-    from refinesynth.atomic_write import refuse_existing
     from refinesynth.cli.personas_report import show_sample
     from refinesynth.cli.personas_running import until_stopped
     from refinesynth.personas import Similar, write_records
     from refinesynth.personas import sample as draw
+    from refinesynth.personas.deduplicating import check_output
 
-    refuse_existing(output, overwrite=overwrite)
-    for file in files or ():
-        if output.exists() and file.exists() and output.samefile(file):
-            raise InputError(f"{str(output)!r} is what is read, and would be replaced; give another -o")
+    check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
     drawn = until_stopped(
         lambda tell: draw(files or None, n, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from refinesynth.cli.figures import counted, dollars
+from refinesynth.cli.figures import counted
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.jsontext import write_json
 from refinesynth.personas import DedupReport, PersonaStats, Sample
@@ -54,17 +54,8 @@ def show_dedup(report: DedupReport, *, json: bool) -> None:
         return
     console = output()
     console.print(one_line(f"{report.output}: {report.kept:,} of {counted(report.read, 'persona')}"), soft_wrap=True)
-    console.print(
-        f"left out: {counted(report.exact, 'exact duplicate')}, {counted(report.near, 'near-duplicate')} by words, "
-        f"{report.alike:,} by embeddings",
-        soft_wrap=True,
-    )
-    if report.asked or report.cached:
-        cost = "price unknown" if report.cost_usd is None else dollars(report.cost_usd)
-        console.print(
-            f"embeddings: {report.asked:,} asked for, {report.cached:,} cached; {report.tokens:,} tokens, {cost}",
-            soft_wrap=True,
-        )
+    left_out = f"{counted(report.exact, 'exact duplicate')} and {counted(report.near, 'near-duplicate')}"
+    console.print(f"left out: {left_out}", soft_wrap=True)
     _print_problems(report.bad, report.problems)
 
 

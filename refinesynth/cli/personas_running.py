@@ -1,14 +1,12 @@
 """Work on personas that tells how far it is, and leaves nothing half done behind at Ctrl-C."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
-import anyio
 import typer
 
-from refinesynth.cli.interrupt import Interrupt, interruptible
+from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.terminal import notes
 
 _Result = TypeVar("_Result")
@@ -30,28 +28,6 @@ def until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
             return work(lambda rows: tell(f"{rows:,} rows"))
         except _Stopped:
             raise typer.Exit(interrupt.exit_code or 0) from None
-
-
-def cancelled_when_stopped(work: Callable[[Callable[[int, int], None]], Awaitable[_Result]]) -> _Result:
-    """What `work(tell)` gives, run in an event loop; `tell(read, kept)` shows how far it is.
-
-    Raises:
-        typer.Exit: A signal came, with its exit code; `work` was cancelled.
-    """
-    with interruptible() as interrupt, _telling() as tell:
-        done = anyio.run(_cancelled, lambda: work(lambda read, kept: tell(f"{read:,} read, {kept:,} kept")), interrupt)
-        if not done:
-            raise typer.Exit(interrupt.exit_code or 0)
-        return done[0]
-
-
-async def _cancelled(work: Callable[[], Awaitable[_Result]], interrupt: Interrupt) -> list[_Result]:
-    loop = asyncio.get_running_loop()
-    with anyio.CancelScope() as scope:
-        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-        interrupt.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
-        return [await work()]
-    return []
 
 
 def _stop() -> NoReturn:

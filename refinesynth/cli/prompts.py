@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refinesynth.cli.run import BackendOption, PlayOption, Set, TwoSteps
+from refinesynth.cli.plays import ListsPlays, PlayOption
+from refinesynth.cli.run import BackendOption, Set
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _prompts() -> None:
     """Keeps `show` a command of its own as long as there is no other."""
 
 
-@prompts.command()
+@prompts.command(cls=ListsPlays)
 def show(
     role: Annotated[
         str,
@@ -32,7 +33,6 @@ def show(
     ],
     *,
     play: PlayOption = None,
-    two_steps: TwoSteps = None,
     persona: Annotated[
         str | None, typer.Option("--persona", metavar="TEXT", help="Whose episode; by default one of our own.")
     ] = None,
@@ -46,39 +46,36 @@ def show(
     """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the episode."""
     import anyio
 
-    from refinesynth import rules
     from refinesynth.backends import resolve_roles
-    from refinesynth.cli.options import backend_spec
+    from refinesynth.cli import options
     from refinesynth.cli.tuning import tuned
-    from refinesynth.episode import EpisodeSettings
+    from refinesynth.episode import EpisodeSettings, plays
     from refinesynth.episode.preview import preview
+    from refinesynth.grounding import Grounding
     from refinesynth.personas.shipped import shipped
     from refinesynth.prompts import Prompts
     from refinesynth.trajectory import Persona
 
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about somebody")
-    grounded = play == "grounded"
-    if two_steps and not grounded:
-        raise ConfigurationError("--two-steps: for grounded play alone; give --play grounded too, or leave it out")
-    drafts, scripts = (rules.grounded(), rules.grounded_script()) if grounded else (rules.strict(), rules.script())
+    chosen = plays.find(play or "live")
+    drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
     settings = EpisodeSettings(
         rules=drafts,
         script_rules=scripts,
         prompts=Prompts(own, rules=(drafts, scripts)),
-        play="live" if play is None else play.value,
+        play=chosen.name,
         seed=seed,
         judge=role == "judge",
-        two_steps=bool(two_steps),
     )
-    backends = resolve_roles(tuned(backend_spec(backend or []) or "rehearsal", set_ or []))
-    chosen = _role(role, settings.roles, settings.play)
+    backends = resolve_roles(tuned(options.backend_spec(backend or []) or "rehearsal", set_ or []))
+    asked = _role(role, chosen.roles(settings), chosen.name)
     of = Persona(text=persona) if persona else shipped()[0]
 
-    requests = anyio.run(partial(preview, of, settings=settings, backends=backends))[chosen]
+    requests = anyio.run(partial(preview, of, settings=settings, backends=backends))[asked]
     if request > len(requests):
-        raise InputError(f"--request {request}: in this episode, {chosen.value} is asked {len(requests)} times")
-    _print(requests[request - 1], model=backends[chosen].each[0].model, json=json)
+        raise InputError(f"--request {request}: in this episode, {asked.value} is asked {len(requests)} times")
+    _print(requests[request - 1], model=backends[asked].each[0].model, json=json)
 
 
 def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":

@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from refinesynth.cli.plays import PlayOption
+
 if TYPE_CHECKING:
     from refinesynth.cli.app import Settings
-
-
-class Play(StrEnum):
-    """How a trajectory comes about."""
-
-    live = "live"
-    narrated = "narrated"
-    grounded = "grounded"
 
 
 class Contaminated(StrEnum):
@@ -81,14 +75,6 @@ Fresh = Annotated[
     bool,
     typer.Option("--fresh", help="Begin anew; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
 ]
-PlayOption = Annotated[
-    Play | None,
-    typer.Option(
-        "--play",
-        help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
-        "executed (grounded).",
-    ),
-]
 Terse = Annotated[
     bool | None,
     typer.Option("--terse", help="Grounded: the world answers in the rulebook's own words, without any model."),
@@ -118,10 +104,6 @@ MixOption = Annotated[
         metavar="SHARES",
         help="Grounded: which share of the scripts is asked for a feature: distractors=0.8,irreversible=0.2,hidden=0.5,preconditions=0.7.",
     ),
-]
-TwoSteps = Annotated[
-    bool | None,
-    typer.Option("--two-steps", help="Grounded: write the world first, then a goal for it, seen executed."),
 ]
 Branches = Annotated[
     int | None,
@@ -255,7 +237,6 @@ def run(
     difficulty: DifficultyOption = None,
     transient: Transient = None,
     mix: MixOption = None,
-    two_steps: TwoSteps = None,
     branches: Branches = None,
     episodes_per_script: EpisodesPerScript = None,
     near_duplicates: NearDuplicates = None,
@@ -298,10 +279,9 @@ def run(
     given: dict[str, Any] = {
         "personas": personas,
         "backend": options.backend_spec(backend or []),
-        "play": None if play is None else play.value,
+        "play": play,
         "grounding": options.grounding(
-            None if play is None else play.value,
-            {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix, "two_steps": two_steps},
+            play, {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix}
         ),
         "branches": branches,
         "episodes_per_script": episodes_per_script,

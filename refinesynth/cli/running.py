@@ -19,15 +19,17 @@ from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
 from refinesynth.collector import calm_collector
-from refinesynth.errors import BackendError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.errors import BackendError, ConfigurationError, RefinesynthError, RunFolderError, StorageError
 from refinesynth.output_folder import next_aside
 from refinesynth.printable import one_line
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.synthesis import SynthesisResult, synthesize
+from refinesynth.synthesis.synthesize import CONCURRENCY
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
+    from refinesynth.backends.lean.choosing import Chosen
 
 _Result = TypeVar("_Result")
 
@@ -100,14 +102,9 @@ def import_backends(asked: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: There is no such backend; the run would have said the same.
     """
-    from refinesynth.backends import resolve_roles
-    from refinesynth.backends.lean.choosing import why_not_lean
-    from refinesynth.backends.replayed import replayed_folder
-
     import_module("refinesynth.episode")
 
-    backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
-    if any(not backend.rehearses and not replayed_folder(backend) and why_not_lean(backend) for backend in backends):
+    if any(chosen.path == "litellm" for chosen in _chosen(asked)):
         from refinesynth.backends.litellm_sdk import litellm
 
         litellm()
@@ -149,8 +146,25 @@ def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     labels = {role: each if isinstance(each, str) else each.label for role, each in given.items()}
     one = labels.keys() == {"default"}
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
-    offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else ""
+    offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
     return one_line(f"{asked['n']:,} trajectories from {source}, by {models}{offline}, into {folder}")
+
+
+def _paths(asked: Mapping[str, Any]) -> str:
+    """How requests travel, and why, in brackets; nothing where no server is asked, or no such backend is known."""
+    with suppress(ConfigurationError):
+        found = dict.fromkeys(f"{path}: {why}" for path, why in _chosen(asked) if path != "built in")
+        return f" ({', '.join(found)})" if found else ""
+    return ""
+
+
+def _chosen(asked: Mapping[str, Any]) -> list["Chosen"]:
+    """How each backend is asked."""
+    from refinesynth.backends import resolve_roles
+    from refinesynth.backends.lean.choosing import path_of
+
+    backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
+    return [path_of(one, in_flight=asked.get("concurrency", CONCURRENCY)) for one in backends]
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:

@@ -21,8 +21,7 @@ Fail = Annotated[
         "--fail",
         metavar="KIND=SHARE,...",
         help="Shares of requests that fail, such as 429=0.05,hang=0.001: an HTTP status, or busy (429 without Retry-After), hang, "
-        "before, middle, after (reset before, in or after the body), garbage, drip, wrong_type, no_choices, length, filter, "
-        "huge, garble, deep, numbers, duplicates, mistyped.",
+        "before, middle, after (reset before, in or after the body), drip, garbage (no JSON).",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Decides which request fails, and how long each takes.")]

@@ -1,18 +1,49 @@
-"""One persona to one trajectory: write a script, play it, verify, try again within bounds."""
+"""One persona to one trajectory: write a script, play it, verify, try again within bounds.
 
-from refinesynth.attempts import Attempts
-from refinesynth.episode.identity import episode_id, episode_seed
-from refinesynth.episode.play import play_episode
-from refinesynth.episode.settings import MAX_TURNS, EpisodeSettings
-from refinesynth.outcome import EpisodeOutcome, Refused
+Names are imported on first use, so that `plays`, the table of plays, can be read without what playing needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from refinesynth.attempts import Attempts
+    from refinesynth.episode.episode import play_episode
+    from refinesynth.episode.identity import episode_id, episode_seed
+    from refinesynth.episode.play import Cast, Play, Turns
+    from refinesynth.episode.settings import MAX_TURNS, EpisodeSettings
+    from refinesynth.outcome import EpisodeOutcome, Refused
+
+_HOMES = {
+    "Attempts": "attempts",
+    "Cast": "episode.play",
+    "EpisodeOutcome": "outcome",
+    "EpisodeSettings": "episode.settings",
+    "MAX_TURNS": "episode.settings",
+    "Play": "episode.play",
+    "Refused": "outcome",
+    "Turns": "episode.play",
+    "episode_id": "episode.identity",
+    "episode_seed": "episode.identity",
+    "play_episode": "episode.episode",
+}
 
 __all__ = [
     "MAX_TURNS",
     "Attempts",
+    "Cast",
     "EpisodeOutcome",
     "EpisodeSettings",
+    "Play",
     "Refused",
+    "Turns",
     "episode_id",
     "episode_seed",
     "play_episode",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'refinesynth.episode' has no attribute {name!r}")
+    return getattr(import_module(f"refinesynth.{_HOMES[name]}"), name)

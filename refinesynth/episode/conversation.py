@@ -9,21 +9,19 @@ from the first turn on, and not only when the play grows long.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from refinesynth.backends.role import Role
+from refinesynth.episode.play import Cast, Turns
 from refinesynth.episode.private import privately
-from refinesynth.episode.record import Record
 from refinesynth.episode.scripting import invalid_answer
-from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles import InvalidAnswer, Player, Verifier
+from refinesynth.roles import InvalidAnswer, Player
 from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
-
-Turns = tuple[PlayerTurn | DungeonMasterTurn, ...]
 
 
 class Unanswerable(Exception):
@@ -63,28 +61,23 @@ class TakenBack:
         return cls(dungeon_master=tuple(masters), player=tuple(dict.fromkeys(players)))
 
 
-@dataclass(kw_only=True)
 class Conversation(ABC):
     """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
 
-    player: Player
-    verifier: Verifier
-    script: Script
-    index: int
-    """The episode's, for the mistakes' rotation."""
-    record: Record
-    settings: EpisodeSettings
-    replica: int = field(default=0, init=False)
-    """Which play of the script this is, from 0."""
-    _ran_out: bool = field(default=False, init=False)
-    """Whether an earlier attempt at this play ran out of turns."""
+    def __init__(self, cast: Cast, script: Script) -> None:
+        self.player = cast.actor(Player, Role.PLAYER)
+        self.verifier = cast.verifier
+        self.script = script
+        self.record = cast.record
+        self.session = cast.session
+        self.settings = cast.settings
+        self.number = cast.number
+        """Which play of the script this is, from 0."""
+        self._ran_out = False
+        """Whether an earlier attempt at this play ran out of turns."""
 
-    async def play(self, start: Turns = (), replica: int = 0) -> Draft | None:
-        """The first draft that is accepted, or None when the attempts are used up.
-
-        It begins with `start`, which was verified and is not taken back.
-        """
-        self.replica = replica
+    async def play(self, start: Turns = ()) -> Draft | None:
+        """See `Play.play`."""
         turns = start
         taken_back = TakenBack()
         while self.record.drafts < self.settings.attempts.drafts:
@@ -96,7 +89,7 @@ class Conversation(ABC):
                 return talk.draft
             self.record.refuse_draft(talk.draft, talk.verdict.violations)
             self._ran_out = self._ran_out or talk.out_of_turns
-            turns = _up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
+            turns = up_to_an_observation(talk.draft, max(len(start), talk.verdict.verified_turns))
             taken_back = TakenBack.of(talk.draft, talk.verdict)
         return None
 
@@ -159,7 +152,7 @@ def _refused(violation: Violation, *, keeping: int) -> Verdict:
     return Verdict(accepted=False, violations=(violation,), verified_turns=keeping)
 
 
-def _up_to_an_observation(draft: Draft, verified: int) -> Turns:
+def up_to_an_observation(draft: Draft, verified: int) -> Turns:
     """The verified prefix without a player's turn at its end, so that the Player is next."""
     kept = [turn for turn in draft.turns[:verified] if isinstance(turn, PlayerTurn | DungeonMasterTurn)]
     while kept and not isinstance(kept[-1], DungeonMasterTurn):

@@ -4,27 +4,69 @@ Flags, progress, transient failures and the end are the world's: no model has a 
 refused once and told why; then the world's own plain words stand in, so that a weak DungeonMaster cannot spoil a play.
 """
 
-from dataclasses import dataclass
-
 from pydantic import JsonValue
 
 from refinesynth.actions.wording import quoted
+from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import chance
-from refinesynth.episode.conversation import Conversation, TakenBack, Turns, Unanswerable
+from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
+from refinesynth.episode.grounded_scripts import write_grounded
+from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.ruled import Ruled
-from refinesynth.roles import DungeonMaster, InvalidAnswer
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.grounding import Grounding
+from refinesynth.prompts import Kind, Prompts
+from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
+from refinesynth.rules import chains
 from refinesynth.rules.limits import MAX_TOLD
-from refinesynth.rules.rule import Violation, rejects, verify
+from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.words import judge_words
-from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
+
+TEMPLATES = frozenset({"rulebook_language", "rulebook_features", "rulebook_writer", "grounded_master"})
+"""Templates that are read in grounded play alone."""
 
 _WORDINGS = 2
 """How often a DungeonMaster may word one ruling."""
 
 
-@dataclass(kw_only=True)
+class GroundedPlay(Play):
+    """As live, in a world that is executed by the rulebook that the script comes with."""
+
+    name = "grounded"
+    executed = True
+
+    def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
+        """The world itself answers in its rulebook's words where that is asked for."""
+        return (Role.PLAYER,) if settings.terse else super().voices(settings)
+
+    def rules(self) -> Rule:
+        """See `Play.rules`."""
+        return chains.grounded()
+
+    def script_rules(self, grounding: Grounding) -> Rule:
+        """See `Play.script_rules`."""
+        return chains.grounded_script(difficulty=grounding.difficulty)
+
+    def digest(self, prompts: Prompts) -> str:
+        """See `Play.digest`."""
+        return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
+
+    async def write(self, cast: Cast) -> Script | None:
+        """The first script that the script rules accept and whose world can be executed, or None when the attempts are used up."""
+        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
+        return await write_grounded(writer, cast.record, cast.settings)
+
+    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
+        """See `Play.play`."""
+        return await Grounded(cast, script).play(start)
+
+
+GROUNDED = GroundedPlay()
+
+
 class Grounded(Conversation):
     """One grounded script being played.
 
@@ -32,11 +74,12 @@ class Grounded(Conversation):
         RulebookError: On construction, if the script's world cannot be executed.
     """
 
-    dungeon_master: DungeonMaster | None
-    """Who words the rulings; None leaves it at the world's own words, without any completion."""
-
-    def __post_init__(self) -> None:
-        self.world: World = world_of(self.script)
+    def __init__(self, cast: Cast, script: Script) -> None:
+        super().__init__(cast, script)
+        self.world: World = world_of(script)
+        worded = Role.DUNGEON_MASTER in cast.models
+        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if worded else None
+        """Who words the rulings; None leaves it at the world's own words, without any completion."""
 
     async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
@@ -77,19 +120,19 @@ class Grounded(Conversation):
             if not (isinstance(answer, DungeonMasterTurn) and answer.transient)
             for turn in (act, answer)
         ]
-        return self.settings.mistakes.ask(settled, episode=self.index + self.replica, attempt=self.record.drafts)
+        return self.settings.mistakes.ask(settled, episode=self.session.index + self.number, attempt=self.record.drafts)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """What is told of a transient failure, if chance lets this action fail; never twice in a row, never what changes nothing."""
         if ruling.kind is not None or ruling.state is state or chance.tried_before(turns, action):
             return None
-        seed = self.record.session.seed
+        seed = self.session.seed
         if not chance.fails(
-            self.settings.transient, seed=seed, replica=self.replica, attempt=self.record.drafts, turn=len(turns)
+            self.settings.transient, seed=seed, replica=self.number, attempt=self.record.drafts, turn=len(turns)
         ):
             return None
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
-        return chance.excuse(seed=seed, replica=self.replica, before=before)
+        return chance.excuse(seed=seed, replica=self.number, before=before)
 
     async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, told: TakenBack) -> DungeonMasterTurn:
         """The ruling in the DungeonMaster's words if they will do, else in the world's own."""

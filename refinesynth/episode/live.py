@@ -1,21 +1,37 @@
 """Live play: DungeonMaster and Player converse turn by turn, and the DungeonMaster imagines the world."""
 
-from dataclasses import dataclass
-
+from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
-from refinesynth.episode.conversation import Conversation, TakenBack, Turns
+from refinesynth.episode.conversation import Conversation, TakenBack
+from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.roles import DungeonMaster
-from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
-@dataclass(kw_only=True)
+class LivePlay(Play):
+    """DungeonMaster and Player converse turn by turn."""
+
+    name = "live"
+
+    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
+        """See `Play.play`."""
+        return await Live(cast, script).play(start)
+
+
+LIVE = LivePlay()
+
+
 class Live(Conversation):
     """One script being played by a DungeonMaster and a Player."""
 
-    dungeon_master: DungeonMaster
+    def __init__(self, cast: Cast, script: Script) -> None:
+        super().__init__(cast, script)
+        self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
     async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        mistake = self.settings.mistakes.ask(turns, episode=self.index + self.replica, attempt=self.record.drafts)
+        mistake = self.settings.mistakes.ask(
+            turns, episode=self.session.index + self.number, attempt=self.record.drafts
+        )
         act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=told.player)
         # The player is told nothing: it knows of no turns, and its chat is what training sees.
         limit = self.settings.max_turns if self._is_long(turns) else None

@@ -6,46 +6,54 @@ was wrong; a violation that keeps no prefix, such as too few mistakes, starts ov
 
 from itertools import takewhile
 
-from refinesynth.episode.record import Record
+from refinesynth.backends.role import Role
+from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.roles import Narrator, Verifier
+from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script
 
 
-async def play_narrated(
-    narrator: Narrator,
-    verifier: Verifier,
-    script: Script,
-    record: Record,
-    settings: EpisodeSettings,
-    *,
-    start: tuple[PlayerTurn | DungeonMasterTurn, ...] = (),
-) -> Draft | None:
-    """The first draft that is accepted, or None when the attempts are used up.
+class NarratedPlay(Play):
+    """One call writes both voices, as the paper does."""
 
-    It begins with `start`, which was verified and is not taken back.
-    """
-    verified = start
-    violations: tuple[Violation, ...] = ()
-    while record.drafts < settings.attempts.drafts:
-        record.begin_draft(after=len(verified))
-        with span("attempt", stage="draft", number=record.drafts) as attempt:
-            draft = await narrator.tell(script, verified, violations=violations)
-            verdict = await verifier.verify(draft)
-            attempt.set_attribute(ACCEPTED, verdict.accepted)
-        if verdict.accepted:
-            return draft
-        record.refuse_draft(draft, verdict.violations)
-        verified = _well_formed(draft.turns[: max(len(start), verdict.verified_turns)])
-        violations = tuple(filter(rejects, verdict.violations))
-    return None
+    name = "narrated"
+
+    def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
+        """See `Play.voices`."""
+        del settings
+        return (Role.NARRATOR,)
+
+    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
+        """See `Play.play`."""
+        narrator, verifier, record = narrator_of(cast), cast.verifier, cast.record
+        verified, violations = start, tuple[Violation, ...]()
+        while record.drafts < cast.settings.attempts.drafts:
+            record.begin_draft(after=len(verified))
+            with span("attempt", stage="draft", number=record.drafts) as attempt:
+                draft = await narrator.tell(script, verified, violations=violations)
+                verdict = await verifier.verify(draft)
+                attempt.set_attribute(ACCEPTED, verdict.accepted)
+            if verdict.accepted:
+                return draft
+            record.refuse_draft(draft, verdict.violations)
+            verified = _well_formed(draft.turns[: max(len(start), verdict.verified_turns)])
+            violations = tuple(filter(rejects, verdict.violations))
+        return None
 
 
-def _well_formed(
-    turns: tuple[PlayerTurn | DungeonMasterTurn | MalformedTurn, ...],
-) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
+NARRATED = NarratedPlay()
+
+
+def narrator_of(cast: Cast) -> Narrator:
+    """One that is never asked for fewer mistakes than its rules want."""
+    wanted = cast.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
+    minimum = max(cast.settings.mistakes.minimum, wanted)
+    return cast.actor(Narrator, Role.NARRATOR, minimum=minimum, seed=cast.session.seed)
+
+
+def _well_formed(turns: tuple[DraftTurn, ...]) -> Turns:
     """The turns before the first malformed one: rules of the user's may let one pass, a prefix may not hold it."""
     kept = takewhile(lambda turn: not isinstance(turn, MalformedTurn), turns)
     return tuple(turn for turn in kept if not isinstance(turn, MalformedTurn))

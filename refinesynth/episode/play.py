@@ -1,170 +1,153 @@
-"""One episode from its persona to its outcome."""
+"""A kind of play as one object: the roles that it asks, its default rules, its prompts, how a script is written and how it is played.
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+`plays` is the table of those that there are.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic_ai.models import Model
 
-from refinesynth._version import __version__
-from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
-from refinesynth.backends.governing.deadline import deadline
+from refinesynth.backends.mixed import in_turn
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
-from refinesynth.episode.borrowing import borrowed_from
-from refinesynth.episode.cast import Cast, assemble
-from refinesynth.episode.identity import episode_id, episode_seed
-from refinesynth.episode.narrated import play_narrated
 from refinesynth.episode.record import Record
-from refinesynth.episode.scripting import write_script
+from refinesynth.episode.scripting import until_accepted
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.episode.several import Accepted, Plays, Turns, why_none
-from refinesynth.episode.staging import staged
-from refinesynth.errors import EpisodeAbandoned, EpisodeLost
-from refinesynth.outcome import EpisodeOutcome
-from refinesynth.roles import Narrator
-from refinesynth.rules.repairs import counted, repairs
-from refinesynth.spent import Spent
-from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
+from refinesynth.errors import ConfigurationError
+from refinesynth.grounding import Grounding
+from refinesynth.prompts import Prompts
+from refinesynth.roles import Calls, Judge, ScriptWriter, Verifier
+from refinesynth.rules import chains
+from refinesynth.rules.rule import Rule, Verdict, Violation, verify
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+
+Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
+"""Well-formed turns, the Player's first."""
+
+_Actor = TypeVar("_Actor")
 
 
-async def play_episode(
-    persona: Persona,
-    *,
-    index: int,
-    settings: EpisodeSettings,
-    models: Mapping[Role, Model],
-    memory: Memory | None = None,
-    purse: Purse | None = None,
-) -> EpisodeOutcome:
-    """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
+@dataclass(frozen=True, kw_only=True)
+class Cast:
+    """Who plays, and with what: the episode's settings, its record and its models, and one bound on completions for all of them."""
 
-    With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
-    clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for again, so
-    an episode that was interrupted goes on where it was; what is asked for is paid from `purse`.
+    settings: EpisodeSettings
+    record: Record
+    models: Mapping[Role, Model]
+    """Of the roles that the play asks, as the episode's session has them."""
+    number: int = 0
+    """Which play of the episode's script this is, from 0."""
+    calls: Calls = field(default_factory=Calls)
 
-    Raises:
-        RunStopped: No episode can go on.
-        ConfigurationError: `models` lacks a role that `settings` ask for.
-    """
-    name = episode_id(persona, index=index, seed=settings.seed)
-    with span("episode", root=True, episode=name, index=index) as current:
-        outcome = await _played(
-            Session(
-                id=name,
-                seed=episode_seed(index=index, seed=settings.seed),
-                index=index,
-                memory=memory or Forgetful(),
-                purse=purse or Unlimited(),
-            ),
-            persona,
-            settings,
-            models,
+    @classmethod
+    def of(
+        cls, play: "Play", settings: EpisodeSettings, record: Record, *, models: Mapping[Role, Model], number: int = 0
+    ) -> "Cast":
+        """With the models of those that take turns in a role whose turn it is: plays and episodes take one each.
+
+        Raises:
+            ConfigurationError: `models` lacks a role that the play asks.
+        """
+        session, roles = record.session, play.roles(settings)
+        if missing := [role for role in roles if role not in models]:
+            raise ConfigurationError(f"no model is given for the role {missing[0].value!r}; got {sorted(models)}")
+        turn = session.index + number
+        return cls(
+            settings=settings,
+            record=record,
+            models={role: session.model(role, in_turn(models[role], turn)) for role in roles},
+            number=number,
+            calls=Calls(most=settings.attempts.calls),
         )
-        current.set_attribute(ACCEPTED, outcome.accepted)
-    return outcome
+
+    def actor(self, kind: Callable[..., _Actor], role: Role, **more: Any) -> _Actor:
+        """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
+        answers = self.settings.attempts.answers
+        return kind(self.models[role], self.settings.prompts, answers=answers, calls=self.calls, **more)
+
+    @property
+    def verifier(self) -> Verifier:
+        """The run's rules, and its judge if it has one; what a judge is asked is not counted."""
+        settings = self.settings
+        if not settings.judge:
+            return Verifier(settings.rules)
+        judge = Judge(self.models[Role.JUDGE], settings.prompts, answers=settings.attempts.answers)
+        return Verifier(settings.rules, judge)
+
+    @property
+    def session(self) -> Session:
+        """The episode's."""
+        return self.record.session
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """Role name to model name, for the record."""
+        return {role.value: model.model_name for role, model in self.models.items()}
 
 
-async def _played(
-    session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
-) -> EpisodeOutcome:
-    cast = assemble(settings, session=session, models=models)
-    record = Record(session=session, persona=persona)
-    accepted: list[Accepted] = []
-    script: Script | None = None
-    reason: str | None = None
-    lost = False
-    with deadline(settings.deadline) as limit:
-        try:
-            script = await write_script(cast.script_writer, record, settings)
-            if script is None:
-                reason = why_none(record)
-            else:
-                play = partial(_play_once, script=script, record=record, settings=settings, first=cast, models=models)
-                plays = Plays(play, record, settings, accepted)
-                await plays.all()
-                reason, lost = plays.reason, not plays.judged
-        except EpisodeAbandoned as error:
-            reason, lost = str(error), isinstance(error, EpisodeLost)
-    if limit.passed:
-        lost = True
-        reason = f"not done within its deadline of {settings.deadline:,.0f} s"
-    return EpisodeOutcome(
-        index=session.index,
-        id=session.id,
-        persona=persona,
-        trajectories=_trajectories(accepted, record=record, settings=settings),
-        refused=tuple(record.refused),
-        reason=None if accepted else reason,
-        lost=lost and not accepted,
-        usage=session.ledger.usage,
-        cost_usd=session.ledger.cost_usd,
-        borrowed=borrowed_from(settings.prompts, accepted[0].draft.script, seed=session.seed) if accepted else None,
-    )
+class Play(ABC):
+    """A kind of play. What most have in common is here; each adds how it is played.
 
+    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same cast gives the same draft,
+    byte for byte.
+    """
 
-async def _play_once(
-    number: int,
-    start: Turns,
-    *,
-    script: Script,
-    record: Record,
-    settings: EpisodeSettings,
-    first: Cast,
-    models: Mapping[Role, Model],
-) -> tuple[Draft | None, dict[str, str]]:
-    """See `PlayOnce`; `first` is the cast that wrote the script, and plays it first."""
-    session = record.session
-    cast = first if number == 0 else assemble(settings, session=session, models=models, number=number)
-    if isinstance(cast.scene, Narrator):
-        draft = await play_narrated(cast.scene, cast.verifier, script, record, settings, start=start)
-    else:
-        talk = staged(cast.scene, verifier=cast.verifier, script=script, record=record, settings=settings)
-        draft = await talk.play(start, number)
-    return draft, cast.models
+    name: str
+    """As it is asked for, and as records keep it: a lower-case letter, then letters, digits, `_` and `-`, 64 characters at most."""
+    executed: bool = False
+    """Whether a script's rulebook is executed: settings of `Grounding` are for such plays alone."""
 
+    def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
+        """The roles that play a script."""
+        del settings
+        return Role.DUNGEON_MASTER, Role.PLAYER
 
-def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: EpisodeSettings) -> tuple[Trajectory, ...]:
-    """What was accepted, with what the episode took shared out evenly."""
-    shares = record.session.ledger.total.divided(len(accepted))
-    return tuple(
-        _trajectory(one, spent=spent, record=record, settings=settings)
-        for one, spent in zip(accepted, shares, strict=True)
-    )
+    def roles(self, settings: EpisodeSettings) -> tuple[Role, ...]:
+        """All roles that an episode asks models for."""
+        return (Role.SCRIPT_WRITER, *self.voices(settings), *((Role.JUDGE,) if settings.judge else ()))
 
+    def rules(self) -> Rule:
+        """What a draft must satisfy, unless a run says otherwise."""
+        return chains.strict()
 
-def _trajectory(accepted: Accepted, *, spent: Spent, record: Record, settings: EpisodeSettings) -> Trajectory:
-    script, number = accepted.draft.script, accepted.branch.number if accepted.branch else 0
-    provenance = Provenance(
-        models=accepted.models,
-        play=settings.play,
-        seed=record.session.seed,
-        rules=repr(settings.rules),
-        package_version=__version__,
-        attempts=accepted.attempts,
-        script_attempts=record.scripts,
-        usage=spent.usage,
-        cost_usd=spent.cost_usd,
-        script_id=script.digest,
-        difficulty=_difficulty(script),
-        refinements=counted(repairs(accepted.draft)) if script.grounded else None,
-        branch=accepted.branch,
-    )
-    return Trajectory.model_validate(
-        {
-            "id": f"{record.episode}-{number}" if number else record.episode,
-            "persona": record.persona,
-            "script": script,
-            "turns": accepted.draft.turns,
-            "provenance": provenance,
-        }
-    )
+    def script_rules(self, grounding: Grounding) -> Rule:
+        """What a script must satisfy, unless a run says otherwise."""
+        del grounding
+        return chains.script()
 
+    def digest(self, prompts: Prompts) -> str:
+        """Of everything that its models may be asked with, in hexadecimal: a run is gone on with where it is the same."""
+        return prompts.digest
 
-def _difficulty(script: Script) -> Difficulty | None:
-    if not script.grounded:
-        return None
-    # Imported here: it brings the expression language with it.
-    from refinesynth.world import survey
+    async def write(self, cast: Cast) -> Script | None:
+        """The first script that the script rules accept, or None when the attempts are used up.
 
-    return survey(script).difficulty
+        Raises:
+            EpisodeAbandoned: The episode cannot go on.
+            RunStopped: No episode can go on.
+        """
+        record, rules = cast.record, cast.settings.script_rules
+        writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
+
+        async def write(violations: Sequence[Violation], previous: Script | None) -> Script:
+            return await writer.write(record.persona, violations=violations, previous=previous)
+
+        def judge(script: Script) -> Verdict:
+            return verify(Draft(script=script, finished=False), rules)
+
+        return await until_accepted(write, judge, record, cast.settings)
+
+    @abstractmethod
+    async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
+        """The first draft that `cast.verifier` accepts, or None when the attempts are used up.
+
+        It begins with `start`, which was verified and is not taken back. Each attempt is announced to `cast.record`, and each draft
+        that is not accepted is left there.
+
+        Raises:
+            EpisodeAbandoned: The episode cannot go on.
+            RunStopped: No episode can go on.
+        """

@@ -6,7 +6,8 @@ from typing import Any
 
 from refinesynth.backends import Backend, Role, open_model
 from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.episode.play import play_episode
+from refinesynth.episode.episode import play_episode
+from refinesynth.episode.plays import find
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.trajectory import Persona
 
@@ -33,7 +34,7 @@ async def preview(
     They are in the form that `backends` are asked in, but nothing is sent: the rehearsal answers, so that everything after the
     ScriptWriter's first request is about a script of its own, and nothing goes wrong by itself.
     """
-    recorders = {role: _Recorder() for role in settings.roles}
+    recorders = {role: _Recorder() for role in find(settings.play).roles(settings)}
     models = {role: open_model(backends[role].each[0], call=recorder) for role, recorder in recorders.items()}
     await play_episode(persona, index=index, settings=settings, models=models)
     return {role: recorder.asked for role, recorder in recorders.items()}

@@ -4,36 +4,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.roles import InvalidAnswer, RulebookWriter, ScriptWriter
-from refinesynth.rules.rule import Verdict, Violation, rejects, verify
+from refinesynth.roles import InvalidAnswer
+from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Draft, Script
+from refinesynth.trajectory import Script
 
 Write = Callable[[Sequence[Violation], Script | None], Awaitable[Script]]
 """Writes a script, told what was wrong with the last one and which that was."""
-
-
-async def write_script(
-    writer: ScriptWriter | RulebookWriter, record: Record, settings: EpisodeSettings
-) -> Script | None:
-    """The first script that the script rules accept, or None when the attempts are used up.
-
-    Each refused script goes back to the ScriptWriter with what is wrong with it. A RulebookWriter's is one that can be executed,
-    whatever the rules are.
-    """
-    if isinstance(writer, RulebookWriter):
-        # Imported here: the worlds' expression language takes its time.
-        from refinesynth.episode.grounded_scripts import write_grounded
-
-        return await write_grounded(writer, record, settings)
-
-    async def write(violations: Sequence[Violation], previous: Script | None) -> Script:
-        return await writer.write(record.persona, violations=violations, previous=previous)
-
-    def judge(script: Script) -> Verdict:
-        return verify(Draft(script=script, finished=False), settings.script_rules)
-
-    return await until_accepted(write, judge, record, settings)
 
 
 async def until_accepted(

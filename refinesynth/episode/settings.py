@@ -3,13 +3,12 @@
 from dataclasses import dataclass, field
 
 from refinesynth.attempts import DEADLINE, Attempts
-from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 from refinesynth.mistakes import Mistakes
 from refinesynth.mix import Mix
 from refinesynth.prompts import Prompts
 from refinesynth.rules.rule import Rule
-from refinesynth.trajectory import Play
+from refinesynth.trajectory import PlayName
 
 MAX_TURNS = 60
 """Turns of both voices at which a live play is broken off, unless the settings say otherwise; evaluations allow 30 actions."""
@@ -28,7 +27,8 @@ class EpisodeSettings:
     script_rules: Rule
     """What a script must satisfy; seen as a draft without turns."""
     prompts: Prompts
-    play: Play = "live"
+    play: PlayName = "live"
+    """Its name in the table of plays."""
     mistakes: Mistakes = field(default_factory=Mistakes)
     attempts: Attempts = field(default_factory=Attempts)
     seed: int = 0
@@ -51,8 +51,6 @@ class EpisodeSettings:
     difficulty: tuple[int, int] | None = None
     """Grounded play: fewest and most actions of the shortest solution, as the ScriptWriter is told; a rule refuses what is
     outside. None: it is told the usual range."""
-    two_steps: bool = False
-    """Grounded play: the ScriptWriter writes the world first, then a goal for it, shown what can come about in it."""
     branches: int = 1
     """Trajectories that are to share a verified prefix."""
     episodes_per_script: int = 1
@@ -68,19 +66,3 @@ class EpisodeSettings:
             raise ConfigurationError(
                 f"difficulty is {self.difficulty!r}; expected two numbers of actions, 1 or more, the smaller one first"
             )
-
-    @property
-    def prompts_digest(self) -> str:
-        """What a run records of its prompts: a digest over all that this kind of play is asked with."""
-        return self.prompts.digest_for(self.play)
-
-    @property
-    def roles(self) -> tuple[Role, ...]:
-        """The roles that such an episode asks models for."""
-        if self.play == "narrated":
-            scene: tuple[Role, ...] = (Role.NARRATOR,)
-        elif self.play == "grounded" and self.terse:
-            scene = (Role.PLAYER,)
-        else:
-            scene = (Role.DUNGEON_MASTER, Role.PLAYER)
-        return (Role.SCRIPT_WRITER, *scene, *((Role.JUDGE,) if self.judge else ()))

@@ -10,13 +10,12 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TypeAlias
 
+from refinesynth.episode.play import Turns
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn
-
-Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 
 PlayOnce: TypeAlias = Callable[[int, Turns], Awaitable[tuple[Draft | None, dict[str, str]]]]
 """Plays the script as the so-many-th, from 0, after these turns. Gives the draft that was accepted, or None, and role name to

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from refinesynth.personas.deduplicating import DedupReport, dedup
     from refinesynth.personas.describing import PersonaStats, stats
     from refinesynth.personas.domains import domain_of
-    from refinesynth.personas.embedding import Embedded, Embedder
     from refinesynth.personas.near import NearDuplicates, Similar
     from refinesynth.personas.records import Records, RecordSource, write_records
     from refinesynth.personas.sampling import Sample, sample
@@ -24,8 +23,6 @@ _HOME = {
     "DedupReport": "deduplicating",
     "dedup": "deduplicating",
     "domain_of": "domains",
-    "Embedded": "embedding",
-    "Embedder": "embedding",
     "NearDuplicates": "near",
     "Similar": "near",
     "Records": "records",
@@ -40,8 +37,6 @@ _HOME = {
 __all__ = [
     "BadRow",
     "DedupReport",
-    "Embedded",
-    "Embedder",
     "NearDuplicates",
     "PersonaSource",
     "PersonaStats",

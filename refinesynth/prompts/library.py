@@ -1,7 +1,7 @@
 """Load the templates, let a folder of the user's override them, check them before anything is paid for, and fill them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.resources import files
@@ -13,11 +13,10 @@ from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.blocks import block
-from refinesynth.prompts.fewshot import Examples, shipped_examples
+from refinesynth.prompts.fewshot import Examples, Kind, shipped_examples
 from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.rules.numbers import numbers, usual_numbers
 from refinesynth.rules.rule import Rule
-from refinesynth.trajectory import Play
 from refinesynth.trajectory.rulebook import MAX_CEL, MAX_PARTS, MAX_SOLUTION, MAX_TEXT
 
 if TYPE_CHECKING:
@@ -47,14 +46,6 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "instructions": frozenset({"examples"}),
         "request": frozenset({"persona", "wanted", "previous", "violations"}),
     },
-    "world_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "wanted", "previous", "violations"}),
-    },
-    "goal_writer": {
-        "instructions": frozenset({"examples"}),
-        "request": frozenset({"persona", "wanted", "world", "reachable", "previous", "violations"}),
-    },
     "grounded_master": {
         "instructions": frozenset(),
         "request": frozenset({"script", "history", "action", "ruling", "violations"}),
@@ -62,10 +53,8 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 """Template name to its sections to the data that each is filled with."""
 
-GROUNDED = frozenset(
-    {"rulebook_language", "rulebook_features", "rulebook_writer", "world_writer", "goal_writer", "grounded_master"}
-)
-"""Templates that are read in grounded play alone."""
+SHARED = frozenset({"script_writer", "dungeon_master", "player_mistake", "player_retake", "narrator", "judge"})
+"""Templates that are in the digest of every play. Each of the others is read in some plays alone, which say so."""
 
 _READERS: Mapping[str, Mapping[str, int]] = {
     "Pattern": {"characters": MAX_PATTERN_CHARACTERS},
@@ -74,6 +63,12 @@ _READERS: Mapping[str, Mapping[str, int]] = {
     "Observation": {"characters": MAX_TOLD},
 }
 """What no rule says, because it is refused before rules are asked."""
+
+_BEFORE: Mapping[str, str] = {
+    "ba7deae9d2bb82504bc3d04959608f4ff160e84c06bf3aa568533721180d97be": "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2bdd"
+}
+"""Digest of the shipped templates of grounded play to what it was when they included two that a script written in one call never read. So a
+run that was begun then can be resumed."""
 
 _GAP = re.compile(r"\n\n\n+")
 _TAG = re.compile(r"[a-z_]+")
@@ -120,30 +115,24 @@ class Prompts:
         # Compiled templates cannot go to another process; it reads the folder again.
         return Prompts, (self.folder,), {"examples": self.examples, "limits": self.limits, "required": self.required}
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 over all templates and examples but those of grounded play alone, in hexadecimal."""
-        return self.digest_for("live")
-
-    def digest_for(self, play: Play) -> str:
-        """What a run's settings record about its prompts: SHA-256 in hexadecimal over all that such a play may be asked with."""
-        return self._digests[play == "grounded"]
-
     @cached_property
-    def _digests(self) -> tuple[str, str]:
-        """Without and with what only grounded play reads."""
-        digest = sha256()
-        for name, source in sorted(self._sources.items()):
-            if name not in GROUNDED:
-                digest.update(f"{name}\n{len(source)}\n{source}\n".encode())
-        shown = self.examples.model_dump(mode="json", exclude={"grounded"})
-        digest.update(block(shown, "examples").encode())
-        without = digest.hexdigest()
-        for name in sorted(GROUNDED):
-            source = self._sources[name]
-            digest.update(f"{name}\n{len(source)}\n{source}\n".encode())
-        digest.update(block(self.examples.grounded, "grounded").encode())
-        return without, digest.hexdigest()
+    def digest(self) -> str:
+        """SHA-256 in hexadecimal over the `SHARED` templates and their examples: what a run's settings record about its prompts."""
+        return sha256(self._shared()).hexdigest()
+
+    def digest_with(self, templates: Collection[str], examples: Kind) -> str:
+        """The same of a play that reads `templates` too and shows these examples."""
+        shown = block(getattr(self.examples, examples), examples)
+        digest = sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
+        return _BEFORE.get(digest, digest)
+
+    def _shared(self) -> bytes:
+        shown = self.examples.model_dump(mode="json", include={Kind.SCRIPTS, Kind.TRAJECTORIES})
+        return self._written(SHARED) + block(shown, "examples").encode()
+
+    def _written(self, templates: Collection[str]) -> bytes:
+        sources = {name: self._sources[name] for name in sorted(templates)}
+        return "".join(f"{name}\n{len(source)}\n{source}\n" for name, source in sources.items()).encode()
 
     def fill(self, name: str, section: str, **data: object) -> str:
         """One section of a template with `data` filled in, without blank space around it.
@@ -255,7 +244,7 @@ def _own_sources(folder: Path | None) -> dict[str, str]:
 
 
 _FULL: dict[str, object] = {
-    "examples": [{"goal": "sample", "world": {"environment": {}}, "answer": {"goal": "sample"}}],
+    "examples": [{"goal": "sample"}],
     "example": {"script": {"goal": "sample"}, "answer": {"turns": []}},
     "persona": "sample",
     "previous": {"goal": "sample"},
@@ -270,8 +259,6 @@ _FULL: dict[str, object] = {
     "minimum": 2,
     "trajectory": [],
     "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
-    "world": {"environment": {}},
-    "reachable": {"usable": ["sample"], "changes": {}, "deepest": None, "complete": True},
     "ruling": {"accepted": True, "mistake": None, "transient": False, "text": "sample", "done": False},
 }
 _SAMPLES: tuple[dict[str, object], ...] = (

@@ -100,30 +100,17 @@ class _Invariant(_Described):
     """The same in words."""
 
 
-class _Laws(_Described):
-    """What makes a world executable, beside its actions."""
+class _Rulebook(_Described):
+    """What makes the world executable, beside its actions."""
 
+    goal: list[str]
+    """CEL expressions over `state`, one for each completion condition, in their order."""
     sights: list[_Sight]
     """Where the player sees things; an empty list hides nothing."""
     invariants: list[_Invariant]
     """What must hold whatever the player does."""
-
-
-class _WithGoal(_Described):
-    goal: list[str]
-    """CEL expressions over `state`, one for each completion condition, in their order."""
-
-
-class _Aim(_WithGoal):
-    """A goal as conditions, and a way to it."""
-
     solution: list[str]
     """Action texts that reach the goal from the beginning."""
-
-
-# Fields come from the last base first: goal, sights, invariants, solution, as a script has them.
-class _Rulebook(_Aim, _Laws, _WithGoal):
-    """What makes the world executable, beside its actions."""
 
 
 class _GroundedScript(_Script):
@@ -133,28 +120,6 @@ class _GroundedScript(_Script):
     actions: list[_LawfulAction]  # pyright: ignore[reportIncompatibleVariableOverride]
     """Everything that the player can do, with its laws."""
     rulebook: _Rulebook
-
-
-class _World(_Described):
-    """A text world that a program executes, without a task."""
-
-    introduction: str
-    """What the player is told before the first action."""
-    environment: dict[str, JsonValue]
-    """The world's state before the first action: places, things, the player."""
-    actions: list[_LawfulAction]
-    """Everything that the player can do, with its laws."""
-    rulebook: _Laws
-
-
-class _Goal(_Described):
-    """A task for a world that exists already."""
-
-    goal: str
-    """One definite sentence."""
-    completion_conditions: list[str]
-    """Checkable statements about the final state; the goal is reached when all are true."""
-    rulebook: _Aim
 
 
 class _Words(_Described):
@@ -226,8 +191,6 @@ def _schema(described: type[_Described]) -> dict[str, Any]:
 
 SCRIPT = _schema(_Script)
 GROUNDED_SCRIPT = _schema(_GroundedScript)
-WORLD = _schema(_World)
-GOAL = _schema(_Goal)
 WORDS = _schema(_Words)
 RULING = _schema(_Ruling)
 TURNS = _schema(_Turns)

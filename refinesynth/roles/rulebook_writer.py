@@ -1,4 +1,4 @@
-"""Writes scripts whose worlds can be executed, from a persona: in one call, or the world first and then a goal for it."""
+"""Writes scripts whose worlds can be executed, from a persona."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from pydantic_ai.models import Model
 
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.prompts.blocks import Shown
-from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORLD
+from refinesynth.roles.answers import GROUNDED_SCRIPT
 from refinesynth.roles.asking import Calls, ask
 from refinesynth.roles.forms import AnswerForm, object_form
-from refinesynth.roles.rulebooks import goal_part, read_goal, read_grounded, read_world, world_part
+from refinesynth.roles.rulebooks import read_grounded
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Persona, Script
 
@@ -22,9 +22,9 @@ Wanted = Mapping[str, JsonValue]
 
 @dataclass
 class RulebookWriter:
-    """The ScriptWriter of grounded play. One verb, `write`, for those who want a script at once; two steps for the others.
+    """The ScriptWriter of grounded play.
 
-    Nothing promises that what comes passes the script rules. Each raises `InvalidAnswer` if no answer could be read.
+    Nothing promises that what comes passes the script rules. `write` raises `InvalidAnswer` if no answer could be read.
     """
 
     model: Model
@@ -53,63 +53,13 @@ class RulebookWriter:
             violations=[violation.message for violation in violations],
         )
         examples = drawn(_scripts(self.prompts), Kind.GROUNDED, self.seed)
-        return await self._ask(_script_form(), request, "rulebook_writer", examples)
-
-    async def write_world(
-        self,
-        persona: Persona,
-        *,
-        wanted: Wanted,
-        violations: Sequence[Violation] = (),
-        previous: Script | None = None,
-    ) -> Script:
-        """The first step: a script whose goal is not written yet, see `rulebooks.read_world`."""
-        request = self.prompts.fill(
-            "world_writer",
-            "request",
-            persona=persona.text,
-            wanted={"step": "world", **wanted},
-            previous=None if previous is None else world_part(previous),
-            violations=[violation.message for violation in violations],
-        )
-        examples = [world_part(script) for script in drawn(self.prompts.examples.grounded, Kind.GROUNDED, self.seed)]
-        return await self._ask(_world_form(), request, "world_writer", examples)
-
-    async def write_goal(
-        self,
-        persona: Persona,
-        world: Script,
-        reachable: Mapping[str, JsonValue],
-        *,
-        wanted: Wanted,
-        violations: Sequence[Violation] = (),
-        previous: Script | None = None,
-    ) -> Script:
-        """The second step: `world` with a goal. `reachable` says what can come about in it."""
-        request = self.prompts.fill(
-            "goal_writer",
-            "request",
-            persona=persona.text,
-            world=world_part(world),
-            reachable=reachable,
-            wanted={"step": "goal", **wanted},
-            previous=None if previous is None else goal_part(previous),
-            violations=[violation.message for violation in violations],
-        )
-        # One is enough to show the form; with its world it is long.
-        shown = drawn(self.prompts.examples.grounded, Kind.GROUNDED, self.seed, most=1)
-        examples = [{"world": world_part(script), "answer": goal_part(script)} for script in shown]
-        form = object_form(GOAL, name="goal", read=lambda answer: read_goal(answer, world))
-        return await self._ask(form, request, "goal_writer", examples)
-
-    async def _ask(self, form: AnswerForm[Script], request: str, template: str, examples: Sequence[object]) -> Script:
         return await ask(
-            form,
+            _script_form(),
             request,
             model=self.model,
             calls=self.calls,
             answers=self.answers,
-            instructions=self.prompts.fill(template, "instructions", examples=examples),
+            instructions=self.prompts.fill("rulebook_writer", "instructions", examples=examples),
         )
 
 
@@ -122,8 +72,3 @@ def _scripts(prompts: Prompts) -> tuple[Shown, ...]:
 @cache
 def _script_form() -> AnswerForm[Script]:
     return object_form(GROUNDED_SCRIPT, name="script", read=read_grounded)
-
-
-@cache
-def _world_form() -> AnswerForm[Script]:
-    return object_form(WORLD, name="world", read=read_world)

@@ -1,14 +1,9 @@
-"""Grounded scripts as LLMs write them, read tolerantly: whole, or the world first and its goal later."""
+"""Grounded scripts as LLMs write them, read tolerantly."""
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import JsonValue
-
 from refinesynth.trajectory import Script
-
-UNWRITTEN = "(not written yet)"
-"""Goal and completion condition of a world that has no task yet; its goal as a condition is `false`."""
 
 _OPS = {
     "append": "add",
@@ -34,51 +29,6 @@ def read_grounded(answer: object) -> Script:
     if given.get("rulebook") is None:
         raise ValueError("rulebook: Field required; an object with goal, sights, invariants and solution")
     return Script.from_llm(given)
-
-
-def read_world(answer: object) -> Script:
-    """A world without a task, as a script whose goal is `UNWRITTEN` and never reached. What an answer says of a goal is dropped.
-
-    Raises:
-        pydantic.ValidationError: Something required is missing or of the wrong kind.
-    """
-    given = _mended(answer)
-    laws = {**_object(given.get("rulebook")), "goal": ["false"], "solution": []}
-    return Script.from_llm({**given, "goal": UNWRITTEN, "completion_conditions": [UNWRITTEN], "rulebook": laws})
-
-
-def read_goal(answer: object, world: Script) -> Script:
-    """A world with the task of a model's answer, whatever else the answer holds.
-
-    Raises:
-        pydantic.ValidationError: Something required is missing or of the wrong kind.
-    """
-    given = _mended(answer)
-    aim = _object(given.get("rulebook"))
-    shown = world.model_dump(mode="json")
-    laws = {
-        **_object(shown.get("rulebook")),
-        "goal": aim.get("goal", given.get("conditions")),
-        "solution": aim.get("solution", given.get("solution", ())),
-    }
-    task = {name: given[name] for name in ("goal", "completion_conditions") if name in given}
-    return Script.from_llm({**_without(shown, "goal", "completion_conditions"), **task, "rulebook": laws})
-
-
-def world_part(script: Script) -> dict[str, JsonValue]:
-    """A grounded script without its task."""
-    shown = _without(script.model_dump(mode="json"), "goal", "completion_conditions")
-    return {**shown, "rulebook": _without(_object(shown.get("rulebook")), "goal", "solution")}
-
-
-def goal_part(script: Script) -> dict[str, JsonValue]:
-    """The task of a grounded script, in the form of a goal's answer."""
-    laws = _object(script.model_dump(mode="json").get("rulebook"))
-    return {
-        "goal": script.goal,
-        "completion_conditions": list(script.completion_conditions),
-        "rulebook": {name: laws[name] for name in ("goal", "solution") if name in laws},
-    }
 
 
 def _mended(answer: object) -> dict[str, Any]:
@@ -163,7 +113,3 @@ def _listed(value: Any) -> list[Any]:
 
 def _object(value: object) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
-
-
-def _without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}

@@ -1,7 +1,7 @@
 """config.json: what was asked of a run, enough to ask it again; and whether a resumed run asks the same."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from os.path import commonprefix
 from pathlib import Path
 from typing import Literal
@@ -13,10 +13,13 @@ from refinesynth.atomic_write import atomic_write
 from refinesynth.errors import RunFolderError
 from refinesynth.jsontext import write_json
 from refinesynth.run.lines import cannot
-from refinesynth.trajectory import Play, explain
+from refinesynth.trajectory import PlayName, explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "patience", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
+
+_GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
+"""Settings that there are no more, and the value with which a run is the same without them."""
 
 _LEAD = 20
 """Characters shown before the first that differs, where what is before that is left out."""
@@ -36,7 +39,7 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """What may be spent in all; None sets no limit."""
     patience: int = Field(default=0, ge=0)
     """Episodes without one accepted after which it stops early; 0 goes on. Runs from before there was this went on."""
-    play: Play
+    play: PlayName
     seed: int
     rules: str
     """`repr` of the chain that accepts a draft."""
@@ -125,6 +128,10 @@ def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:
         for key in dict.fromkeys([*old, *new]):
             if old.get(key) != new.get(key):
                 yield from _changes(f"{name}.{key}", old.get(key), new.get(key))
+    elif name in _GONE and new is None:
+        if old != _GONE[name]:
+            wanted = write_json(_GONE[name]).decode()
+            yield f"{name}: {write_json(old).decode()} -> this setting is gone; only a run that had {wanted} can be resumed"
     else:
         before, after = write_json(old).decode(), write_json(new).decode()
         # Two long chains may differ far behind their beginning.

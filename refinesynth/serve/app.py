@@ -1,41 +1,48 @@
 """The server as an application for aiohttp, whose parser is compiled: it takes a sixth of the time of the load that it is to bear."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+import struct
+from asyncio import Transport
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 import anyio
-import orjson
 from aiohttp import web
-from pydantic import ValidationError
 
 from refinesynth.backends import Completion
 from refinesynth.jsontext import write_json
 from refinesynth.serve import wire
-from refinesynth.serve.faults import Fault, HttpFaults
-from refinesynth.serve.hostile import GARBAGE
-from refinesynth.serve.sending import JSON, Body, hang, reset, send
-from refinesynth.serve.spoilt import SPOILING, spoil
+from refinesynth.serve.faults import HttpFaults
 from refinesynth.serve.traffic import SESSION_HEADER, Exchange, Traffic
 
 RETRY_AFTER_SECONDS = 1
 """What 429 and 503 ask a client to wait."""
 
-_OK, _BAD_REQUEST, _TOO_LARGE, _RATE_LIMITED, _CLIENT_GONE, _SERVER_ERROR, _UNAVAILABLE = (
-    200,
-    400,
-    413,
-    429,
-    499,
-    500,
-    503,
+DRIP_SECONDS = 0.1
+"""How long after one byte of a dripping answer the next one comes."""
+
+GARBAGE = (
+    b'{"id": "chatcmpl-0", "choices": [{"index": 0, "mess',
+    b"<!doctype html><html><head><title>502 Bad Gateway</title></head><body>Bad Gateway</body></html>",
+    b"",
+    b"\xff\xfe{\x00}\x00",
+    b'data: {"choices": []}\n\ndata: [DONE]\n\n',
+    b'{"choices": [{"message": {"content": "\xed\xa0\x80"}}]}',
 )
-_WAITING = frozenset({_RATE_LIMITED, _UNAVAILABLE})
+"""A connection that broke, a proxy's page, nothing at all, UTF-16, a stream that nobody asked for, a surrogate in UTF-8."""
+
+_BUSY, _CLIENT_GONE = 429, 499
+_WAITING = frozenset({_BUSY, 503})
 _HOSTS = frozenset({"127.0.0.1", "localhost"})
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_LOOK_SECONDS = 0.25
+"""How often it is looked whether a client that is kept waiting has left."""
+
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for no seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,15 +56,12 @@ class ChatServer:
     """
 
     call: Completion
-    models: tuple[str, ...]
-    """What `/v1/models` lists; a request may name any model."""
     latency: float
     """Seconds until an answer begins, on average."""
     jitter: float
     """Share by which that varies to either side, 0 to 1."""
     faults: HttpFaults
     seed: int
-    max_body: int
     traffic: Traffic
 
     def app(self) -> web.Application:
@@ -66,17 +70,11 @@ class ChatServer:
         So no web page can reach it by a name of its own that resolves to 127.0.0.1; and because it takes JSON alone and allows
         no other origin, no page can post to it either.
         """
-        app = web.Application(client_max_size=self.max_body, middlewares=[_guarded])
+        app = web.Application(client_max_size=wire.MAX_BODY_BYTES, middlewares=[_guarded])
         app.router.add_post("/v1/chat/completions", self.complete)
         app.router.add_get("/v1/models", self.list_models)
-        app.router.add_get("/health", self.health)
         app.router.add_get("/stats", self.stats)
         return app
-
-    async def health(self, request: web.Request) -> web.Response:
-        """Whether the server answers."""
-        del request
-        return _response({"status": "ok"})
 
     async def stats(self, request: web.Request) -> web.Response:
         """Counts of chat requests so far."""
@@ -84,125 +82,125 @@ class ChatServer:
         return _response(self.traffic.report())
 
     async def list_models(self, request: web.Request) -> web.Response:
-        """The models by name, as OpenAI lists them."""
+        """As OpenAI lists models; a request may name any."""
         del request
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "refinesynth"} for name in self.models]
-        return _response({"object": "list", "data": data})
+        model = {"id": "rehearsal", "object": "model", "created": 0, "owned_by": "refinesynth"}
+        return _response({"object": "list", "data": [model]})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        """One chat completion, whole or streamed."""
+        """One chat completion."""
         exchange = self.traffic.begin()
         try:
-            return await self._complete(request, exchange)
+            answer = await self._complete(request, exchange)
+            exchange.status = answer.status
         except ConnectionError:
             # The client left, or was left. aiohttp finds nobody to send this to, and logs no traceback.
-            return web.Response(status=_CLIENT_GONE)
+            answer = web.Response(status=_CLIENT_GONE)
         finally:
             self.traffic.end(exchange)
+        return answer
 
     async def _complete(self, request: web.Request, exchange: Exchange) -> web.StreamResponse:
         random = Random(f"{self.seed}:{exchange.number}")
         fault = self.faults.draw(random)
         pause = self.latency * (1.0 + self.jitter * random.uniform(-1.0, 1.0))
+        body = await wire.read(request)
+        if isinstance(body, web.Response):
+            return body
+        self.traffic.identify(exchange, session=request.headers.get(SESSION_HEADER), body=body)
+        await anyio.sleep(pause)
+        if isinstance(fault, int) or fault == "busy":
+            status = fault if isinstance(fault, int) else _BUSY
+            code = "rate_limit_exceeded" if status == _BUSY else None
+            wait = RETRY_AFTER_SECONDS if fault in _WAITING else None
+            return wire.error(status, f"made to fail with {fault}", code=code, retry_after=wait)
+        exchange.fault = fault
+        if fault == "hang":
+            await _left(request)
+        if fault == "before":
+            await _reset(request)
+        if fault == "garbage":
+            return web.Response(body=random.choice(GARBAGE), content_type=wire.JSON)
         try:
-            body, asked = await self._read(request)
-            self.traffic.identify(exchange, session=request.headers.get(SESSION_HEADER), body=body)
-            await anyio.sleep(pause)
-            await _fail(request, exchange, fault, random)
-            answer = await self._answer(exchange, body, asked, random)
-        except _OtherwiseError as other:
-            return await send(request, exchange, other.body, status=other.status, headers=other.headers)
-        return await send(request, exchange, answer, headers={"x-request-id": f"req_{exchange.number}"})
-
-    async def _read(self, request: web.Request) -> tuple[dict[str, Any], wire.ChatRequest]:
-        if request.content_type != JSON:
-            message = f"the request's content type is {request.content_type!r}; send application/json"
-            raise _refused(_BAD_REQUEST, wire.error_body(message, "invalid_request_error"))
-        try:
-            body: Any = orjson.loads(await request.read())
-            return body, wire.ChatRequest.model_validate(body)
-        except web.HTTPRequestEntityTooLarge as error:
-            message = f"the request is longer than {self.max_body:,} bytes"
-            raise _refused(_TOO_LARGE, wire.error_body(message, "invalid_request_error")) from error
-        except orjson.JSONDecodeError as error:
-            message = f"the request is no JSON: {error}"
-            raise _refused(_BAD_REQUEST, wire.error_body(message, "invalid_request_error")) from error
-        except ValidationError as error:
-            raise _refused(_BAD_REQUEST, wire.invalid(error)) from error
-
-    async def _answer(self, exchange: Exchange, body: dict[str, Any], asked: wire.ChatRequest, random: Random) -> Body:
-        passed_on = {key: value for key, value in body.items() if key in wire.PASSED_ON and value is not None}
-        try:
-            completion = wire.plain(await self.call(**passed_on))
-            exchange.paid = True
-            if exchange.fault in SPOILING:
-                return spoil(exchange.fault, completion, random)
-            if asked.stream:
-                chunks = wire.chunks(completion, usage=asked.wants_usage)
-                return Body((*map(wire.event, chunks), wire.DONE), media_type="text/event-stream")
-            return _json(completion)
-        except Exception as error:
-            # Whatever the completion function does, the next request is answered.
+            asked = {key: value for key, value in body.items() if key in wire.PASSED_ON and value is not None}
+            answer = _response(wire.plain(await self.call(**asked)))
+        except Exception as error:  # noqa: BLE001 - whatever the completion function does, the next request is answered
             _log.exception("the completion function failed")
             exchange.fault = None
-            message = f"the backend failed with {type(error).__name__}"
-            raise _refused(_SERVER_ERROR, wire.error_body(message, "server_error")) from error
+            return wire.error(500, f"the backend failed with {type(error).__name__}")
+        exchange.paid = True
+        return answer if fault is None else await _broken(request, exchange, answer)
 
 
-class _OtherwiseError(Exception):
-    """The request gets another answer than its completion."""
-
-    def __init__(self, status: int, body: Body, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status)
-        self.status = status
-        self.body = body
-        self.headers = headers
-
-
-def _refused(status: int, body: dict[str, Any]) -> _OtherwiseError:
-    return _OtherwiseError(status, _json(body))
-
-
-async def _fail(request: web.Request, exchange: Exchange, fault: Fault | None, random: Random) -> None:
-    """Let a fault happen that needs no completion; one that spoils a completion is noted for later.
+async def _broken(request: web.Request, exchange: Exchange, answer: web.Response) -> web.StreamResponse:
+    """Send an answer a byte at a time, or until the connection is reset in its middle or after its end.
 
     Raises:
-        _OtherwiseError: The fault is an answer.
-        ConnectionError: It is none.
+        ConnectionError: The client left, or was reset on purpose.
     """
-    if isinstance(fault, int) or fault == "busy":
-        status = fault if isinstance(fault, int) else _RATE_LIMITED
-        kind = "rate_limit_error" if status == _RATE_LIMITED else "server_error"
-        code = "rate_limit_exceeded" if status == _RATE_LIMITED else None
-        wait = {"retry-after": str(RETRY_AFTER_SECONDS)} if fault in _WAITING else {}
-        body = wire.error_body(f"made to fail with {fault}", kind, code=code)
-        raise _OtherwiseError(status, _json(body), wait)
-    exchange.fault = fault
-    if fault == "hang":
-        raise await hang(request)
-    if fault == "before":
-        raise await reset(request)
-    if fault == "garbage":
-        raise _OtherwiseError(_OK, Body.of(random.choice(GARBAGE)))
+    whole = bytes(answer.body)  # pyright: ignore[reportArgumentType]
+    step = 1 if exchange.fault == "drip" else len(whole) // 2 if exchange.fault == "middle" else len(whole)
+    response = web.StreamResponse(status=answer.status)
+    response.content_type, response.content_length = wire.JSON, len(whole)
+    exchange.status = response.status
+    await response.prepare(request)
+    for start in range(0, len(whole), step):
+        await response.write(whole[start : start + step])
+        if exchange.fault == "middle":
+            await _reset(request)
+        await anyio.sleep(DRIP_SECONDS if exchange.fault == "drip" else 0.0)
+    await response.write_eof()
+    if exchange.fault == "after":
+        await _reset(request)
+    return response
+
+
+async def _reset(request: web.Request) -> None:
+    """Close the connection with a TCP RST, so that whatever the client does next on it fails.
+
+    What was written before is with the operating system by then.
+
+    Raises:
+        ConnectionResetError: Always.
+    """
+    while (transport := _open(request)) is not None and transport.get_write_buffer_size():  # noqa: ASYNC110
+        await anyio.sleep(_LOOK_SECONDS)
+    if transport is not None:
+        with suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.abort()
+    raise ConnectionResetError("reset on purpose")
+
+
+async def _left(request: web.Request) -> None:
+    """Wait until the client leaves.
+
+    Raises:
+        ConnectionResetError: Then.
+    """
+    while _open(request) is not None:  # noqa: ASYNC110
+        await anyio.sleep(_LOOK_SECONDS)
+    raise ConnectionResetError("the client left")
+
+
+def _open(request: web.Request) -> Transport | None:
+    """The connection, None where it was lost: aiohttp tells no handler, so this has to be looked at."""
+    transport = request.transport
+    return None if transport is None or transport.is_closing() else transport
 
 
 @web.middleware
-async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _guarded(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
     """Refuse other hosts, and answer what no route takes as OpenAI does."""
     if request.host.rpartition(":")[0] not in _HOSTS and request.host not in _HOSTS:
-        body = wire.error_body(f"the host is {request.host!r}; ask 127.0.0.1", "invalid_request_error")
-        return _response(body, status=_BAD_REQUEST)
+        return wire.error(400, f"the host is {request.host!r}; ask 127.0.0.1")
     try:
         return await handler(request)
     except web.HTTPException as error:
-        message = f"there is no {request.method} {request.path}"
-        body = wire.error_body(message, "invalid_request_error", code="not_found")
-        return _response(body, status=error.status)
+        return wire.error(error.status, f"there is no {request.method} {request.path}", code="not_found")
 
 
-def _json(data: object) -> Body:
-    return Body.of(write_json(data))
-
-
-def _response(data: object, *, status: int = 200) -> web.Response:
-    return web.Response(body=write_json(data), status=status, content_type=JSON)
+def _response(data: object) -> web.Response:
+    return web.Response(body=write_json(data), content_type=wire.JSON)

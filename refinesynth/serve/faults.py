@@ -24,7 +24,7 @@ _SUM_SLACK = 1e-9
 class HttpFaults(BaseModel, frozen=True, extra="forbid"):
     """The share of requests that fails, by kind; together at most all of them.
 
-    From `drip` on, the completion function is asked, and its answer is what is spoilt: such a request counts as paid.
+    From `drip` on, the completion function is asked, and its answer breaks on the way: such a request counts as paid.
     """
 
     statuses: Mapping[int, float] = Field(default_factory=dict[int, float])
@@ -43,26 +43,6 @@ class HttpFaults(BaseModel, frozen=True, extra="forbid"):
     """Reset in the middle of the body."""
     after: float = 0.0
     """Reset right after the whole body."""
-    wrong_type: float = 0.0
-    """As text/html: the answer itself, or a page."""
-    no_choices: float = 0.0
-    """`choices` is empty, null or missing."""
-    length: float = 0.0
-    """Cut off, with `finish_reason` length."""
-    filter: float = 0.0
-    """Cut off, with `finish_reason` content_filter."""
-    huge: float = 0.0
-    """50 MB of content, streamed."""
-    garble: float = 0.0
-    """Lone surrogates, NUL, escape sequences, bidirectional marks and line separators in the content."""
-    deep: float = 0.0
-    """Nested 10,000 deep, in the content or in the body itself."""
-    numbers: float = 0.0
-    """1e400, NaN, Infinity and integers of thousands of digits, in the usage and in the content."""
-    duplicates: float = 0.0
-    """Keys that come twice with different values, in the body and in the content."""
-    mistyped: float = 0.0
-    """Values of the wrong type anywhere in the body."""
 
     @model_validator(mode="after")
     def _are_shares(self) -> Self:

@@ -1,7 +1,7 @@
 """Running the server: in the foreground for the command line, in a thread for tests and load."""
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +23,6 @@ _STOPPING_SECONDS = 1
 
 _BACKLOG = 2_048
 
-MAX_BODY_BYTES = 10_000_000
-"""Longest request that is read."""
-
 _LAST_PORT = 65_535
 
 
@@ -36,23 +33,19 @@ def create_app(
     jitter: float = 0.0,
     faults: HttpFaults | None = None,
     seed: int = 0,
-    models: Sequence[str] = ("rehearsal",),
-    max_body: int | None = None,
     log: Path | None = None,
 ) -> "web.Application":
     """A completion function as an OpenAI-compatible application.
 
-    `POST /v1/chat/completions` (whole or streamed), `GET /v1/models`, `GET /health`, and `GET /stats` with counts of
-    requests, of endings by status or fault, of completions paid for, and of requests at once.
+    `POST /v1/chat/completions` (no streams), `GET /v1/models`, and `GET /stats` with counts of requests, of endings by
+    status or fault, of completions paid for, and of requests at once.
 
     Args:
-        call: Gets the request's keys as keyword arguments, `stream` left out, and returns a whole chat completion.
+        call: Gets the request's keys as keyword arguments, and returns a whole chat completion.
         latency: Seconds until an answer begins, on average.
         jitter: Share by which that varies to either side, 0 to 1.
         faults: What goes wrong on purpose; nothing if None.
         seed: Decides which request fails and how long each takes.
-        models: Names for `/v1/models`; a request may name any model.
-        max_body: Longest request, in bytes; 10 MB if None.
         log: File to which a line of JSON is appended for each chat request that has ended: whose it was, what it asked
             (a digest, its seed left out), how it ended, and whether a completion was paid for.
 
@@ -64,17 +57,15 @@ def create_app(
     if not 0.0 <= jitter <= 1.0:
         raise InputError(f"jitter is {jitter!r}; it is a share of the latency, between 0 and 1")
     from refinesynth.serve.app import ChatServer
-    from refinesynth.serve.traffic import Traffic, TrafficLog
+    from refinesynth.serve.traffic import Traffic
 
     return ChatServer(
         call=call,
-        models=tuple(models),
         latency=latency,
         jitter=jitter,
         faults=faults or HttpFaults(),
         seed=seed,
-        max_body=max_body or MAX_BODY_BYTES,
-        traffic=Traffic(log=TrafficLog.at(log) if log else None),
+        traffic=Traffic(log=log),
     ).app()
 
 

@@ -1,13 +1,11 @@
 """Counting requests for load tests: how many, how they ended, how many at once, and which completions were paid for."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import orjson
 
@@ -34,26 +32,26 @@ class Exchange:
     """Name of the fault that it got, if that is no status."""
     paid: bool = False
     """Whether a completion was made for it: that is what a provider bills, whoever still listens."""
-    bytes: int = 0
-    """Length of the answer's body as far as it was sent."""
-
-    @property
-    def ending(self) -> str:
-        """How it is counted."""
-        return self.fault or str(self.status or "none")
 
 
 @dataclass
 class Traffic:
     """What the server has seen. One event loop changes it, so it needs no lock; its size does not grow with requests."""
 
-    log: "TrafficLog | None" = None
+    log: Path | None = None
+    """JSONL to which the fields of `Exchange` are appended for each request that has ended.
+
+    A line is written at once and whole, so that a killed server loses none.
+    """
     requests: int = 0
     paid: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
     """Requests that have ended, by HTTP status or the fault's name; `none` where the client left before an answer."""
+
+    def __post_init__(self) -> None:
+        self._append(b"")
 
     def begin(self) -> Exchange:
         """A request has come."""
@@ -69,12 +67,21 @@ class Traffic:
             exchange.session, exchange.seed, exchange.digest = session, body.get("seed"), request_digest(body)
 
     def end(self, exchange: Exchange) -> None:
-        """The last byte of its answer was sent, or there will be none."""
+        """There is an answer, or there will be none."""
         self.in_flight -= 1
         self.paid += exchange.paid
-        self.endings[exchange.ending] += 1
+        self.endings[exchange.fault or str(exchange.status or "none")] += 1
         if self.log is not None:
-            self.log.write(exchange)
+            self._append(orjson.dumps(asdict(exchange), default=str) + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        if self.log is None:
+            return
+        try:
+            with self.log.open("ab", buffering=0) as file:
+                file.write(line)
+        except OSError as error:
+            raise InputError(f"cannot write the log {self.log}: {error.strerror}; choose another file") from error
 
     def report(self) -> dict[str, Any]:
         """The counts as JSON."""
@@ -85,36 +92,6 @@ class Traffic:
             "in_flight": self.in_flight,
             "max_in_flight": self.max_in_flight,
         }
-
-
-class TrafficLog:
-    """A JSONL file with a line for each chat request that has ended: the fields of `Exchange`.
-
-    A line is written at once and whole, so that a killed server loses none.
-    """
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-
-    @classmethod
-    def at(cls, path: Path) -> Self:
-        """A log that is appended to `path`.
-
-        Raises:
-            InputError: The file cannot be written.
-        """
-        try:
-            return cls(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644))
-        except OSError as error:
-            raise InputError(f"cannot write the log {path}: {error.strerror}; choose another file") from error
-
-    def __del__(self) -> None:
-        with suppress(OSError):
-            os.close(self._file)
-
-    def write(self, exchange: Exchange) -> None:
-        """Append one line."""
-        os.write(self._file, orjson.dumps(asdict(exchange), default=str) + b"\n")
 
 
 def request_digest(body: Mapping[str, Any]) -> str:

@@ -1,14 +1,18 @@
-"""OpenAI's chat completions on the wire: requests checked, errors and streamed answers put together."""
+"""OpenAI's chat completions on the wire: requests read and checked, answers and errors as its clients read them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
+import orjson
+from aiohttp import web
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from refinesynth.jsontext import write_json
 
-PIECE = 24
-"""Characters of content, or of a tool call's arguments, in one chunk of a streamed answer."""
+JSON = "application/json"
+
+MAX_BODY_BYTES = 10_000_000
+"""Longest request that is read."""
 
 PASSED_ON = frozenset(
     {
@@ -32,10 +36,6 @@ class _Message(BaseModel):
         return self
 
 
-class _StreamOptions(BaseModel):
-    include_usage: bool = False
-
-
 class _ResponseFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] | None = None
@@ -52,13 +52,13 @@ class _Tool(BaseModel):
     function: dict[str, Any]
 
 
-class ChatRequest(BaseModel):
+class _ChatRequest(BaseModel):
     """The keys of a request that are looked at; a request that is not valid never reaches the completion function."""
 
     model: str = Field(min_length=1)
     messages: list[_Message] = Field(min_length=1)
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream: Literal[False] | None = None
+    """Answers come whole."""
     response_format: _ResponseFormat | None = None
     tools: list[_Tool] | None = None
     n: Literal[1] | None = None
@@ -66,23 +66,34 @@ class ChatRequest(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     seed: int | None = None
 
-    @property
-    def wants_usage(self) -> bool:
-        """Whether a streamed answer is to end with token counts."""
-        return self.stream_options is not None and self.stream_options.include_usage
+
+async def read(request: web.Request) -> dict[str, Any] | web.Response:
+    """The keys of a chat request, or why it is refused."""
+    if request.content_type != JSON:
+        return error(400, f"the request's content type is {request.content_type!r}; send application/json")
+    try:
+        body: Any = orjson.loads(await request.read())
+        _ChatRequest.model_validate(body)
+    except web.HTTPRequestEntityTooLarge:
+        return error(413, f"the request is longer than {MAX_BODY_BYTES:,} bytes")
+    except orjson.JSONDecodeError as problem:
+        return error(400, f"the request is no JSON: {problem}")
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+        param = ".".join(str(part) for part in first["loc"])
+        message = f"{param or 'request'}: {first['msg'].removeprefix('Value error, ')}"
+        return error(400, message, param=param or None, code="invalid_value")
+    return body
 
 
-def error_body(message: str, kind: str, *, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+def error(
+    status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int | None = None
+) -> web.Response:
     """An error as OpenAI's clients read it."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-def invalid(error: ValidationError) -> dict[str, Any]:
-    """A refused request as an error body that names the first parameter at fault."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    param = ".".join(str(part) for part in first["loc"])
-    message = f"{param or 'request'}: {first['msg'].removeprefix('Value error, ')}"
-    return error_body(message, "invalid_request_error", param=param or None, code="invalid_value")
+    kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")  # noqa: PLR2004
+    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return web.Response(body=write_json(body), status=status, content_type=JSON, headers=headers)
 
 
 def plain(answer: object) -> dict[str, Any]:
@@ -96,45 +107,3 @@ def plain(answer: object) -> dict[str, Any]:
     if callable(dump := getattr(answer, "model_dump", None)):
         return cast("dict[str, Any]", dump(mode="json", exclude_none=True))
     raise TypeError(f"a completion is a dict, not {type(answer).__name__}")
-
-
-def chunks(completion: Mapping[str, Any], *, usage: bool) -> Iterator[dict[str, Any]]:
-    """A whole completion taken apart into the chunks of a streamed one; with `usage`, token counts come last."""
-    head = {key: completion[key] for key in ("id", "created", "model") if key in completion}
-    head["object"] = "chat.completion.chunk"
-    if usage:
-        head["usage"] = None
-    for choice in completion["choices"]:
-        index = choice.get("index", 0)
-        for delta in _deltas(choice["message"]):
-            yield {**head, "choices": [{"index": index, "delta": delta, "finish_reason": None}]}
-        yield {**head, "choices": [{"index": index, "delta": {}, "finish_reason": choice.get("finish_reason")}]}
-    if usage:
-        yield {**head, "choices": [], "usage": completion.get("usage")}
-
-
-def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    content = cast("str | None", message.get("content"))
-    yield {"role": "assistant", "content": None if content is None else ""}
-    for piece in _pieces(content or ""):
-        yield {"content": piece}
-    calls = cast("list[dict[str, Any]]", message.get("tool_calls") or [])
-    for index, call in enumerate(calls):
-        function = call["function"]
-        opening = {"name": function["name"], "arguments": ""}
-        yield {"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": opening}]}
-        for piece in _pieces(function["arguments"]):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _pieces(text: str) -> Iterator[str]:
-    return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
-
-
-def event(data: object) -> bytes:
-    """One server-sent event."""
-    return b"data: " + write_json(data) + b"\n\n"
-
-
-DONE = b"data: [DONE]\n\n"
-"""The event that ends a stream."""

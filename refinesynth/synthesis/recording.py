@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from refinesynth._version import __version__
 from refinesynth.curation import Curation
+from refinesynth.episode.plays import find
 from refinesynth.run import RunConfig, stable_repr
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def record(
         branches=settings.branches,
         episodes_per_script=settings.episodes_per_script,
         curation=None if curation is None or curation.idle else _curation(curation),
-        prompts=settings.prompts_digest,
+        prompts=find(settings.play).digest(settings.prompts),
         models=models,
         connections=connections,
         personas=personas,
@@ -76,14 +77,13 @@ def record(
 
 
 def _grounding(settings: "EpisodeSettings") -> dict[str, JsonValue] | None:
-    if settings.play != "grounded":
+    if not find(settings.play).executed:
         return None
     return {
         "terse": settings.terse,
         "transient": settings.transient,
         "mix": stable_repr(settings.mix),
         "difficulty": None if settings.difficulty is None else list(settings.difficulty),
-        "two_steps": settings.two_steps,
     }
 
 

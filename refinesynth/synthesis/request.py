@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
@@ -14,6 +14,7 @@ import anyio.to_thread
 from refinesynth.attempts import Attempts
 from refinesynth.backends.money.budget import Budget
 from refinesynth.curation import Curation
+from refinesynth.episode import plays
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.grounding import Grounding
 from refinesynth.mistakes import Mistakes
@@ -29,7 +30,7 @@ from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.recording import record
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.tracing import Tracing
-from refinesynth.trajectory import Play, Trajectory
+from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -104,7 +105,7 @@ class Request:
     personas: PersonaSource | None
     n: int
     backend: "BackendSpec"
-    play: Play
+    play: str
     rules: "Rule | str | None"
     script_rules: "Rule | str | None"
     mistakes: Mistakes | None
@@ -139,11 +140,10 @@ class Request:
         _check_count("patience", self.patience, "episodes without one accepted", least=0)
         if self.max_turns is not None:
             _check_count("max_turns", self.max_turns, "the longest draft, in turns")
-        if self.play not in get_args(Play):
-            raise InputError(f"play is {self.play!r}; expected one of {', '.join(map(repr, get_args(Play)))}")
+        plays.checked(self.play)
         _check_count("branches", self.branches, "trajectories from one verified prefix", most=MAX_BRANCHES)
         _check_count("episodes_per_script", self.episodes_per_script, "plays of one script", most=MAX_BRANCHES)
-        if self.grounding is not None and self.play != "grounded":
+        if self.grounding is not None and not plays.find(self.play).executed:
             raise InputError(f"grounding is given, and play is {self.play!r}; it is for play='grounded' alone")
         if isinstance(cast("object", self.seed), bool) or not isinstance(cast("object", self.seed), int):
             raise InputError(f"seed is {self.seed!r}; expected a whole number")
@@ -175,17 +175,20 @@ class Request:
         """
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.backends import open_models, resolve, resolve_roles
+        from refinesynth.backends.lean.choosing import routed
         from refinesynth.backends.watch import Calls
 
         settings = self._settings()
         # A key is asked for only where a role is played.
-        backends = {role: found for role, found in resolve_roles(self.backend).items() if role in settings.roles}
+        roles = plays.find(self.play).roles(settings)
+        backends = {role: found for role, found in resolve_roles(self.backend).items() if role in roles}
         calls = Calls()
-        fallback = None if self.fallback is None else resolve(self.fallback)
-        open_once = cache(partial(open_models, backends, call=self.call, fallback=fallback, calls=calls))
+        fallback = None if self.fallback is None else routed(resolve(self.fallback), in_flight=self.concurrency)
+        paths = {role: routed(backend, in_flight=self.concurrency) for role, backend in backends.items()}
+        open_once = cache(partial(open_models, paths, call=self.call, fallback=fallback, calls=calls))
         players = Players(
             settings=settings,
-            backends=backends,
+            backends=paths,
             fallback=fallback,
             call=self.call,
             models=open_once,
@@ -279,14 +282,12 @@ class Request:
 
     def _settings(self) -> "EpisodeSettings":
         # Imported here: it brings pydantic-ai with it.
-        from refinesynth import rules
         from refinesynth.episode import MAX_TURNS, EpisodeSettings
         from refinesynth.prompts import Prompts
 
-        grounded, grounding = self.play == "grounded", self.grounding or Grounding()
-        script_rules = partial(rules.grounded_script, difficulty=grounding.difficulty) if grounded else rules.script
-        draft_chain = _chain("rules", self.rules, rules.grounded if grounded else rules.strict)
-        script_chain = _chain("script_rules", self.script_rules, script_rules)
+        play, grounding = plays.find(self.play), self.grounding or Grounding()
+        draft_chain = _chain("rules", self.rules, play.rules)
+        script_chain = _chain("script_rules", self.script_rules, partial(play.script_rules, grounding))
         own_prompts = None if self.prompts is None else Path(self.prompts)
         return EpisodeSettings(
             play=self.play,
@@ -297,7 +298,6 @@ class Request:
             transient=grounding.transient,
             mix=grounding.mix,
             difficulty=grounding.difficulty,
-            two_steps=grounding.two_steps,
             branches=self.branches,
             episodes_per_script=self.episodes_per_script,
             attempts=self.attempts or Attempts(),

@@ -20,7 +20,7 @@ from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Begun, Request
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.tracing import Tracing
-from refinesynth.trajectory import Play, Trajectory
+from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
@@ -88,7 +88,7 @@ async def stream(
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
-    play: Play = "live",
+    play: str = "live",
     rules: "Rule | str | None" = None,
     script_rules: "Rule | str | None" = None,
     mistakes: Mistakes | None = None,

@@ -16,12 +16,14 @@ from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.tracing import Tracing
-from refinesynth.trajectory import Play
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
     from refinesynth.backends.money.budget import Budget
     from refinesynth.rules import Rule
+
+CONCURRENCY = 16
+"""Most episodes in flight, unless another number is asked for."""
 
 
 async def synthesize(
@@ -29,7 +31,7 @@ async def synthesize(
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
-    play: Play = "live",
+    play: str = "live",
     rules: "Rule | str | None" = None,
     script_rules: "Rule | str | None" = None,
     mistakes: Mistakes | None = None,
@@ -39,7 +41,7 @@ async def synthesize(
     episodes_per_script: int = 1,
     curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
-    concurrency: int = 16,
+    concurrency: int = CONCURRENCY,
     seed: int = 0,
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,
@@ -73,10 +75,12 @@ async def synthesize(
         backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
             there, a list for a role whose models take turns.
         play: `live`: DungeonMaster and Player converse; `narrated`: one call writes both voices, as the paper does; `grounded`:
-            as live, and the world is executed by the rulebook that the script comes with.
-        rules: What a draft must satisfy, as a rule or as text for `rules.parse`; None for `rules.strict()`, in grounded play
-            `rules.grounded()`.
-        script_rules: What a script must satisfy; None for `rules.script()`, in grounded play `rules.grounded_script()`.
+            as live, and the world is executed by the rulebook that the script comes with; or the name of a play that an installed
+            package registers.
+        rules: What a draft must satisfy, as a rule or as text for `rules.parse`; None for the play's: `rules.strict()`, in
+            grounded play `rules.grounded()`.
+        script_rules: What a script must satisfy; None for the play's: `rules.script()`, in grounded play
+            `rules.grounded_script()`.
         mistakes: Where mistakes come from; None for at least two, asked for where natural ones do not suffice.
         attempts: How often an episode may try again.
         grounding: How grounded play is played; for it alone.

@@ -8,10 +8,11 @@ All are frozen pydantic models. They forbid unknown fields, because what we writ
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.liberties import Answer, Liberty, read_answer
 from refinesynth.trajectory.record import (
+    PLAY_NAME,
     SCHEMA_VERSION,
     Branch,
     Difficulty,
-    Play,
+    PlayName,
     Provenance,
     Refinements,
     Trajectory,
@@ -38,6 +39,7 @@ from refinesynth.trajectory.value import Value
 __all__ = [
     "EXECUTED",
     "MAX_RAW_CHARACTERS",
+    "PLAY_NAME",
     "SCHEMA_VERSION",
     "ActionSpec",
     "Answer",
@@ -53,7 +55,7 @@ __all__ = [
     "MalformedTurn",
     "MistakeKind",
     "Persona",
-    "Play",
+    "PlayName",
     "PlayerTurn",
     "Provenance",
     "Refinements",

@@ -1,6 +1,6 @@
 """A trajectory: an accepted draft with its provenance."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,9 +35,10 @@ class Usage(Value):
         )
 
 
-Play = Literal["live", "narrated", "grounded"]
-"""How an episode is played: DungeonMaster and Player converse, one call writes both voices, or they converse and the world is
-executed."""
+PLAY_NAME = r"^[a-z][a-z0-9_-]{0,63}$"
+
+PlayName = Annotated[str, Field(pattern=PLAY_NAME)]
+"""How an episode was played, by name: `live`, `narrated`, `grounded`, or a play of another package, which need not be installed here."""
 
 
 class Difficulty(Value):
@@ -82,7 +83,7 @@ class Provenance(Value):
 
     models: dict[str, str]
     """Role name to litellm model string."""
-    play: Play
+    play: PlayName
     seed: int
     """The episode's own seed, derived from the run's seed and the persona's position."""
     rules: str

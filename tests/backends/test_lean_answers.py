@@ -9,9 +9,9 @@ from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
 
 from refinesynth.backends import Backend, Completion, litellm_sdk
 from refinesynth.backends.answer import read_answer
-from refinesynth.backends.lean.completion import LeanCompletion
+from refinesynth.backends.lean.completion import DirectCompletion
 from refinesynth.backends.lean.errors import HttpError
-from refinesynth.backends.lean.opening import lean_completion
+from refinesynth.backends.lean.opening import direct_completion
 from refinesynth.backends.lean.reply import read_reply
 from refinesynth.backends.sorting import Kind, Step, sort
 
@@ -119,9 +119,8 @@ READ = {
 }  # fmt: skip
 
 
-def opened(backend: Backend) -> aclosing[LeanCompletion]:
-    completion = lean_completion(backend)
-    assert completion is not None
+def opened(backend: Backend) -> aclosing[DirectCompletion]:
+    completion = direct_completion(backend)
     return aclosing(completion)
 
 
@@ -139,7 +138,7 @@ async def outcome(call: Completion, backend: Backend, **request: object) -> tupl
 
 
 async def outcomes(server: ChatServer, model: str, reply: Reply) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """Over the lean path, and through litellm."""
+    """Over the direct client, and through litellm."""
     backend = Backend(model=model, base_url=server.url, name="mine")
     server.replies.extend((reply, reply))
     async with opened(backend) as lean:

@@ -1,4 +1,4 @@
-"""The lean path over sockets that anything may come out of: bounded, sorted, without keys; and when connections end."""
+"""The direct client over sockets that anything may come out of: bounded, sorted, without keys; and when connections end."""
 
 import asyncio
 import gc
@@ -20,10 +20,10 @@ from pydantic_ai import models
 from yarl import URL
 
 from refinesynth.backends import Backend
-from refinesynth.backends.lean.completion import LeanCompletion
+from refinesynth.backends.lean.completion import DirectCompletion
 from refinesynth.backends.lean.connection import MAX_BYTES, Route
 from refinesynth.backends.lean.errors import HttpError
-from refinesynth.backends.lean.opening import lean_completion
+from refinesynth.backends.lean.opening import direct_completion
 from refinesynth.backends.sorting import Kind, Step, sort
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -33,13 +33,11 @@ ANSWER = orjson.dumps(completion())
 Talk = Callable[[anyio.abc.SocketStream], Awaitable[None]]
 
 
-def lean(url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> LeanCompletion:
+def lean(url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> DirectCompletion:
     if monkeypatch is not None:
         monkeypatch.setenv("MINE", CANARY)
     key = None if monkeypatch is None else "MINE"
-    opened = lean_completion(Backend(model="hosted_vllm/m", base_url=url, api_key_env=key, name="mine"))
-    assert opened is not None
-    return opened
+    return direct_completion(Backend(model="hosted_vllm/m", base_url=url, api_key_env=key, name="mine"))
 
 
 @asynccontextmanager
@@ -265,9 +263,7 @@ def test_hosts_that_need_no_proxy_have_none(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("all_proxy", "proxy.invalid:3128")
     monkeypatch.setenv("no_proxy", "near.invalid")
     near, far = Route.to("http://near.invalid/v1"), Route.to("http://far.invalid/v1")
-    assert near is not None
     assert near.proxy is None
-    assert far is not None
     assert far.proxy == URL("http://proxy.invalid:3128")
 
 
@@ -282,6 +278,5 @@ def test_the_authorities_are_certifis_unless_a_file_is_named(tmp_path: Path, mon
 
 def trusted() -> int:
     route = Route.to("https://far.invalid/v1")
-    assert route is not None
     assert route.tls is not None
     return len(route.tls.get_ca_certs())

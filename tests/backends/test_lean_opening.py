@@ -9,11 +9,11 @@ import pytest
 from chat_server import ChatServer
 
 from refinesynth.backends import PRESETS, Backend, describe, open_model
-from refinesynth.backends.lean.choosing import why_not_lean
-from refinesynth.backends.lean.completion import LeanCompletion
+from refinesynth.backends.backend import Mixed
+from refinesynth.backends.lean.choosing import MANY, path_of, routed, why_not_direct
+from refinesynth.backends.lean.completion import DirectCompletion
 from refinesynth.backends.lean.errors import UnsupportedParamsError
-from refinesynth.backends.lean.opening import lean_completion
-from refinesynth.backends.listing import path_of
+from refinesynth.backends.lean.opening import direct_completion
 from refinesynth.backends.sorting import Kind, Step, sort
 from refinesynth.errors import ConfigurationError
 
@@ -44,22 +44,45 @@ def backend(model: str = "hosted_vllm/m", **settings: Any) -> Backend:
 
 @pytest.mark.parametrize("model", LEAN)
 def test_openai_compatible_servers_are_asked_straight(model: str) -> None:
-    assert isinstance(lean_completion(backend(model)), LeanCompletion)
-    assert path_of(backend(model)) == "lean"
+    assert isinstance(direct_completion(backend(model)), DirectCompletion)
+    assert path_of(backend(model), in_flight=MANY).path == "direct"
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "settings", "path"),
+    [
+        (MANY, {}, "direct"),
+        (MANY - 1, {}, "litellm"),
+        (16, {}, "litellm"),
+        (1_000, {"max_in_flight": MANY - 1}, "litellm"),
+        (16, {"max_in_flight": 1_000}, "litellm"),
+        (16, {"path": "direct"}, "direct"),
+        (1_000, {"path": "litellm"}, "litellm"),
+    ],
+)
+def test_auto_is_litellm_unless_many_requests_may_be_in_flight(
+    in_flight: int, settings: dict[str, Any], path: str
+) -> None:
+    asked = backend(**settings)
+    assert path_of(asked, in_flight=in_flight).path == path
+    assert routed(asked, in_flight=in_flight) == asked.model_copy(update={"path": path})
+
+
+def test_each_of_a_mixture_takes_its_own_path() -> None:
+    mixed = Mixed.of([backend(), backend("anthropic/claude"), backend(max_in_flight=1)])
+    assert [one.path for one in routed(mixed, in_flight=MANY).each] == ["direct", "litellm", "litellm"]
 
 
 @pytest.mark.parametrize("model", NOT_LEAN)
 def test_all_others_through_litellm(model: str) -> None:
-    assert lean_completion(backend(model)) is None
-    assert path_of(backend(model)) == "litellm"
-    with pytest.raises(ConfigurationError, match="path=lean"):
-        lean_completion(backend(model, path="lean"))
+    assert path_of(backend(model), in_flight=MANY).path == "litellm"
+    with pytest.raises(ConfigurationError, match="path=direct"):
+        direct_completion(backend(model, path="direct"))
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"path": "litellm"},
         {"extra": {"fallbacks": ["gpt-4o"]}},
         {"extra": {"drop_params": True}},
         {"extra": {"extra_body": {"model": "other"}}},
@@ -67,36 +90,35 @@ def test_all_others_through_litellm(model: str) -> None:
     ],
 )
 def test_settings_that_only_litellm_understands_are_left_to_it(settings: dict[str, Any]) -> None:
-    assert lean_completion(backend(**settings)) is None
+    assert why_not_direct(backend(**settings)) is not None
 
 
 @pytest.mark.parametrize("variable", ["SSL_VERIFY", "OPENAI_ORGANIZATION"])
 def test_so_are_variables(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "False")
-    assert variable in str(why_not_lean(backend()))
+    assert variable in str(why_not_direct(backend()))
 
 
 def test_so_is_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "socks5://proxy.invalid:1080")
-    assert lean_completion(backend(base_url="http://far.invalid/v1")) is None
     with pytest.raises(ConfigurationError, match="proxy"):
-        lean_completion(backend(base_url="http://far.invalid/v1", path="lean"))
+        direct_completion(backend(base_url="http://far.invalid/v1", path="direct"))
 
 
 def test_tools_of_recent_openai_models_need_the_other_endpoint() -> None:
-    assert lean_completion(backend("gpt-5.4")) is not None
-    assert lean_completion(backend("gpt-5.4", output_mode="tool")) is None
-    assert lean_completion(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is not None
+    assert why_not_direct(backend("gpt-5.4")) is None
+    assert why_not_direct(backend("gpt-5.4", output_mode="tool")) is not None
+    assert why_not_direct(backend("gpt-5.4", output_mode="tool", base_url="http://localhost/v1")) is None
 
 
 @pytest.mark.parametrize("preset", ["gpt-4o", "deepseek", "deepseek-pro", "qwen", "vllm", "gpt-4o-mini"])
-def test_presets_go_the_lean_way(preset: str) -> None:
-    assert lean_completion(PRESETS[preset].backend) is not None
+def test_presets_can_be_asked_directly(preset: str) -> None:
+    assert why_not_direct(PRESETS[preset].backend) is None
 
 
 def test_the_listing_says_which_path_is_taken() -> None:
     paths = {row.name: row.path for row in describe()}
-    assert (paths["rehearsal"], paths["vllm"], paths["claude"]) == ("built in", "lean", "litellm")
+    assert (paths["rehearsal"], paths["vllm"], paths["claude"]) == ("built in", "direct", "litellm")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +143,7 @@ def test_requests_go_where_litellm_sends_them(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert f"'{address}/chat/completions'" in repr(lean_completion(backend(model, **settings)))
+    assert f"'{address}/chat/completions'" in repr(direct_completion(backend(model, **settings)))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +159,7 @@ async def test_a_key_goes_to_nobody_whom_it_is_not_meant_for(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    completion = lean_completion(backend(base_url=server.url, **settings))
-    assert completion is not None
+    completion = direct_completion(backend(base_url=server.url, **settings))
     async with aclosing(completion):
         await completion(messages=[])
     assert [headers["authorization"] for headers in server.headers] == [f"Bearer {sent}"]
@@ -149,16 +170,14 @@ async def test_a_server_named_by_the_providers_variable_gets_the_providers_key(
 ) -> None:
     monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.url)
     monkeypatch.setenv("HOSTED_VLLM_API_KEY", "k-3")
-    completion = lean_completion(backend())
-    assert completion is not None
+    completion = direct_completion(backend())
     async with aclosing(completion):
         await completion(messages=[])
     assert server.headers[0]["authorization"] == "Bearer k-3"
 
 
 async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
-    completion = lean_completion(backend("gpt-5.1"))
-    assert completion is not None
+    completion = direct_completion(backend("gpt-5.1"))
     for argument in ({"stop": ["x"]}, {"temperature": 0.5, "reasoning_effort": "high"}, {"unheard_of": 1}):
         with pytest.raises(UnsupportedParamsError) as caught:
             await completion(messages=[], **argument)
@@ -168,23 +187,25 @@ async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
 
 def test_seeds_are_sent_where_they_are_taken() -> None:
     for model, taken in (("hosted_vllm/m", True), ("mistral/mistral-large-latest", True), ("gpt-5.1", True)):
-        completion = lean_completion(backend(model))
-        assert completion is not None
+        completion = direct_completion(backend(model))
         assert completion.accepts("seed") is taken
 
 
-def test_a_backend_that_goes_the_lean_way_never_loads_litellm() -> None:
+def test_a_backend_that_is_asked_directly_never_loads_litellm() -> None:
     program = """
 import sys
 from refinesynth.backends import Backend, open_model
-open_model(Backend(model="hosted_vllm/m"))
-open_model(Backend(model="openai/m", base_url="http://localhost/v1"))
+from refinesynth.backends.lean.choosing import routed
+open_model(Backend(model="hosted_vllm/m", path="direct"))
+open_model(routed(Backend(model="openai/m", base_url="http://localhost/v1"), in_flight=128))
+print("litellm" in sys.modules)
+open_model(routed(Backend(model="hosted_vllm/m"), in_flight=127))
 print("litellm" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "False\n"
+    assert done.stdout == "False\nTrue\n"
 
 
 def test_a_model_is_opened_on_the_path_that_is_asked_for() -> None:
-    assert isinstance(open_model(backend())._call, LeanCompletion)  # pyright: ignore[reportPrivateUsage]
-    assert not isinstance(open_model(backend(path="litellm"))._call, LeanCompletion)  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(open_model(backend(path="direct"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]
+    assert not isinstance(open_model(backend(path="litellm"))._call, DirectCompletion)  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""The lean path posts what litellm posts: compared over a socket, and with litellm's own tables for every model in its map."""
+"""The direct client posts what litellm posts: compared over a socket, and with litellm's own tables for every model in its map."""
 
 import json
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from chat_server import ChatServer, Reply, completion
 
 from refinesynth.backends import Backend, litellm_sdk, providers
 from refinesynth.backends.lean import listed as listing
-from refinesynth.backends.lean.choosing import why_not_lean
+from refinesynth.backends.lean.choosing import why_not_direct
 from refinesynth.backends.lean.dialects import COMMON, DIALECTS
 from refinesynth.backends.lean.errors import UnsupportedParamsError
-from refinesynth.backends.lean.opening import lean_completion
+from refinesynth.backends.lean.opening import direct_completion
 from refinesynth.backends.lean.request import body_of
 
 MODELS = [
@@ -92,7 +92,7 @@ DIFFERENT = {
     ("openrouter", "thinking"),
     ("openrouter", "no thinking"),
 }
-"""What the lean path leaves to litellm, by refusing the argument: a backend with it goes through litellm from the start."""
+"""What the direct client leaves to litellm, by refusing the argument: a backend with it goes through litellm from the start."""
 
 
 @pytest.fixture(autouse=True)
@@ -130,8 +130,7 @@ async def posted_lean(
 ) -> tuple[Any, ...] | None:
     ready(server)
     monkeypatch.setenv("MINE", "k-12345678")
-    lean = lean_completion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="lean"))
-    assert lean is not None
+    lean = direct_completion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="direct"))
     try:
         await lean(**request(model, shape))
     except UnsupportedParamsError:
@@ -175,7 +174,7 @@ def test_every_listed_model_takes_the_parameters_that_litellm_says(provider: str
     for model in listed_models(provider):
         dialect = DIALECTS[provider]
         backend = Backend(model=f"{provider}/{model}", base_url="http://localhost/v1")
-        if why_not_lean(backend) is not None or provider == "together_ai":
+        if why_not_direct(backend) is not None or provider == "together_ai":
             continue
         taken = litellm_sdk.litellm().get_supported_openai_params(model, custom_llm_provider=provider)
         assert dialect.takes(model) & asked == set(taken) & asked, model
@@ -185,7 +184,7 @@ def test_openais_models_take_the_values_that_litellm_says() -> None:
     litellm = litellm_sdk.litellm()
     dialect = DIALECTS["openai"]
     for model in listed_models("openai"):
-        if why_not_lean(Backend(model=f"openai/{model}")) is not None:
+        if why_not_direct(Backend(model=f"openai/{model}")) is not None:
             continue
         for values in VALUES:
             if not values.keys() <= dialect.takes(model):

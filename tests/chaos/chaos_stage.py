@@ -1,18 +1,25 @@
 """What runs in hostile surroundings have in common: backends that do not wait long, and what must hold of a run folder."""
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
+from aiohttp import web
+from spoiling import SPOILING, spoils
 
 import refinesynth as rs
 from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.serve import HttpFaults, create_app
+from refinesynth.serve import NAMES, HttpFaults, create_app
 
 STATUSES = (429, 500, 502, 503, 529)
 
-PATHS = ("litellm", "lean")
+KINDS = (*NAMES, *sorted(SPOILING))
+"""What may go wrong beside a status."""
+
+PATHS = ("litellm", "direct")
 """The ways to a server."""
 
 
@@ -24,13 +31,19 @@ def backend(address: str, *, path: str = "litellm", **settings: Any) -> rs.Backe
     return rs.Backend.model_validate(given)
 
 
-def served(faults: HttpFaults | None = None, *, seed: int = 0, slips: Faults | None = None, **settings: Any) -> Any:
+def served(
+    faults: HttpFaults | None = None, *, seed: int = 0, slips: Faults | None = None, **settings: Any
+) -> web.Application:
     """An application that rehearses with few faults of its own and fails as told."""
     return create_app(Rehearsal(faults=slips or Faults.none()), faults=faults, seed=seed, **settings)
 
 
-def faults_of(kind: str | int, share: float) -> HttpFaults:
-    return HttpFaults(statuses={kind: share}) if isinstance(kind, int) else HttpFaults.model_validate({kind: share})
+def failing(shares: Mapping[str | int, float], *, seed: int) -> tuple[web.Application, Counter[str]]:
+    """An application that rehearses and fails in these ways, and how often it has spoilt an answer so far."""
+    named = {kind: share for kind, share in shares.items() if kind in NAMES}
+    statuses = {kind: share for kind, share in shares.items() if isinstance(kind, int)}
+    app = served(HttpFaults.model_validate({**named, "statuses": statuses}), seed=seed)
+    return app, spoils(app, {kind: shares[kind] for kind in shares if kind in SPOILING}, seed=seed)  # pyright: ignore[reportArgumentType]
 
 
 async def counts(address: str) -> dict[str, int]:

@@ -60,7 +60,7 @@ def asked(address: str, folder: Path, play: str, n: int, **several: int) -> dict
     backend = {
         "model": "openai/rehearsal",
         "base_url": f"{address}/v1",
-        "path": "lean",
+        "path": "direct",
         "longest_wait": 0.02,
         "retries": 20,
     }

@@ -15,10 +15,10 @@ import anyio
 import orjson
 import pytest
 from chaos_stage import check_folder, lines
+from spoiling import CHARACTERS
 
 import refinesynth as rs
 from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.serve.hostile import CHARACTERS
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 
 COMMAND = [sys.executable, "-m", "refinesynth"]

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -12,8 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.errors import RunStopped
-from refinesynth.personas import Embedded, shipped
+from refinesynth.personas import shipped
 
 GENERAL = "general domain (top 1 percent)"
 PATIENCE = 120
@@ -57,7 +55,7 @@ def test_dedup_writes_each_once_with_its_fields(people: Path, tmp_path: Path) ->
     result = personas("dedup", people, "-o", out, "--removed", removed)
     assert result.exit_code == 0, result.output
     assert f"{out}: 40 of 80 personas" in result.stdout
-    assert "left out: 40 exact duplicates, 0 near-duplicates by words" in result.stdout
+    assert "left out: 40 exact duplicates and 0 near-duplicates" in result.stdout
     assert lines(out) == lines_of_first_half(people)
     assert [row["of"] for row in lines(removed)] == list(range(1, 41))
     again = personas("dedup", people, "-o", out)
@@ -101,9 +99,6 @@ def test_a_sample_that_falls_short_is_written_and_ends_with_1(people: Path, tmp_
         (["dedup"], "Missing option '-o' / '--output'"),
         (["dedup", "-o", "out.jsonl", "--ngrams", "99"], "a gram has 1 to 16 words"),
         (["dedup", "-o", "out.jsonl", "--permutations", "2"], "a signature has 8 to 4096"),
-        (["dedup", "-o", "out.jsonl", "--cache", "x"], "--cache is for --embeddings alone"),
-        (["dedup", "-o", "out.jsonl", "--embeddings", "two words"], "is no embedding model"),
-        (["dedup", "-o", "out.jsonl", "--embeddings", "openai/x", "--cosine", "7"], "a threshold is above 0"),
         (["sample", "-o", "out.jsonl"], "Missing option '-n'"),
         (["sample", "-n", "0", "-o", "out.jsonl"], "Invalid value for '-n'"),
         (["sample", "-n", "5", "-o", "out.jsonl", "--balance-by", "domain"], "no row has a field"),
@@ -129,33 +124,6 @@ def test_what_is_read_is_not_replaced(people: Path) -> None:
     assert people.read_bytes() == before
 
 
-def test_embeddings_are_counted_and_a_refusal_ends_with_1(
-    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Same:
-        name = "same"
-        fails = False
-
-        async def __call__(self, texts: Sequence[str], /) -> Embedded:
-            if self.fails:
-                raise RunStopped("no credit left")
-            return Embedded([[1.0, 2.0] for _ in texts], tokens=9, cost_usd=None)
-
-    same = Same()
-    monkeypatch.setattr("refinesynth.backends.open_embedder", lambda _name: same, raising=False)  # pyright: ignore
-    out = tmp_path / "out.jsonl"
-    result = personas("dedup", people, "-o", out, "--embeddings", "any/model", "--batch", "20")
-    assert result.exit_code == 0, result.output
-    assert "0 near-duplicates by words, 39 by embeddings" in result.stdout
-    assert "embeddings: 40 asked for, 0 cached; 18 tokens, price unknown" in result.stdout
-    assert len(lines(out)) == 1
-    assert out.with_name("out.jsonl.embeddings").is_file()
-    same.fails = True
-    failed = personas("dedup", people, "-o", tmp_path / "two.jsonl", "--embeddings", "any/model")
-    assert (failed.exit_code, (tmp_path / "two.jsonl").exists()) == (1, False)
-    assert "no credit left" in failed.stderr
-
-
 @pytest.mark.parametrize("command", [["dedup"], ["sample", "-n", "5"], ["stats"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: signal.Signals, code: int) -> None:
@@ -173,11 +141,7 @@ def test_a_signal_leaves_no_output(tmp_path: Path, command: list[str], number: s
             for at in range(700):
                 writer.write(orjson.dumps({"persona": f"Somebody called {at}"}) + b"\n")
             process.send_signal(number)
-            if command == ["dedup"]:
-                # A thread that waits for a disk is waited for.
-                writer.write(orjson.dumps({"persona": "The last"}) + b"\n")
-            else:
-                assert process.wait(PATIENCE) == code
+            assert process.wait(PATIENCE) == code
         assert process.wait(PATIENCE) == code
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()

@@ -24,8 +24,7 @@ def show(*arguments: str) -> Result:
         ("judge", "judge"),
         ("narrator --play narrated", "narrator"),
         ("script_writer --play grounded", "rulebook_writer"),
-        ("script-writer --play grounded --two-steps", "world_writer"),
-        ("script_writer --play grounded --two-steps --request 2", "goal_writer"),
+        ("script-writer --play grounded", "rulebook_writer"),
         ("dungeon_master --play grounded", "grounded_master"),
     ],
 )
@@ -44,8 +43,6 @@ DATA: dict[str, dict[str, object]] = {
     "script_writer": {"examples": []},
     "narrator": {"minimum": 2, "example": {"script": "", "answer": ""}},
     "rulebook_writer": {"examples": []},
-    "world_writer": {"examples": []},
-    "goal_writer": {"examples": []},
 }
 
 
@@ -88,7 +85,6 @@ def test_own_templates_are_shown(tmp_path: Path) -> None:
         ("player --play narrated", "narrated play asks no 'player'"),
         ("dm", "live play asks no 'dm'"),
         ("player --request 999", "in this episode, player is asked"),
-        ("script_writer --two-steps", "--two-steps: for grounded play alone"),
         ("script_writer --prompts nowhere", "is not a folder"),
         ("script_writer --backend nobody", "nobody"),
     ],

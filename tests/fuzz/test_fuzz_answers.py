@@ -9,11 +9,11 @@ from fuzzing import damaged, json_values, thoroughly
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.models import ModelRequestParameters
+from spoiling import SPOILING, spoil
 
 from refinesynth.backends.answer import Answer, read_answer
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.sorting import AnswerFault, Fault, sort
-from refinesynth.serve.spoilt import SPOILING, spoil
 from refinesynth.testing import texts
 
 BACKEND = Backend(model="openai/any", base_url="http://127.0.0.1:1/v1")
@@ -86,7 +86,8 @@ def test_whatever_the_server_spoils_is_an_answer_or_a_fault(fault: str, seed: in
     message = {"role": "assistant", "content": content}
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     completion = {"id": "c", "model": "m", "choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
-    body = b"".join(spoil(fault, completion, Random(seed)).pieces)
+    body = spoil(fault, completion, Random(seed)).content
+    assert isinstance(body, bytes)
     for read in (json.loads, orjson.loads):
         try:
             raw = read(body)

@@ -29,10 +29,9 @@ async def grounded_run(folder: Path, rehearsal: Rehearsal, n: int, **grounding: 
 
 
 @pytest.mark.parametrize("terse", [False, True])
-@pytest.mark.parametrize("two_steps", [False, True])
-async def test_without_faults_everything_passes_the_first_time(tmp_path: Path, terse: bool, two_steps: bool) -> None:
+async def test_without_faults_everything_passes_the_first_time(tmp_path: Path, terse: bool) -> None:
     rehearsal = Rehearsal(Faults.none())
-    result = await grounded_run(tmp_path / "run", rehearsal, 2, terse=terse, two_steps=two_steps, transient=0.2)
+    result = await grounded_run(tmp_path / "run", rehearsal, 2, terse=terse, transient=0.2)
     found = list(result)
     assert len(found) == 2
     assert result.violations == {}

@@ -8,14 +8,14 @@ from grounded_stage import always, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from rehearsal_stage import PERFECT, STRANGE, codes
+from rehearsal_stage import PERFECT, codes
 
 from refinesynth import rules
 from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.backends.rehearsal.scene import label_in, outline
 from refinesynth.mix import FEATURES
-from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORLD
-from refinesynth.roles.rulebooks import read_goal, read_grounded, read_world, world_part
+from refinesynth.roles.answers import GROUNDED_SCRIPT
+from refinesynth.roles.rulebooks import read_grounded
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import RulebookError, World
 
@@ -44,27 +44,7 @@ def test_without_faults_every_script_passes_at_once(seed: int) -> None:
 @given(SEEDS)
 @FEW
 def test_answers_have_the_keys_of_their_schema(seed: int) -> None:
-    world = written(PERFECT, wanted={"step": "world"}, seed=seed)
-    goal = written(PERFECT, wanted={"step": "goal"}, world=world, reachable={}, seed=seed)
-    whole = written(PERFECT, seed=seed)
-    for answer, schema in ((whole, GROUNDED_SCRIPT), (world, WORLD), (goal, GOAL)):
-        assert set(answer) == set(schema["properties"])
-
-
-@given(SEEDS)
-@FEW
-def test_two_steps_come_to_one_script(seed: int) -> None:
-    world = read_world(written(PERFECT, wanted={"step": "world"}, seed=seed))
-    shown = world_part(world)
-    script = read_goal(written(PERFECT, wanted={"step": "goal"}, world=shown, reachable={}, seed=seed + 1), world)
-    label = label_in(script.introduction)
-    assert label is not None
-    assert script.rulebook is not None
-    assert script.rulebook.solution
-    state: Any = script.environment
-    for action in script.rulebook.solution:
-        state = World(script).step(state, action).state
-    assert World(script).done(state)
+    assert set(written(PERFECT, seed=seed)) == set(GROUNDED_SCRIPT["properties"])
 
 
 @given(st.sets(st.sampled_from(FEATURES)), SEEDS)
@@ -98,18 +78,6 @@ def test_a_script_that_was_refused_is_mended_or_replaced() -> None:
     for answer in after:
         World(read_grounded(answer))
     assert 3 < sum(label_of(answer) == label_of(before) for answer in after) < 17
-
-
-def test_a_goal_for_a_strange_world_is_about_what_is_known_to_change() -> None:
-    world = STRANGE.model_dump(mode="json", exclude={"goal", "completion_conditions"})
-    answer = written(PERFECT, wanted={"step": "goal"}, world=world, reachable={"changes": {"/ship/speed": [0, 5]}})
-    script = read_goal(answer, STRANGE)
-    assert script.rulebook is not None
-    assert script.rulebook.goal == ('state["ship"]["speed"] == 5',)
-    nothings: tuple[object, ...] = (None, 3, {"changes": 5}, {"changes": {"/ship": [1]}})
-    for nothing in nothings:
-        answer = written(PERFECT, wanted={"step": "goal"}, world=world, reachable=nothing)
-        assert read_goal(answer, STRANGE).goal
 
 
 PLANTED = {
@@ -156,28 +124,10 @@ def test_a_goal_that_is_met_holds_at_the_beginning(seed: int) -> None:
     assert World(script).done(script.environment)  # pyright: ignore[reportArgumentType] - JSON
 
 
-@pytest.mark.parametrize("fault", ["bad_condition", "dangling_pointer", "useless_action"])
-def test_laws_are_spoilt_in_the_first_of_two_steps_too(fault: str) -> None:
-    def world(rehearsal: Rehearsal) -> Script:
-        return read_world(written(rehearsal, wanted={"step": "world"}, seed=2))
-
-    assert world(always(fault)).actions != world(PERFECT).actions
-
-
-@pytest.mark.parametrize("step", ["all", "world", "goal"])
-def test_an_answer_without_a_required_key_cannot_be_read(step: str) -> None:
-    world = written(PERFECT, wanted={"step": "world"})
-    whole = read_world(world)
+def test_an_answer_without_a_required_key_cannot_be_read() -> None:
     for seed in range(8):
-        answer = written(always("missing_keys"), wanted={"step": step}, world=world, reachable={}, seed=seed)
         with pytest.raises((ValidationError, ValueError)):
-            _read(step, answer, whole)
-
-
-def _read(step: str, answer: dict[str, Any], world: Script) -> Script:
-    if step == "goal":
-        return read_goal(answer, world)
-    return read_grounded(answer) if step == "all" else read_world(answer)
+            read_grounded(written(always("missing_keys"), seed=seed))
 
 
 def test_by_default_most_scripts_are_as_they_should_be() -> None:

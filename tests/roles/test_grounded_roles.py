@@ -1,6 +1,5 @@
 """The roles of grounded play against models that answer from a list: what goes out, what comes back, and what is not believed."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -14,8 +13,8 @@ from scripted import GROUNDED, PROMPTS, Scripted, act, as_json, tell
 from refinesynth.errors import RefinesynthError
 from refinesynth.prompts import Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
-from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, WORDS, WORLD
-from refinesynth.roles.rulebooks import UNWRITTEN, goal_part, read_goal, read_grounded, read_world, world_part
+from refinesynth.roles.answers import GROUNDED_SCRIPT, WORDS
+from refinesynth.roles.rulebooks import read_grounded
 from refinesynth.rules import Violation
 from refinesynth.trajectory import Persona, Script
 
@@ -64,46 +63,6 @@ class TestRulebookWriter:
         with pytest.raises(InvalidAnswer, match="rulebook: Field required"):
             await writer.write(PERSONA, wanted=WANTED)
 
-    async def test_in_two_steps_the_goal_is_written_on_the_world(self) -> None:
-        model = Scripted([as_json(world_part(GROUNDED)), as_json(goal_part(GROUNDED))])
-        writer = RulebookWriter(model.model, PROMPTS)
-        world = await writer.write_world(PERSONA, wanted=WANTED)
-        assert world.goal == UNWRITTEN
-        assert world.rulebook is not None
-        assert world.rulebook.goal == ("false",)
-        assert world_part(world) == world_part(GROUNDED)
-        script = await writer.write_goal(
-            PERSONA, world, {"usable": ["open box"]}, wanted=WANTED, violations=[WRONG], previous=GROUNDED
-        )
-        assert script == GROUNDED
-        first, second = model.asked
-        assert first.blocks == {"persona": "a joiner", "wanted": {"step": "world", **WANTED}}
-        assert second.blocks == {
-            "persona": "a joiner",
-            "world": as_value(world_part(GROUNDED)),
-            "reachable": {"usable": ["open box"]},
-            "wanted": {"step": "goal", **WANTED},
-            "previous": goal_part(GROUNDED),
-            "violations": ["Mend <this>."],
-        }
-        assert '"solution"' not in str(first.instructions), "no task is shown to whoever writes none"
-        assert '"solution":["open box"' in str(second.instructions)
-
-    async def test_in_two_steps_a_whole_script_will_do_at_each(self) -> None:
-        """Who writes more than was asked for is understood, and the world of the first step stands."""
-        other = changed(environment={"nothing": True}, goal="Leave.", completion_conditions=["gone"])
-        model = Scripted([GROUNDED.model_dump_json(), as_json(other)])
-        writer = RulebookWriter(model.model, PROMPTS)
-        world = await writer.write_world(PERSONA, wanted=WANTED)
-        script = await writer.write_goal(PERSONA, world, {}, wanted=WANTED)
-        assert (script.goal, script.environment) == ("Leave.", GROUNDED.environment)
-
-    async def test_a_goal_without_conditions_goes_back(self) -> None:
-        model = Scripted(['{"goal": "Leave.", "completion_conditions": ["gone"]}', as_json(goal_part(GROUNDED))])
-        world = read_world(JSON)
-        assert await RulebookWriter(model.model, PROMPTS).write_goal(PERSONA, world, {}, wanted=WANTED) == GROUNDED
-        assert "rulebook.goal" in model.asked[1].chat[-1][1]
-
 
 def as_value(value: object) -> Any:
     return orjson.loads(as_json(value))
@@ -126,13 +85,6 @@ class TestSchemas:
         assert set(keys(shown["properties"]["rulebook"])) == {"sights", "invariants", "goal", "solution"}
         assert keys(resolved(WORDS)) == ["thought", "observation"]
 
-    def test_two_steps_are_the_halves_of_one(self) -> None:
-        assert keys(resolved(WORLD)) == [name for name in JSON if name not in ("goal", "completion_conditions")]
-        assert keys(resolved(GOAL)) == ["goal", "completion_conditions", "rulebook"]
-        whole = resolved(GROUNDED_SCRIPT)["properties"]["rulebook"]["properties"]
-        halves = [resolved(schema)["properties"]["rulebook"]["properties"] for schema in (WORLD, GOAL)]
-        assert halves[0] | halves[1] == whole
-
     def test_the_examples_fit_their_schema(self) -> None:
         """The shipped ones too: what is shown is of the form that is asked for."""
         for script in (GROUNDED, *Prompts().examples.grounded):
@@ -154,13 +106,6 @@ def resolved(schema: Any) -> Any:
         return {name: walk(item) for name, item in given.items() if name != "$defs"}
 
     return walk(schema)
-
-
-def as_goal(answer: object) -> Script:
-    return read_goal(answer, GROUNDED)
-
-
-READERS: tuple[Callable[[object], Script], ...] = (read_grounded, read_world, as_goal)
 
 
 class TestReading:
@@ -212,8 +157,7 @@ class TestReading:
 
     def test_reading_changes_nothing_of_what_it_is_given(self) -> None:
         answer = orjson.loads(GROUNDED.model_dump_json())
-        for read in READERS:
-            read(answer)
+        read_grounded(answer)
         assert answer == JSON
 
     @settings(max_examples=60)
@@ -226,9 +170,8 @@ class TestReading:
         )
         part = data.draw(st.sampled_from(("actions", "rulebook", "environment", "goal", "completion_conditions")))
         answer = changed(**{part: data.draw(anything)})
-        for read in READERS:
-            with suppress(ValueError, TypeError):  # which `ask` puts into words
-                assert isinstance(read(answer), Script)
+        with suppress(ValueError, TypeError):  # which `ask` puts into words
+            assert isinstance(read_grounded(answer), Script)
 
 
 NAMES = ("name", "pattern", "requires", "effects", "reveals", "condition", "op", "path", "goal", "sights", "solution")

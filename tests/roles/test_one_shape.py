@@ -10,26 +10,23 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, 
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.profiles import ModelProfile
-from scripted import GROUNDED, SCRIPT, Scripted, act, as_json, tell
+from scripted import SCRIPT, Scripted, act, as_json, tell
 
 from refinesynth import rules
 from refinesynth.chat import INSTRUCTIONS, parse_player, render_turns
 from refinesynth.prompts import Kind, Prompts, drawn
 from refinesynth.roles import DungeonMaster, Judge, Narrator, Player, RulebookWriter, ScriptWriter
 from refinesynth.roles.answers import (
-    GOAL,
     GROUNDED_SCRIPT,
     JUDGEMENT,
     RULING,
     TURNS,
     WORDS,
-    WORLD,
 )
 from refinesynth.roles.answers import (
     SCRIPT as SCRIPT_SCHEMA,
 )
 from refinesynth.roles.dungeon_master import history, told
-from refinesynth.roles.rulebooks import read_goal, world_part
 from refinesynth.rules.form import KEYS
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script
 
@@ -38,9 +35,8 @@ PERSONA = Persona(text="a joiner")
 MODES = ("native", "tool", "prompted")
 TURNS_SHOWN = (act("open box"), tell("It opens."), act("take saw"), tell("There is none.", "place"))
 NOTHING: dict[str, Any] = {}
-(OF_THE_EXAMPLE,) = drawn(SHIPPED.examples.grounded, Kind.GROUNDED, 0, most=1)
 (TOLD,) = drawn(SHIPPED.examples.trajectories, Kind.TRAJECTORIES, 0, most=1)
-"""What is shown to a writer of goals, and to a Narrator, with the seed 0."""
+"""What is shown to a Narrator, with the seed 0."""
 
 
 class Asking(NamedTuple):
@@ -57,10 +53,6 @@ def _of(script: Script) -> Draft:
 ASKED: dict[str, Asking] = {
     "script_writer": Asking(SCRIPT_SCHEMA, rules.script()),
     "rulebook_writer": Asking(GROUNDED_SCRIPT, rules.grounded_script()),
-    "world_writer": Asking(
-        WORLD, rules.script() & rules.RulebookCompiles() & rules.GoalFitsConditions() & rules.RulebookRuns()
-    ),
-    "goal_writer": Asking(GOAL, rules.grounded_script()),
     "narrator": Asking(TURNS, rules.strict()),
     "dungeon_master": Asking(RULING),
     "grounded_master": Asking(WORDS),
@@ -78,10 +70,6 @@ async def ask(name: str, model: Model) -> Any:
             return await ScriptWriter(model, SHIPPED, answers=0).write(PERSONA)
         case "rulebook_writer":
             return await writer.write(PERSONA, wanted=NOTHING)
-        case "world_writer":
-            return await writer.write_world(PERSONA, wanted=NOTHING)
-        case "goal_writer":
-            return await writer.write_goal(PERSONA, OF_THE_EXAMPLE, NOTHING, wanted=NOTHING)
         case "narrator":
             return await Narrator(model, SHIPPED, answers=0).tell(TOLD.script)
         case "dungeon_master":
@@ -288,16 +276,6 @@ async def test_a_player_that_does_as_it_is_told_is_read() -> None:
     assert await Player(model.model, SHIPPED).act(render_turns(SCRIPT, ())) == PlayerTurn(
         thought=turn.thought, action="take key"
     )
-
-
-def test_a_goals_example_is_one_for_the_world_that_is_shown_with_it() -> None:
-    first = SHIPPED.examples.grounded[0]
-    shown = SHIPPED.fill(
-        "goal_writer", "instructions", examples=[{"world": world_part(first), "answer": {"goal": "g"}}]
-    )
-    assert shown.index("<example_world>") < shown.index("<example_answer>")
-    with pytest.raises(ValueError, match="Field required"):
-        read_goal({}, GROUNDED)
 
 
 def test_turns_are_written_in_the_order_in_which_they_come_about() -> None:

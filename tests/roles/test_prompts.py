@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import SCRIPT, act, tell
 
+from refinesynth.episode.grounded import GROUNDED
+from refinesynth.episode.live import LIVE
+from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown, block, read_blocks
@@ -142,17 +145,10 @@ def test_the_examples_are_shown_inside_blocks_of_their_own(prompts: Prompts) -> 
     writer = prompts.fill("script_writer", "instructions", examples=prompts.examples.scripts)
     assert set(read_blocks(writer)) == {"example"}
     assert writer.count("\n<example>\n") == len(prompts.examples.scripts)
-    for name, of in (
-        ("rulebook_writer", prompts.examples.grounded),
-        ("world_writer", ["a world"]),
-    ):
-        filled = prompts.fill(name, "instructions", examples=of)
-        assert (set(read_blocks(filled)) == {"example"}) is bool(of)
-        assert filled.count("\n<example>\n") == len(of)
-    for name in ("rulebook_writer", "world_writer", "goal_writer"):
-        assert "# Example" not in prompts.fill(name, "instructions", examples=[])
-    of_two = {"example_world", "example_answer"}
-    assert set(read_blocks(prompts.fill("goal_writer", "instructions", examples=[{"world": 1, "answer": 2}]))) == of_two
+    filled = prompts.fill("rulebook_writer", "instructions", examples=prompts.examples.grounded)
+    assert set(read_blocks(filled)) == {"example"}
+    assert filled.count("\n<example>\n") == len(prompts.examples.grounded)
+    assert "# Example" not in prompts.fill("rulebook_writer", "instructions", examples=[])
     narrator = prompts.fill(
         "narrator", "instructions", minimum=2, example=data_for("narrator", "instructions")["example"]
     )
@@ -163,33 +159,33 @@ DIGEST = "ab80d4c8c201e7058f2305d02542b6b050a58d2afe8298db040552e4224331e0"
 """Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
 
 
+GROUNDED_DIGEST = "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2bdd"
+"""The same of grounded play."""
+
+
 def test_prompts_of_grounded_play_change_no_other_run(prompts: Prompts, tmp_path: Path) -> None:
-    assert prompts.digest == prompts.digest_for("live") == prompts.digest_for("narrated") == DIGEST
-    assert prompts.digest_for("grounded") != DIGEST
+    assert prompts.digest == LIVE.digest(prompts) == NARRATED.digest(prompts) == DIGEST
+    assert GROUNDED.digest(prompts) == GROUNDED_DIGEST
     (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Write laws.{% endblock %}")
     own = Prompts(tmp_path)
     assert own.digest == DIGEST
-    assert own.digest_for("grounded") != prompts.digest_for("grounded")
+    assert GROUNDED.digest(own) != GROUNDED.digest(prompts)
     bare = Prompts(examples=prompts.examples.model_copy(update={"grounded": ()}))
     assert bare.digest == DIGEST
-    assert bare.digest_for("grounded") != prompts.digest_for("grounded")
+    assert GROUNDED.digest(bare) != GROUNDED.digest(prompts)
 
 
 def test_the_language_is_taught_wherever_laws_are_written(tmp_path: Path) -> None:
     (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Laws are written so.{% endblock %}")
     own = Prompts(tmp_path)
-    for name in ("rulebook_writer", "world_writer"):
-        assert "Laws are written so." in own.fill(name, "instructions", examples=[])
+    assert "Laws are written so." in own.fill("rulebook_writer", "instructions", examples=[])
 
 
 @pytest.mark.parametrize("text", NASTY)
 def test_what_a_world_says_is_data_in_every_grounded_prompt(prompts: Prompts, text: str) -> None:
     wanted = {"step": "all", "features": [text], "actions": [1, 2]}
     written = {"persona": text, "wanted": wanted, "previous": {"goal": text}, "violations": [text]}
-    for name in ("rulebook_writer", "world_writer"):
-        assert read_blocks(prompts.fill(name, "request", **written)) == written
-    written |= {"world": {"goal": text}, "reachable": {"usable": [text]}}
-    assert read_blocks(prompts.fill("goal_writer", "request", **written)) == written
+    assert read_blocks(prompts.fill("rulebook_writer", "request", **written)) == written
     ruling = {"text": text, "visible": [text], "changed": [{"path": text, "before": None, "after": text}]}
     worded = {
         "script": {"goal": text},

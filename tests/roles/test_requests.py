@@ -30,7 +30,7 @@ from refinesynth.backends import Backend
 from refinesynth.backends.backend import OutputMode
 from refinesynth.backends.opening import open_model
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles.answers import GOAL, GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS, WORLD
+from refinesynth.roles.answers import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
 from refinesynth.roles.asking import Calls, InvalidAnswer, ask
 from refinesynth.roles.forms import AnswerForm, object_form, text_form
 
@@ -212,7 +212,7 @@ class TestToAnyModel:
         assert by_role == by_agent
         assert len(by_role) == 2
 
-    @pytest.mark.parametrize("schema", [SCRIPT, RULING, TURNS, GROUNDED_SCRIPT, WORLD, GOAL, WORDS])
+    @pytest.mark.parametrize("schema", [SCRIPT, RULING, TURNS, GROUNDED_SCRIPT, WORDS])
     async def test_every_schema_is_sent_as_an_agent_sends_it(self, schema: dict[str, Any]) -> None:
         """To the order of its keys, which is the order in which a model writes them."""
         sent: list[bytes] = []

@@ -15,18 +15,19 @@ from scripted import GROUNDED, SCRIPT
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
-from refinesynth.episode import EpisodeSettings
-from refinesynth.episode.cast import assemble
+from refinesynth.episode import Cast, EpisodeSettings
+from refinesynth.episode.narrated import NARRATED, narrator_of
+from refinesynth.episode.record import Record
 from refinesynth.prompts import Prompts
-from refinesynth.roles import Narrator
 from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.rules.numbers import numbers
 from refinesynth.rules.registry import BUILT_IN
+from refinesynth.trajectory import Persona
 
 SHIPPED = Prompts()
 EXAMPLE: dict[str, Any] = {"script": SCRIPT, "answer": {"turns": []}}
 DATA: Mapping[str, Mapping[str, Any]] = {"narrator": {"minimum": 2, "example": EXAMPLE}}
-WRITERS = ("script_writer", "rulebook_writer", "world_writer")
+WRITERS = ("script_writer", "rulebook_writer")
 
 
 def told(prompts: Prompts, name: str) -> str:
@@ -138,19 +139,19 @@ IN_RULEBOOKS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "no_rulebook": ("rulebook_writer", "`completion_conditions`, `actions` and `rulebook`"),
         "does_not_compile": ("rulebook_writer", "There is nothing else: no `map`"),
     },
-    "GoalFitsConditions": {"goal_does_not_fit": ("goal_writer", "one for each statement, in the same order")},
-    "ValuesExist": {"values_unknown": ("world_writer", "one at least is a name that exists in `environment`")},
-    "RulebookRuns": {"does_not_run": ("world_writer", "All but the last step must exist")},
-    "NotYetDone": {"already_done": ("goal_writer", "At the start at least one of them is false")},
-    "SolutionWorks": {"solution_fails": ("goal_writer", "every action of it must be accepted by its requirements")},
-    "Solvable": {"unsolvable": ("goal_writer", "and the last one reaches the goal")},
+    "GoalFitsConditions": {"goal_does_not_fit": ("rulebook_writer", "one for each statement, in the same order")},
+    "ValuesExist": {"values_unknown": ("rulebook_writer", "one at least is a name that exists in `environment`")},
+    "RulebookRuns": {"does_not_run": ("rulebook_writer", "All but the last step must exist")},
+    "NotYetDone": {"already_done": ("rulebook_writer", "At the start at least one does not")},
+    "SolutionWorks": {"solution_fails": ("rulebook_writer", "every action of it must be accepted")},
+    "Solvable": {"unsolvable": ("rulebook_writer", "and the last one reaches the goal")},
     "ActionsUsable": {
-        "never_usable": ("world_writer", "Each works at some time in some state"),
-        "use_not_found": ("world_writer", "Each works at some time in some state"),
+        "never_usable": ("rulebook_writer", "Each works at some time in some state"),
+        "use_not_found": ("rulebook_writer", "Each works at some time in some state"),
     },
     "DifficultyBand": {
-        "too_easy": ("goal_writer", "takes as many actions as `actions` in <wanted> says"),
-        "too_hard": ("goal_writer", "takes as many actions as `actions` in <wanted> says"),
+        "too_easy": ("rulebook_writer", "that the shortest solution found by search is within the range"),
+        "too_hard": ("rulebook_writer", "that the shortest solution found by search is within the range"),
     },
 }
 
@@ -254,9 +255,9 @@ def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> N
     for wanted, rule in ((3, rules.strict(3)), (2, rules.strict(0)), (2, rules.TurnLimit())):
         own = Prompts(rules=(rule,))
         settings = EpisodeSettings(rules=rule, script_rules=rules.script(), prompts=own, play="narrated")
-        cast = assemble(settings, session=Session(id="x", seed=0), models=dict.fromkeys(Role, TestModel()))
-        assert isinstance(cast.scene, Narrator)
-        assert cast.scene.minimum == wanted
+        record = Record(session=Session(id="x", seed=0), persona=Persona(text="x"))
+        cast = Cast.of(NARRATED, settings, record, models=dict.fromkeys(Role, TestModel()))
+        assert narrator_of(cast).minimum == wanted
 
 
 def test_what_an_executed_world_says_is_told_from_its_limits() -> None:

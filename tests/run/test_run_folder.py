@@ -155,6 +155,17 @@ def test_a_difference_at_the_end_of_a_long_chain_is_shown() -> None:
     assert difference == 'rules: ...ict() & strict() & One()" -> ...ict() & strict() & Other()"'
 
 
+def test_a_setting_that_is_gone_is_ignored_where_it_stood_at_its_default_and_else_refused_in_words() -> None:
+    after = CONFIG.model_copy(update={"grounding": {"terse": True}})
+
+    def begun(two_steps: bool) -> RunConfig:
+        return CONFIG.model_copy(update={"grounding": {"terse": True, "two_steps": two_steps}})
+
+    assert differences(begun(False), after) == []
+    (difference,) = differences(begun(True), after)
+    assert difference == "grounding.two_steps: true -> this setting is gone; only a run that had false can be resumed"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -16,6 +16,7 @@ from refinesynth import rules
 from refinesynth.backends import Backend, Role, open_models, resolve_roles
 from refinesynth.backends.account import Hold, Price, Purse, Unlimited
 from refinesynth.episode import EpisodeSettings, play_episode
+from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import JournalReader
 from refinesynth.prompts import Prompts
@@ -32,7 +33,8 @@ SETTINGS = EpisodeSettings(rules=rules.strict(), script_rules=rules.script(), pr
 def assignments(
     folder: Path, *, shards: int, limited: bool = False, settings: EpisodeSettings = SETTINGS
 ) -> list[Assignment]:
-    backends = {role: found for role, found in resolve_roles("rehearsal").items() if role in settings.roles}
+    roles = find(settings.play).roles(settings)
+    backends = {role: found for role, found in resolve_roles("rehearsal").items() if role in roles}
     journals = tuple(folder / f"journal-{number}.sqlite" for number in range(1, shards + 1))
     return [
         Assignment(

@@ -1,5 +1,5 @@
 """The short way to OpenAI-compatible servers: one aiohttp session and orjson, with litellm's knowledge but without its calls.
 
-`opening.lean_completion` opens a backend that goes this way, `choosing.why_not_lean` tells which do. Nothing is handed on
+`opening.direct_completion` opens a backend that goes this way, `choosing.path_of` says which do. Nothing is handed on
 here: whoever only lists backends loads neither aiohttp nor pydantic-ai.
 """

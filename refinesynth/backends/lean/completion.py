@@ -16,7 +16,7 @@ from refinesynth.backends.lean.request import body_of
 _SUCCESSES = range(200, 300)
 
 
-class LeanCompletion:
+class DirectCompletion:
     """What `litellm.acompletion` does for one model, with as little work per call as it takes.
 
     Guarantees: the body sent is the one that litellm sends; the answer is what `answer.read_answer` reads from litellm's;

@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import certifi
 from yarl import URL
 
+from refinesynth.backends.lean.choosing import proxy_of
 from refinesynth.backends.lean.errors import HttpError
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -30,8 +30,6 @@ _RESOLVED = 60
 """Seconds that an address is remembered."""
 
 _SUCCESS = 200
-_PROXIES = ("http", "https")
-"""Kinds of proxies that aiohttp can talk to."""
 
 
 class Answer(NamedTuple):
@@ -54,14 +52,11 @@ class Route:
     """Trusts the authorities in the file that SSL_CERT_FILE names, else certifi's; None for plain HTTP."""
 
     @classmethod
-    def to(cls, url: str) -> "Route | None":
-        """The way to a server as the environment has it now; None if it leads through a proxy that is not HTTP's."""
-        address = URL(url)
-        named = None if proxy_bypass(address.host or "") else _proxy(address.scheme)
-        proxy = None if named is None else URL(named if "://" in named else f"http://{named}")
-        if proxy is not None and proxy.scheme not in _PROXIES:
-            return None
-        return cls(address, proxy, _trusted() if address.scheme == "https" else None)
+    def to(cls, url: str) -> Self:
+        """The way to a server as the environment has it now."""
+        address, proxy = URL(url), proxy_of(url)
+        tls = _trusted() if address.scheme == "https" else None
+        return cls(address, None if proxy is None else URL(proxy), tls)
 
 
 class Connection:
@@ -191,11 +186,6 @@ def _word_for(proxy: URL) -> dict[str, str]:
         return {}
     word = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
     return {"Authorization": f"Basic {word}"}
-
-
-def _proxy(scheme: str) -> str | None:
-    proxies = getproxies()
-    return proxies.get(scheme) or proxies.get("all")
 
 
 def _trusted() -> ssl.SSLContext:

@@ -1,10 +1,10 @@
-"""From a backend to its lean completion function."""
+"""From a backend to its completion function over the direct client."""
 
 import os
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.lean.choosing import base_url_of, why_not_lean
-from refinesynth.backends.lean.completion import LeanCompletion
+from refinesynth.backends.lean.choosing import base_url_of, why_not_direct
+from refinesynth.backends.lean.completion import DirectCompletion
 from refinesynth.backends.lean.connection import Route
 from refinesynth.backends.lean.dialects import DIALECTS, Dialect
 from refinesynth.backends.providers import key_of, server_of, split
@@ -15,26 +15,18 @@ _NO_KEY = "none"
 """What servers that look at no key are given, as on the other path."""
 
 
-def lean_completion(backend: Backend) -> LeanCompletion | None:
-    """The completion function for a backend that goes the lean way; None for one that goes through litellm.
-
-    Imports nothing of litellm.
+def direct_completion(backend: Backend) -> DirectCompletion:
+    """The completion function for a backend that is asked directly. Imports nothing of litellm.
 
     Raises:
-        ConfigurationError: `backend.path` demands the lean way, and it does not lead there.
+        ConfigurationError: It cannot be.
     """
-    why_not = why_not_lean(backend)
-    route = None
-    if why_not is None:
-        provider, model = split(backend.model)
-        dialect = DIALECTS[provider]
-        route = Route.to(_address(backend, dialect))
-        if route is not None:
-            return LeanCompletion(dialect, model, route, _key(backend, dialect))
-        why_not = "the proxy that the environment names is not one of HTTP's"
-    if backend.path == "lean":
-        raise ConfigurationError(f"{backend.label} cannot be asked with path=lean: {why_not}; take path=auto")
-    return None
+    why_not = why_not_direct(backend)
+    if why_not is not None:
+        raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
+    provider, model = split(backend.model)
+    dialect = DIALECTS[provider]
+    return DirectCompletion(dialect, model, Route.to(_address(backend, dialect)), _key(backend, dialect))
 
 
 def _address(backend: Backend, dialect: Dialect) -> str:

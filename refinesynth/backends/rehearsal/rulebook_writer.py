@@ -1,6 +1,6 @@
 """The ScriptWriter of grounded play: draws a scene that has what is wanted, and writes it down with its rulebook."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import JsonValue
@@ -10,7 +10,6 @@ from refinesynth.backends.rehearsal.memory import opening
 from refinesynth.backends.rehearsal.plants import plant
 from refinesynth.backends.rehearsal.scene import GROUNDED, Scene, is_grounded, outline, random_label
 from refinesynth.backends.rehearsal.script_writer import blur, dedicated, label_of
-from refinesynth.backends.rehearsal.wire import dumped
 
 _MOST_LABELS = 200
 """Scenes that are looked at for their features."""
@@ -20,36 +19,17 @@ _MOST_SCENES = 8
 
 _NO_BAND = (1, 1_000)
 
-_TASK = ("goal", "completion_conditions")
-_AIM = ("goal", "solution")
-
 
 def write(
     luck: Luck, scene: Luck, persona: str, wanted: Mapping[str, JsonValue], blocks: Mapping[str, JsonValue]
 ) -> tuple[str, dict[str, Any]]:
-    """What kind of answer, and the answer: a grounded script, or the step of it that is `wanted`, as JSON; `scene` draws which.
+    """What kind of answer, and the answer: a grounded script as JSON; `scene` draws which.
 
-    A script that was refused is, every other time, written again as it should be; else there is another. A goal is that of
-    the scene whose world is given. What no scene can offer is left out: one has as many of the features as any that was found.
+    A script that was refused is, every other time, written again as it should be; else there is another. What no scene can offer is left out: one has as many of the features as any that was found.
     """
-    step = wanted.get("step")
-    if step == "goal":
-        label = _grounded(label_of(blocks.get("world")))
-        if label is None:
-            return "goal", _any_goal(blocks.get("reachable"))
-    else:
-        label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
+    label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
     drawn = opening(label or _label(scene, wanted)).scene
-    told = _told(luck, drawn, persona)
-    if step == "world":
-        return "world", {
-            **{name: value for name, value in told.items() if name not in _TASK},
-            "rulebook": {name: value for name, value in told["rulebook"].items() if name not in _AIM},
-        }
-    if step == "goal":
-        aim = {name: value for name, value in told["rulebook"].items() if name in _AIM}
-        return "goal", {**{name: told[name] for name in _TASK}, "rulebook": aim}
-    return "grounded script", told
+    return "grounded script", _told(luck, drawn, persona)
 
 
 def _told(luck: Luck, scene: Scene, persona: str) -> dict[str, Any]:
@@ -97,29 +77,3 @@ def _length(label: str) -> int:
 def _grounded(label: str | None) -> str | None:
     """The label of the grounded scene; one that is imagined has such a sibling."""
     return label if label is None or is_grounded(label) else f"{label}{GROUNDED}"
-
-
-def _any_goal(reachable: JsonValue) -> dict[str, Any]:
-    """A goal for a world that the rehearsal has not written: the newest value of something that is known to change."""
-    path, value = next(_changes(reachable), ("", None))
-    if not path:
-        return {
-            "goal": "Wait.",
-            "completion_conditions": ["It is later."],
-            "rulebook": {"goal": ["true"], "solution": []},
-        }
-    keys = [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
-    condition = f"state{''.join(f'[{dumped(key)}]' for key in keys)} == {dumped(value)}"
-    place = ", ".join(keys)
-    return {
-        "goal": f"See to it that this is so: {place}: {value}.",
-        "completion_conditions": [f"{place}: {value}"],
-        "rulebook": {"goal": [condition], "solution": []},
-    }
-
-
-def _changes(reachable: JsonValue) -> Iterator[tuple[str, JsonValue]]:
-    changes = reachable.get("changes") if isinstance(reachable, dict) else None
-    for path, values in changes.items() if isinstance(changes, dict) else ():
-        if isinstance(values, list) and len(values) > 1 and isinstance(values[-1], str | bool | int):
-            yield path, values[-1]

@@ -1,0 +1,34 @@
+"""`--play`, and which plays there are to choose from."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+
+class ListsPlays(TyperCommand):
+    """A command with `--play`: its help names the plays that are registered, which are looked up then and not at every start."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """See `TyperCommand.format_help`."""
+        for option in self.params:
+            if option.name == "play":
+                option.metavar = f"[{'|'.join(_names())}]"
+        super().format_help(ctx, formatter)
+
+
+def _names() -> tuple[str, ...]:
+    from refinesynth.episode import plays
+
+    return plays.known()
+
+
+PlayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--play",
+        autocompletion=_names,
+        help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
+        "executed (grounded); or a play of another package, see docs/plays.md.",
+    ),
+]

@@ -1,0 +1,153 @@
+"""One episode from its persona to its outcome."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from pydantic_ai.models import Model
+
+from refinesynth._version import __version__
+from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
+from refinesynth.backends.governing.deadline import deadline
+from refinesynth.backends.role import Role
+from refinesynth.backends.session import Session
+from refinesynth.episode.borrowing import borrowed_from
+from refinesynth.episode.identity import episode_id, episode_seed
+from refinesynth.episode.play import Cast, Turns
+from refinesynth.episode.plays import find
+from refinesynth.episode.record import Record
+from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.episode.several import Accepted, Plays, why_none
+from refinesynth.errors import EpisodeAbandoned, EpisodeLost
+from refinesynth.outcome import EpisodeOutcome
+from refinesynth.rules.repairs import counted, repairs
+from refinesynth.spent import Spent
+from refinesynth.tracing import ACCEPTED, span
+from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
+
+
+async def play_episode(
+    persona: Persona,
+    *,
+    index: int,
+    settings: EpisodeSettings,
+    models: Mapping[Role, Model],
+    memory: Memory | None = None,
+    purse: Purse | None = None,
+) -> EpisodeOutcome:
+    """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
+
+    With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
+    clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for again, so
+    an episode that was interrupted goes on where it was; what is asked for is paid from `purse`.
+
+    Raises:
+        RunStopped: No episode can go on.
+        ConfigurationError: `models` lacks a role that the play asks.
+        InputError: There is no such play.
+    """
+    name = episode_id(persona, index=index, seed=settings.seed)
+    with span("episode", root=True, episode=name, index=index) as current:
+        outcome = await _played(
+            Session(
+                id=name,
+                seed=episode_seed(index=index, seed=settings.seed),
+                index=index,
+                memory=memory or Forgetful(),
+                purse=purse or Unlimited(),
+            ),
+            persona,
+            settings,
+            models,
+        )
+        current.set_attribute(ACCEPTED, outcome.accepted)
+    return outcome
+
+
+async def _played(
+    session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
+) -> EpisodeOutcome:
+    play, record = find(settings.play), Record(session=session, persona=persona)
+    cast = partial(Cast.of, play, settings, record, models=models)
+    first = cast()
+    accepted: list[Accepted] = []
+    script: Script | None = None
+    reason: str | None = None
+    lost = False
+    with deadline(settings.deadline) as limit:
+        try:
+            script = await play.write(first)
+            if script is None:
+                reason = why_none(record)
+            else:
+                written = script
+
+                async def once(number: int, start: Turns) -> tuple[Draft | None, dict[str, str]]:
+                    playing = cast(number=number) if number else first
+                    return await play.play(playing, written, start), playing.asked
+
+                plays = Plays(once, record, settings, accepted)
+                await plays.all()
+                reason, lost = plays.reason, not plays.judged
+        except EpisodeAbandoned as error:
+            reason, lost = str(error), isinstance(error, EpisodeLost)
+    if limit.passed:
+        lost = True
+        reason = f"not done within its deadline of {settings.deadline:,.0f} s"
+    return EpisodeOutcome(
+        index=session.index,
+        id=session.id,
+        persona=persona,
+        trajectories=_trajectories(accepted, record=record, settings=settings),
+        refused=tuple(record.refused),
+        reason=None if accepted else reason,
+        lost=lost and not accepted,
+        usage=session.ledger.usage,
+        cost_usd=session.ledger.cost_usd,
+        borrowed=borrowed_from(settings.prompts, accepted[0].draft.script, seed=session.seed) if accepted else None,
+    )
+
+
+def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: EpisodeSettings) -> tuple[Trajectory, ...]:
+    """What was accepted, with what the episode took shared out evenly."""
+    shares = record.session.ledger.total.divided(len(accepted))
+    return tuple(
+        _trajectory(one, spent=spent, record=record, settings=settings)
+        for one, spent in zip(accepted, shares, strict=True)
+    )
+
+
+def _trajectory(accepted: Accepted, *, spent: Spent, record: Record, settings: EpisodeSettings) -> Trajectory:
+    script, number = accepted.draft.script, accepted.branch.number if accepted.branch else 0
+    provenance = Provenance(
+        models=accepted.models,
+        play=settings.play,
+        seed=record.session.seed,
+        rules=repr(settings.rules),
+        package_version=__version__,
+        attempts=accepted.attempts,
+        script_attempts=record.scripts,
+        usage=spent.usage,
+        cost_usd=spent.cost_usd,
+        script_id=script.digest,
+        difficulty=_difficulty(script),
+        refinements=counted(repairs(accepted.draft)) if script.grounded else None,
+        branch=accepted.branch,
+    )
+    return Trajectory.model_validate(
+        {
+            "id": f"{record.episode}-{number}" if number else record.episode,
+            "persona": record.persona,
+            "script": script,
+            "turns": accepted.draft.turns,
+            "provenance": provenance,
+        }
+    )
+
+
+def _difficulty(script: Script) -> Difficulty | None:
+    if not script.grounded:
+        return None
+    # Imported here: it brings the expression language with it.
+    from refinesynth.world import survey
+
+    return survey(script).difficulty
