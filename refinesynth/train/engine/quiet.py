@@ -12,7 +12,7 @@ from transformers.utils import logging as library
 def libraries_silent() -> Generator[None]:
     """Within, they write nothing across what `events` shows: errors are raised, and what a user should know is told by us."""
     bars = library.is_progress_bar_enabled()
-    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "bitsandbytes", "DeepSpeed")]
+    loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
     levels = [each.level for each in loggers]
     library.disable_progress_bar()
     for each in loggers:
