@@ -31,7 +31,7 @@ TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
 MAY_CHANGE: Final = frozenset(
-    {
+    [
         "output",
         "recipe",
         "tokens_per_pack",
@@ -49,7 +49,7 @@ MAY_CHANGE: Final = frozenset(
         "resume",
         "save_dtype",
         "trust_remote_code",
-    }
+    ]
 )
 """Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is learned."""
 
