@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 
 from pydantic_ai.models import Model
 
@@ -11,7 +12,6 @@ from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.borrowing import borrowed_from
-from refinesynth.episode.identity import episode_id, episode_seed
 from refinesynth.episode.play import Cast, Turns
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
@@ -23,6 +23,18 @@ from refinesynth.rules.repairs import counted, repairs
 from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
+
+
+def episode_id(persona: Persona, *, index: int, seed: int) -> str:
+    """The persona's position and eight hexadecimal digits of its text and the run's seed."""
+    digest = blake2b(f"{seed}\n{persona.text}".encode(), digest_size=4).hexdigest()
+    return f"{index:06d}-{digest}"
+
+
+def episode_seed(*, index: int, seed: int) -> int:
+    """The episode's own seed, from 0 to 2**31 - 1, which every provider accepts."""
+    digest = blake2b(f"{seed}/{index}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") & 0x7FFF_FFFF
 
 
 async def play_episode(
