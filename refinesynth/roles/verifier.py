@@ -1,7 +1,7 @@
 """Accepts a draft or sends it back: by rules, and by an LLM's second opinion where one is asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pydantic import BaseModel
@@ -50,6 +50,8 @@ class Verifier:
 
     rules: Rule
     judge: Judge | None = None
+    accepted: Draft | None = field(default=None, init=False, repr=False)
+    """The finished draft that was accepted last."""
 
     def still_passes(self, draft: Draft, *, verified: int) -> bool:
         """Whether an unfinished draft is surely accepted, of which the first `verified` turns were; if not, ask `verify`."""
@@ -60,6 +62,12 @@ class Verifier:
 
         A finished draft is never accepted that is not made of well-formed turns, whatever the rules are.
         """
+        verdict = await self._verdict(draft)
+        if verdict.accepted and draft.finished:
+            self.accepted = draft
+        return verdict
+
+    async def _verdict(self, draft: Draft) -> Verdict:
         verdict = verify(draft, self.rules)
         if not verdict.accepted or not draft.finished:
             return verdict
