@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from roles.scripted import SCRIPT, act, tell
 
 from refinesynth import rules
-from refinesynth.episode.conversation import TakenBack
-from refinesynth.episode.private import IN_GENERAL, IN_THE_SCENE, privately
+from refinesynth.episode.taken_back import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.testing import Corruption, corruptions, grounded_corruptions

@@ -40,7 +40,7 @@ def stats(
     by: Annotated[str, typer.Option("--by", metavar="FIELD", help="Field that names the domain.")] = "domain",
     json: AsJson = False,
 ) -> None:
-    """Say what personas there are: how many, how long, how much alike, in which languages and domains."""
+    """Say what personas there are: how many, how long, how much alike, of which domains."""
     from refinesynth.cli.personas_report import show_stats
     from refinesynth.cli.personas_running import until_stopped
     from refinesynth.personas import Similar

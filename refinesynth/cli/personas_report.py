@@ -37,8 +37,6 @@ def show_stats(found: PersonaStats, *, json: bool) -> None:
     table.add_row("exact duplicates", _share(found.exact_duplicates, found.personas))
     if found.near_duplicates is not None:
         table.add_row("near-duplicates", _share(found.near_duplicates, found.personas))
-    table.add_row("languages, roughly", _ranked(found.languages, found.personas))
-    table.add_row("scripts", _ranked(found.scripts, found.personas))
     if found.domains is not None:
         table.add_row("domains", f"{found.distinct_domains:,}: {_ranked(found.domains, found.personas)}")
     table.add_row("who they are", _ranked(found.nouns, found.personas))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refinesynth.attempts import Attempts
-    from refinesynth.episode.episode import play_episode
-    from refinesynth.episode.identity import episode_id, episode_seed
+    from refinesynth.episode.episode import episode_id, episode_seed, play_episode
     from refinesynth.episode.play import Cast, Play, Turns
     from refinesynth.episode.settings import MAX_TURNS, EpisodeSettings
     from refinesynth.outcome import EpisodeOutcome, Refused
@@ -23,8 +22,8 @@ _HOMES = {
     "Play": "episode.play",
     "Refused": "outcome",
     "Turns": "episode.play",
-    "episode_id": "episode.identity",
-    "episode_seed": "episode.identity",
+    "episode_id": "episode.episode",
+    "episode_seed": "episode.episode",
     "play_episode": "episode.episode",
 }
 

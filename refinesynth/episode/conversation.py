@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from refinesynth.backends.role import Role
 from refinesynth.episode.play import Cast, Turns
-from refinesynth.episode.private import privately
 from refinesynth.episode.scripting import invalid_answer
+from refinesynth.episode.taken_back import TakenBack
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles import InvalidAnswer, Player
-from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.rule import Verdict, Violation, rejects
+from refinesynth.rules.rule import Verdict, Violation
 from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
@@ -31,34 +30,6 @@ class Unanswerable(Exception):
         super().__init__(violation.message)
         self.act = act
         self.violation = violation
-
-
-@dataclass(frozen=True)
-class TakenBack:
-    """Why the scene that is played next was taken back before, told to each role as far as it can mend it."""
-
-    dungeon_master: tuple[Violation, ...] = ()
-    player: tuple[str, ...] = ()
-    """In words of the scene."""
-
-    @classmethod
-    def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
-        """Violations that name a turn, each told to the role whose turn that is.
-
-        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well have been
-        asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too few mistakes, or of
-        one that is not repaired, finds some or lets things pass.
-        """
-        found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
-        masters: list[Violation] = []
-        players: list[str] = []
-        for violation in found:
-            turn = draft.turns[violation.turn]
-            if isinstance(turn, PlayerTurn) and violation.rule != ValidActions.__name__:
-                players.append(privately(violation, turn))
-            else:
-                masters.append(violation)
-        return cls(dungeon_master=tuple(masters), player=tuple(dict.fromkeys(players)))
 
 
 class Conversation(ABC):

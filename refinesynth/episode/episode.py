@@ -1,7 +1,7 @@
 """One episode from its persona to its outcome."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from hashlib import blake2b
 
 from pydantic_ai.models import Model
 
@@ -11,18 +11,29 @@ from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.borrowing import borrowed_from
-from refinesynth.episode.identity import episode_id, episode_seed
-from refinesynth.episode.play import Cast, Turns
+from refinesynth.episode.play import Cast
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.episode.several import Accepted, Plays, why_none
+from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules.repairs import counted, repairs
 from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
+from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
+
+
+def episode_id(persona: Persona, *, index: int, seed: int) -> str:
+    """The persona's position and eight hexadecimal digits of its text and the run's seed."""
+    digest = blake2b(f"{seed}\n{persona.text}".encode(), digest_size=4).hexdigest()
+    return f"{index:06d}-{digest}"
+
+
+def episode_seed(*, index: int, seed: int) -> int:
+    """The episode's own seed, from 0 to 2**31 - 1, which every provider accepts."""
+    digest = blake2b(f"{seed}/{index}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") & 0x7FFF_FFFF
 
 
 async def play_episode(
@@ -67,25 +78,17 @@ async def _played(
     session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
 ) -> EpisodeOutcome:
     play, record = find(settings.play), Record(session=session, persona=persona)
-    cast = partial(Cast.of, play, settings, record, models=models)
-    first = cast()
+    cast = Cast.of(play, settings, record, models=models)
     accepted: list[Accepted] = []
-    script: Script | None = None
     reason: str | None = None
     lost = False
     with deadline(settings.deadline) as limit:
         try:
-            script = await play.write(first)
+            script = await play.write(cast)
             if script is None:
-                reason = why_none(record)
+                reason = why_none(record, "script")
             else:
-                written = script
-
-                async def once(number: int, start: Turns) -> tuple[Draft | None, dict[str, str]]:
-                    playing = cast(number=number) if number else first
-                    return await play.play(playing, written, start), playing.asked
-
-                plays = Plays(once, record, settings, accepted)
+                plays = SeveralPlays(play, script, cast, models, accepted)
                 await plays.all()
                 reason, lost = plays.reason, not plays.judged
         except EpisodeAbandoned as error:

@@ -10,23 +10,28 @@ from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import chance
-from refinesynth.episode.conversation import Conversation, TakenBack, Unanswerable
-from refinesynth.episode.grounded_scripts import write_grounded
+from refinesynth.episode.conversation import Conversation, Unanswerable
 from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.ruled import Ruled
+from refinesynth.episode.scripting import write_script
 from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.episode.taken_back import TakenBack
 from refinesynth.grounding import Grounding
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
 from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
+from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
 
 TEMPLATES = frozenset({"rulebook_language", "rulebook_features", "rulebook_writer", "grounded_master"})
 """Templates that are read in grounded play alone."""
+
+USUAL = (6, 12)
+"""Fewest and most actions of a solution that are asked for where nothing else is wanted."""
 
 _WORDINGS = 2
 """How often a DungeonMaster may word one ruling."""
@@ -56,8 +61,13 @@ class GroundedPlay(Play):
 
     async def write(self, cast: Cast) -> Script | None:
         """The first script that the script rules accept and whose world can be executed, or None when the attempts are used up."""
-        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
-        return await write_grounded(writer, cast.record, cast.settings)
+        settings, session = cast.settings, cast.session
+        wanted: dict[str, JsonValue] = {
+            "features": list(settings.mix.wanted(session.index, settings.seed)),
+            "actions": list(settings.difficulty or USUAL),
+        }
+        writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
+        return await write_script(writer, cast.record, settings, needs=RulebookCompiles())
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
         """See `Play.play`."""

@@ -2,8 +2,9 @@
 
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
-from refinesynth.episode.conversation import Conversation, TakenBack
+from refinesynth.episode.conversation import Conversation
 from refinesynth.episode.play import Cast, Play, Turns
+from refinesynth.episode.taken_back import TakenBack
 from refinesynth.roles import DungeonMaster
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 

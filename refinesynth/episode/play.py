@@ -4,8 +4,9 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic_ai.models import Model
@@ -14,20 +15,20 @@ from refinesynth.backends.mixed import in_turn
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
 from refinesynth.episode.record import Record
-from refinesynth.episode.scripting import until_accepted
+from refinesynth.episode.scripting import write_script
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import ConfigurationError
 from refinesynth.grounding import Grounding
 from refinesynth.prompts import Prompts
-from refinesynth.roles import Calls, Judge, ScriptWriter, Verifier
+from refinesynth.roles import Actor, Calls, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
-from refinesynth.rules.rule import Rule, Verdict, Violation, verify
+from refinesynth.rules.rule import Rule
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]
 """Well-formed turns, the Player's first."""
 
-_Actor = TypeVar("_Actor")
+_Actor = TypeVar("_Actor", bound=Actor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +64,12 @@ class Cast:
             calls=Calls(most=settings.attempts.calls),
         )
 
-    def actor(self, kind: Callable[..., _Actor], role: Role, **more: Any) -> _Actor:
+    def actor(self, kind: type[_Actor], role: Role, **more: Any) -> _Actor:
         """One of `refinesynth.roles` in this role, with the episode's prompts and bounds."""
         answers = self.settings.attempts.answers
         return kind(self.models[role], self.settings.prompts, answers=answers, calls=self.calls, **more)
 
-    @property
+    @cached_property
     def verifier(self) -> Verifier:
         """The run's rules, and its judge if it has one; what a judge is asked is not counted."""
         settings = self.settings
@@ -129,16 +130,8 @@ class Play(ABC):
             EpisodeAbandoned: The episode cannot go on.
             RunStopped: No episode can go on.
         """
-        record, rules = cast.record, cast.settings.script_rules
         writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
-
-        async def write(violations: Sequence[Violation], previous: Script | None) -> Script:
-            return await writer.write(record.persona, violations=violations, previous=previous)
-
-        def judge(script: Script) -> Verdict:
-            return verify(Draft(script=script, finished=False), rules)
-
-        return await until_accepted(write, judge, record, cast.settings)
+        return await write_script(writer, cast.record, cast.settings)
 
     @abstractmethod
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:

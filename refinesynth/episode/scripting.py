@@ -1,33 +1,33 @@
 """Write scripts until one passes (paper, section 3.1: a script that fails the action check is generated again)."""
 
-from collections.abc import Awaitable, Callable, Sequence
-
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.roles import InvalidAnswer
-from refinesynth.rules.rule import Verdict, Violation, rejects
+from refinesynth.roles import InvalidAnswer, ScriptWriter
+from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
 from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Script
-
-Write = Callable[[Sequence[Violation], Script | None], Awaitable[Script]]
-"""Writes a script, told what was wrong with the last one and which that was."""
+from refinesynth.trajectory import Draft, Script
 
 
-async def until_accepted(
-    write: Write, judge: Callable[[Script], Verdict], record: Record, settings: EpisodeSettings
+async def write_script(
+    writer: ScriptWriter, record: Record, settings: EpisodeSettings, *, needs: Rule | None = None
 ) -> Script | None:
-    """The first script that `judge` accepts, each refused one being told to the next `write`; None when the attempts are used up."""
+    """The first script that the script rules accept, or None when the attempts are used up.
+
+    Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted, whatever the
+    script rules are.
+    """
     previous: Script | None = None
     violations: tuple[Violation, ...] = ()
     while record.scripts < settings.attempts.scripts:
         record.begin_script()
         try:
-            script = await traced(write, violations, previous, record)
+            with span("attempt", stage="script", number=record.scripts):
+                script = await writer.write(record.persona, violations=violations, previous=previous)
         except InvalidAnswer as error:
             previous, violations = None, (invalid_answer(0, error),)
             record.refuse_script(None, violations, text=str(error))
             continue
-        verdict = judged(script, judge)
+        verdict = _judged(script, settings.script_rules, all_of() if needs is None else needs)
         if verdict.accepted:
             return script
         record.refuse_script(script, verdict.violations)
@@ -35,16 +35,12 @@ async def until_accepted(
     return None
 
 
-async def traced(write: Write, violations: Sequence[Violation], previous: Script | None, record: Record) -> Script:
-    """One script, as an attempt of its episode's trace."""
-    with span("attempt", stage="script", number=record.scripts):
-        return await write(violations, previous)
-
-
-def judged(script: Script, judge: Callable[[Script], Verdict]) -> Verdict:
-    """The verdict on a script, as part of its episode's trace."""
+def _judged(script: Script, rules: Rule, needs: Rule) -> Verdict:
+    draft = Draft(script=script, finished=False)
     with span("verify", stage="script") as verifying:
-        verdict = judge(script)
+        verdict = verify(draft, rules)
+        if verdict.accepted:
+            verdict = verify(draft, needs)
         verifying.set_attribute(ACCEPTED, verdict.accepted)
     return verdict
 

@@ -11,7 +11,6 @@ from refinesynth.personas.grams import fingerprint, words
 from refinesynth.personas.near import NearDuplicates, Similar
 from refinesynth.personas.records import Records, RecordSource
 from refinesynth.personas.rows import Record
-from refinesynth.personas.scripts import language_of, script_of
 
 SHOWN = 20
 """How many of the most frequent things are reported."""
@@ -39,9 +38,6 @@ class PersonaStats:
     """Personas with the words of an earlier one, in its order; case and punctuation aside."""
     near_duplicates: int | None
     """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked for."""
-    languages: dict[str, int]
-    """Roughly, by ISO 639-1 codes."""
-    scripts: dict[str, int]
     openings: dict[str, int]
     """The most frequent first three words."""
     nouns: dict[str, int]
@@ -94,7 +90,6 @@ class _Count:
         self._lengths: Counter[int] = Counter()
         self._vocabulary: set[int] = set()
         self._exact = self._near = 0
-        self._languages, self._scripts = Frequent(), Frequent()
         self._openings, self._nouns, self._domains = Frequent(), Frequent(), Frequent()
         self._has_domains = False
 
@@ -105,8 +100,6 @@ class _Count:
         self._lengths[len(found)] += 1
         if len(self._vocabulary) < _MOST_WORDS:
             self._vocabulary.update(map(hash, found))
-        self._languages.add(language_of(text))
-        self._scripts.add(script_of(text))
         self._openings.add(" ".join(found[:_OPENING]))
         self._nouns.add(leading_noun(text))
         self._add_domain(record)
@@ -137,8 +130,6 @@ class _Count:
             distinct_words_exact=distinct < _MOST_WORDS,
             exact_duplicates=self._exact,
             near_duplicates=None if self._near_index is None else self._near,
-            languages=self._languages.top(SHOWN),
-            scripts=self._scripts.top(SHOWN),
             openings=self._openings.top(SHOWN),
             nouns=self._nouns.top(SHOWN),
             domains=self._domains.top(SHOWN) if self._has_domains else None,

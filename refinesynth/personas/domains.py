@@ -1,6 +1,7 @@
 """Which domain a row belongs to: by a field where there is one, else by the noun that its persona begins with."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -8,7 +9,6 @@ from pydantic import JsonValue
 
 from refinesynth.personas.grams import words
 from refinesynth.personas.rows import Record
-from refinesynth.personas.scripts import script_of
 
 DOMAIN = "domain"
 """Balance by whichever of `DOMAIN_FIELDS` a row has."""
@@ -110,11 +110,12 @@ def leading_noun(text: str) -> str:
     """What a persona is, roughly: `A retired engineering professor who ...` is a `professor`.
 
     Of the words before the first that ends a noun phrase, the last that looks like a name for people, else the last one. For
-    scripts other than Latin, or where nothing is found, the name of the script.
+    texts that begin in a script other than Latin, the first word of that letter's name in Unicode (`cyrillic`, `cjk`, ...).
     """
-    script = script_of(text)
-    if script != "Latin":
-        return script.casefold()
+    letter = next(filter(str.isalpha, text), None)
+    script = "unknown" if letter is None else unicodedata.name(letter, "unknown").split()[0].casefold()
+    if script != "latin":
+        return script
     parts = re.split(r"[,;:.!?()\u2014]", text[:400])
     begin = next((part for part in parts if part.strip()), "").replace("-", " ")
     found = [word for word in words(begin)[:_LOOKED_AT] if word and not word.isdigit()]
@@ -123,4 +124,4 @@ def leading_noun(text: str) -> str:
     end = next((at for at, word in enumerate(found) if word in _STOPS and at), len(found))
     phrase = found[:end]
     people = [word for word in phrase if word in _PEOPLE or _AGENT.fullmatch(word)]
-    return (people or phrase or [script.casefold()])[-1]
+    return (people or phrase or [script])[-1]

@@ -12,7 +12,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Lines:
-    """Iterates over lines without their ends; a line that is too long comes empty, with `too_long` set.
+    """Iterates over lines without the line feed that ends them; a line that is too long comes empty, with `too_long` set.
 
     `stop` may be called from another thread: the iteration ends within one read.
     """
@@ -40,7 +40,7 @@ class Lines:
             return b""
         if self.number == 1:
             line = line.removeprefix(_BOM)
-        return line.removesuffix(b"\n").removesuffix(b"\r")
+        return line.removesuffix(b"\n")
 
     def stop(self) -> None:
         """End the iteration soon."""

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from refinesynth.errors import InputError
@@ -113,94 +113,49 @@ class _Fields:
             )
 
 
-@dataclass
-class _Domain:
-    key: int
-    """Decides which domains are drawn, and the order among those that are."""
-    rows: list[tuple[int, int, Record]] = field(default_factory=list[tuple[int, int, Record]])
-    """A heap of the rows with the lowest keys, the highest of these first: negated key, negated position, row."""
-
-
 class _Balanced:
-    """Keeps of each domain the rows with the lowest random keys.
+    """The first `n` rows by their rank within their domain, then by the domain's own key; a row's rank follows from its random key.
 
-    The sample is the first `n` rows by rank within their domain, then by the domain's own key. So only the `n` domains with the
-    lowest keys can matter, and no more rows of each than make `n` together; that level only falls as rows come in, and what
-    is above it can be let go.
+    Whatever `n` rows come before a row, as many do when there are more: so rows that are not among the first may be let go at any
+    time, and no more than three times `n` are held.
     """
 
     def __init__(self, n: int, seed: int) -> None:
         self._n, self._seed = n, seed
         self._random = Random(seed)
         self._offered = 0
-        self._domains: dict[str, _Domain] = {}
-        self._last: list[tuple[int, str]] = []
-        """A heap of the domains, the one with the highest key first."""
-        self._level = n
-        """Most rows of one domain that can matter."""
+        self._rows: dict[str, list[tuple[int, int, Record]]] = {}
+        """Of each domain: random key, position, row."""
         self.held = 0
-        """Rows in memory, at most three times `n`."""
+        """Rows in memory."""
 
-    def offer(self, record: Record, name: str) -> None:
+    def offer(self, record: Record, domain: str) -> None:
         """Keep a row if it may be in the sample."""
         self._offered += 1
-        key = self._random.getrandbits(64)
-        domain = self._domains.get(name) or self._opened(name)
-        if domain is None:
-            return
-        entry = (-key, -self._offered, record)
-        if len(domain.rows) >= self._level:
-            if entry[:2] > domain.rows[0][:2]:
-                heapq.heapreplace(domain.rows, entry)
-            return
-        heapq.heappush(domain.rows, entry)
+        self._rows.setdefault(domain, []).append((self._random.getrandbits(64), self._offered, record))
         self.held += 1
         if self.held >= 3 * self._n:
-            self._lower()
-
-    def _opened(self, name: str) -> _Domain | None:
-        """A new domain; None if there are `n` that come before it. If it comes before one of these, that one goes."""
-        digest = hashlib.blake2b(f"{self._seed}\0{name}".encode("utf-8", "replace"), digest_size=8).digest()
-        key = int.from_bytes(digest)
-        if len(self._domains) >= self._n:
-            if -self._last[0][0] <= key:
-                return None
-            _, gone = heapq.heappop(self._last)
-            self.held -= len(self._domains.pop(gone).rows)
-        heapq.heappush(self._last, (-key, name))
-        self._domains[name] = _Domain(key)
-        return self._domains[name]
-
-    def _lower(self) -> None:
-        """Let go of what is above the lowest level at which there are `n` rows; that leaves less than `2 n`."""
-        self._level = _level([len(domain.rows) for domain in self._domains.values()], self._n)
-        for domain in self._domains.values():
-            if len(domain.rows) > self._level:
-                domain.rows = heapq.nlargest(self._level, domain.rows, key=_keys)
-                heapq.heapify(domain.rows)
-        self.held = sum(len(domain.rows) for domain in self._domains.values())
+            kept = self._first()
+            self._rows = {}
+            for _, _, name, row in kept:
+                self._rows.setdefault(name, []).append(row)
+            self.held = len(kept)
 
     def __iter__(self) -> Iterator[tuple[str, Record]]:
         """The sample: domains and rows."""
+        return ((name, record) for _, _, name, (_, _, record) in self._first())
+
+    def _first(self) -> list[tuple[int, int, str, tuple[int, int, Record]]]:
+        """Rank, the domain's key, its name, and the row."""
         ranked = (
-            (rank, domain.key, name, record)
-            for name, domain in self._domains.items()
-            for rank, (_, _, record) in enumerate(sorted(domain.rows, key=_keys, reverse=True))
+            (rank, key, name, row)
+            for name, rows in self._rows.items()
+            for key in (self._key(name),)
+            for rank, row in enumerate(sorted(rows, key=lambda row: row[:2]))
         )
-        first = heapq.nsmallest(self._n, ranked, key=lambda row: row[:3])
-        return ((name, record) for _, _, name, record in first)
+        return heapq.nsmallest(self._n, ranked, key=lambda each: each[:3])
 
-
-def _keys(row: tuple[int, int, Record]) -> tuple[int, int]:
-    return row[:2]
-
-
-def _level(counts: list[int], n: int) -> int:
-    """The lowest level such that the counts, each cut to it, add up to `n`; the highest count if they never do."""
-    left, above = n, len(counts)
-    for count in sorted(counts):
-        if count * above >= left:
-            return max(1, -(-left // above))
-        left -= count
-        above -= 1
-    return max(counts, default=1)
+    def _key(self, domain: str) -> int:
+        """Decides which domains are drawn, and the order among those that are."""
+        digest = hashlib.blake2b(f"{self._seed}\0{domain}".encode("utf-8", "replace"), digest_size=8).digest()
+        return int.from_bytes(digest)

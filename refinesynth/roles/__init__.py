@@ -1,14 +1,14 @@
 """The typed actors: ScriptWriter, DungeonMaster, Player, Narrator, Verifier."""
 
-from refinesynth.roles.asking import Calls, CallsSpent, InvalidAnswer
+from refinesynth.roles.asking import Actor, Calls, CallsSpent, InvalidAnswer
 from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
 from refinesynth.roles.player import Player
-from refinesynth.roles.rulebook_writer import RulebookWriter
-from refinesynth.roles.script_writer import ScriptWriter
+from refinesynth.roles.script_writer import RulebookWriter, ScriptWriter
 from refinesynth.roles.verifier import Judge, Verifier
 
 __all__ = [
+    "Actor",
     "Calls",
     "CallsSpent",
     "DungeonMaster",

@@ -4,18 +4,30 @@ No role needs tools, so models are asked directly: an Agent of pydantic-ai costs
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, SystemPromptPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model
 
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles.feedback import feedback, in_words, shortened
+from refinesynth.jsontext import scrub
+from refinesynth.prompts import Prompts
 from refinesynth.roles.forms import AnswerForm, called, said
+from refinesynth.trajectory import explain
 
 _Answer = TypeVar("_Answer")
+
+_MOST_CHARACTERS = 500
 
 
 class InvalidAnswer(EpisodeAbandoned):
@@ -45,38 +57,47 @@ class Calls:
         return self.most is not None and self.made >= self.most
 
 
-async def ask(
-    form: AnswerForm[_Answer],
-    request: str,
-    *,
-    model: Model,
-    calls: Calls,
-    answers: int,
-    instructions: str | None = None,
-    history: Sequence[ModelMessage] = (),
-) -> _Answer:
-    """One answer to `request`; what cannot be used goes back to the model in words, `answers` times at most.
+@dataclass
+class Actor:
+    """A role: a model, and the prompts that it is asked with."""
 
-    `instructions` are those of this question alone: a form is shared, so what differs between episodes is not in it.
+    model: Model
+    prompts: Prompts
+    answers: int = field(default=2, kw_only=True)
+    """How often an invalid answer goes back to the model."""
+    calls: Calls = field(default_factory=Calls, kw_only=True)
 
-    Raises:
-        InvalidAnswer: Every answer was invalid; the message says what was wrong with the last.
-        CallsSpent: Another completion would be one too many.
-        EpisodeAbandoned: The model refuses to answer this, or cannot.
-        RunStopped: The model cannot be used at all.
-    """
-    asked: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
-    messages = [*history, form.request([*asked, UserPromptPart(request)])]
-    while True:
-        response = await _respond(form, messages, model, calls)
-        try:
-            return form.read(response)
-        except (ValueError, TypeError, RecursionError) as error:
-            problem = in_words(error)
-            if not answers:
-                raise InvalidAnswer(shortened(problem)) from error
-        answers -= 1
-        messages += (response, form.request(feedback(response, problem)))
+    async def ask(
+        self,
+        form: AnswerForm[_Answer],
+        request: str,
+        *,
+        instructions: str | None = None,
+        history: Sequence[ModelMessage] = (),
+    ) -> _Answer:
+        """One answer to `request`; what cannot be used goes back to the model in words, `answers` times at most.
+
+        `instructions` are those of this question alone: a form is shared, so what differs between episodes is not in it.
+
+        Raises:
+            InvalidAnswer: Every answer was invalid; the message says what was wrong with the last.
+            CallsSpent: Another completion would be one too many.
+            EpisodeAbandoned: The model refuses to answer this, or cannot.
+            RunStopped: The model cannot be used at all.
+        """
+        asked: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
+        messages = [*history, form.request([*asked, UserPromptPart(request)])]
+        left = self.answers
+        while True:
+            response = await _respond(form, messages, self.model, self.calls)
+            try:
+                return form.read(response)
+            except (ValueError, TypeError, RecursionError) as error:
+                problem = _in_words(error)
+                if not left:
+                    raise InvalidAnswer(_shortened(problem)) from error
+            left -= 1
+            messages += (response, form.request(_feedback(response, problem)))
 
 
 async def _respond(
@@ -90,7 +111,7 @@ async def _respond(
     except ContentFilterError as error:
         raise _refused(model, str(error)) from error
     except UnexpectedModelBehavior as error:
-        raise InvalidAnswer(shortened(str(error))) from error
+        raise InvalidAnswer(_shortened(str(error))) from error
     calls.made += 1
     if response.finish_reason == "content_filter" and not (called(response) or said(response)):
         raise _refused(model, "its answer was filtered")
@@ -100,4 +121,27 @@ async def _respond(
 
 
 def _refused(model: Model, why: str) -> EpisodeAbandoned:
-    return EpisodeAbandoned(f"{model.model_name} refused to answer: {shortened(why)}")
+    return EpisodeAbandoned(f"{model.model_name} refused to answer: {_shortened(why)}")
+
+
+def _in_words(problem: Exception) -> str:
+    """What is wrong with an answer, fit to be sent back to the model that gave it."""
+    return explain(problem) if isinstance(problem, ValidationError) else str(problem)
+
+
+def _shortened(problem: str) -> str:
+    """The same as one line of a message, fit for any file."""
+    text = scrub(" ".join(problem.split()))
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPart]:
+    """What goes back, in one plain sentence: the result of each tool call there is, else a user's message.
+
+    pydantic-ai would wrap it in a frame, explain the frame in a system message, and send the whole invalid answer back with it.
+    """
+    told = f"This answer cannot be used: {problem}"
+    calls = called(response)
+    if not calls:
+        return [UserPromptPart(told)]
+    return [ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome="retried") for call in calls]

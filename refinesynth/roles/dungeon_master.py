@@ -7,13 +7,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
-from pydantic_ai.models import Model
 
 from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.blocks import Shown
 from refinesynth.roles.answers import RULING, WORDS
-from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
@@ -28,17 +27,12 @@ class Words(NamedTuple):
 
 
 @dataclass
-class DungeonMaster:
+class DungeonMaster(Actor):
     """`narrate` imagines the world and judges; `word` puts into words what an executed world has ruled, and judges nothing.
 
     It sees what the player did, not what the player thought: who reads intentions judges too kindly.
     """
 
-    model: Model
-    prompts: Prompts
-    answers: int = 2
-    """How often an invalid answer goes back to the model."""
-    calls: Calls = field(default_factory=Calls)
     _shown: Shown | None = field(default=None, init=False, repr=False)
 
     async def narrate(
@@ -68,7 +62,7 @@ class DungeonMaster:
             violations=[violation.message for violation in violations],
             ending=None if limit is None else ending(script, turns, limit),
         )
-        return await ask(_form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers)
+        return await self.ask(_form(self.prompts), request)
 
     async def word(
         self,
@@ -95,8 +89,7 @@ class DungeonMaster:
             ruling=ruling,
             violations=list(violations),
         )
-        form = _words_form(self.prompts)
-        return await ask(form, request, model=self.model, calls=self.calls, answers=self.answers)
+        return await self.ask(_words_form(self.prompts), request)
 
     def _show(self, script: Script) -> Shown:
         # The longest part of every request, and the same in all requests of an episode.

@@ -1,15 +1,13 @@
 """Writes a whole trajectory, both voices, in one answer (paper, section 3.2 and Algorithm 1; narrated play)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
-from pydantic_ai.models import Model
-
-from refinesynth.prompts import Kind, Prompts, drawn
+from refinesynth.prompts import Kind, drawn
 from refinesynth.roles.answers import TURNS
-from refinesynth.roles.asking import Calls, InvalidAnswer, ask
+from refinesynth.roles.asking import Actor, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Answer, Draft, DungeonMasterTurn, PlayerTurn, Script, read_answer
@@ -18,18 +16,13 @@ _Given = TypeVar("_Given")
 
 
 @dataclass
-class Narrator:
+class Narrator(Actor):
     """One verb: `tell`."""
 
-    model: Model
-    prompts: Prompts
     minimum: int = 2
     """How many mistakes a trajectory is to hold at least."""
     seed: int = 0
     """Draws the example that is shown."""
-    answers: int = 2
-    """How often an answer that holds no list of turns goes back to the model."""
-    calls: Calls = field(default_factory=Calls)
 
     async def tell(
         self,
@@ -52,14 +45,7 @@ class Narrator:
             violations=[violation.message for violation in violations],
         )
         try:
-            answer = await ask(
-                _form(),
-                request,
-                model=self.model,
-                calls=self.calls,
-                answers=self.answers,
-                instructions=self._instructions(),
-            )
+            answer = await self.ask(_form(), request, instructions=self._instructions())
         except InvalidAnswer as error:
             return Draft(script=script, turns=tuple(verified), text_error=error.problem)
         return Draft.continued(script, answer, prefix=verified)

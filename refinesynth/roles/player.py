@@ -1,30 +1,22 @@
 """The agent: thinks and takes one action (paper, section 3.2; live play)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models import Model
 
 from refinesynth.chat import Message, parse_player
-from refinesynth.prompts import Prompts
-from refinesynth.roles.asking import Calls, ask
+from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import text_form
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 
 @dataclass
-class Player:
+class Player(Actor):
     """One verb: `act`.
 
     Its chat is `chat.render_turns` and nothing else, as in training and evaluation: no system prompt, no tools, no schema.
     """
-
-    model: Model
-    prompts: Prompts
-    answers: int = 2
-    """How often an invalid answer goes back to the model."""
-    calls: Calls = field(default_factory=Calls)
 
     async def act(
         self,
@@ -47,14 +39,7 @@ class Player:
             notes.append(self.prompts.fill("player_retake", "request", violations=list(violations)))
         if mistake is not None:
             notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake))
-        return await ask(
-            _FORM,
-            "\n\n".join(notes),
-            model=self.model,
-            calls=self.calls,
-            answers=self.answers,
-            history=[_as_message(message) for message in view[:-1]],
-        )
+        return await self.ask(_FORM, "\n\n".join(notes), history=[_as_message(message) for message in view[:-1]])
 
 
 def _turn(text: str) -> PlayerTurn:

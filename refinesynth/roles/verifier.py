@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pydantic import BaseModel
-from pydantic_ai.models import Model
 
 from refinesynth.prompts import Prompts
 from refinesynth.roles.answers import JUDGEMENT
-from refinesynth.roles.asking import Calls, InvalidAnswer, ask
+from refinesynth.roles.asking import Actor, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form
 from refinesynth.rules.growth import still_passes
 from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
@@ -22,22 +21,14 @@ class _Judgement(BaseModel, frozen=True):
 
 
 @dataclass
-class Judge:
+class Judge(Actor):
     """A second opinion about what rules cannot see; one verb: `opine`. Off by default, because the method is rule-based."""
-
-    model: Model
-    prompts: Prompts
-    answers: int = 2
-    """How often an invalid answer goes back to the model."""
-    calls: Calls = field(default_factory=Calls)
 
     async def opine(self, draft: Draft) -> Violation | None:
         """What speaks against a draft, or None; a judge that gives no judgement does not agree."""
         request = self.prompts.fill("judge", "request", script=draft.script, trajectory=draft.turns)
         try:
-            judgement = await ask(
-                _form(self.prompts), request, model=self.model, calls=self.calls, answers=self.answers
-            )
+            judgement = await self.ask(_form(self.prompts), request)
         except InvalidAnswer as error:
             return _objection("no_judgement", str(error))
         return None if judgement.accepted else _objection("unsound", judgement.reason)
@@ -59,6 +50,8 @@ class Verifier:
 
     rules: Rule
     judge: Judge | None = None
+    accepted: Draft | None = field(default=None, init=False, repr=False)
+    """The finished draft that was accepted last."""
 
     def still_passes(self, draft: Draft, *, verified: int) -> bool:
         """Whether an unfinished draft is surely accepted, of which the first `verified` turns were; if not, ask `verify`."""
@@ -69,6 +62,12 @@ class Verifier:
 
         A finished draft is never accepted that is not made of well-formed turns, whatever the rules are.
         """
+        verdict = await self._verdict(draft)
+        if verdict.accepted and draft.finished:
+            self.accepted = draft
+        return verdict
+
+    async def _verdict(self, draft: Draft) -> Verdict:
         verdict = verify(draft, self.rules)
         if not verdict.accepted or not draft.finished:
             return verdict

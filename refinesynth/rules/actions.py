@@ -12,7 +12,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ValidActions(BaseRule):
+class ValidActions(BaseRule, built_in=True):
     """An action that the DM does not call wrong matches an available action (Algorithm 1, the player's part).
 
     Checked of a player turn whose next turn is an unflagged DM turn, or another player turn, as then nobody called it wrong
@@ -32,7 +32,7 @@ class ValidActions(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class NoFalseAlarm(BaseRule):
+class NoFalseAlarm(BaseRule, built_in=True):
     """The DM flags no `parameter_error` on an action that matches pattern and parameters; else code `false_alarm`.
 
     Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can find.

@@ -10,7 +10,7 @@ from refinesynth.rules.limits import SizeLimits, TurnLimit
 from refinesynth.rules.observations import FreshObservations
 from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
 from refinesynth.rules.rendering import ReadsBack
-from refinesynth.rules.rule import All, FirstFailure, all_of, first_failure
+from refinesynth.rules.rule import All, FirstFailure, all_of, built_in, first_failure
 from refinesynth.rules.rulebooks import (
     ActionsUsable,
     DifficultyBand,
@@ -33,6 +33,7 @@ from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, Place
 from refinesynth.rules.words import WordsAgree
 
 
+@built_in
 def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailure:
     """Algorithm 1 of the paper (section 3.2): its checks, in its order, and of their failures the first.
 
@@ -50,6 +51,7 @@ def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailu
     )
 
 
+@built_in
 def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
     """`agentrefine` and what the paper does not check; the default of a synthesis.
 
@@ -74,6 +76,7 @@ def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -
     )
 
 
+@built_in
 def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
     """`strict` for grounded play: the world is played again by its rulebook, and every verdict must be the rulebook's.
 
@@ -97,6 +100,7 @@ def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100)
     )
 
 
+@built_in
 def script() -> All:
     """What a script must satisfy before it is played; give it a draft without turns."""
     return all_of(
@@ -112,6 +116,7 @@ def script() -> All:
     )
 
 
+@built_in
 def grounded_script(difficulty: tuple[int, int] | None = None) -> All:
     """What a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world runs.
 

@@ -19,7 +19,7 @@ SUCCESS = "Task Succeed"
 
 
 @dataclass(frozen=True, config=FIELDS)
-class UnflaggedEnding(BaseRule):
+class UnflaggedEnding(BaseRule, built_in=True):
     """The closing DM turn flags no error; else code `ends_in_error`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -30,7 +30,7 @@ class UnflaggedEnding(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class TaskSucceed(BaseRule):
+class TaskSucceed(BaseRule, built_in=True):
     """The last turn is an observation that contains `phrase`; else code `no_success`, or `no_turns` of an empty draft."""
 
     phrase: Annotated[str, Field(min_length=1)] = SUCCESS
@@ -52,7 +52,7 @@ class TaskSucceed(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class SucceedsOnce(BaseRule):
+class SucceedsOnce(BaseRule, built_in=True):
     """No observation before the last contains `phrase`, and none that answers a mistake; else code `success_too_early`.
 
     A player that reads it has done, whatever flag stands beside it: what it would learn from the turns after is that success

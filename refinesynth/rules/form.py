@@ -19,7 +19,7 @@ KEYS = (
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ReadableText(BaseRule):
+class ReadableText(BaseRule, built_in=True):
     """The model's text parses as JSON turns; else code `not_json`, after the turns that were read before it."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -32,7 +32,7 @@ class ReadableText(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class RequiredKeys(BaseRule):
+class RequiredKeys(BaseRule, built_in=True):
     """Every turn has the keys required of its role, with values of the right type; else code `wrong_keys`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -42,7 +42,7 @@ class RequiredKeys(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class Alternation(BaseRule):
+class Alternation(BaseRule, built_in=True):
     """Player and DM take turns, either may begin; else code `role_repeats`. Malformed turns are passed over."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -53,7 +53,7 @@ class Alternation(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class NothingBlank(BaseRule):
+class NothingBlank(BaseRule, built_in=True):
     """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: nobody sees it."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -19,7 +19,7 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, config=FIELDS)
-class Replays(ReplayRule):
+class Replays(ReplayRule, built_in=True):
     """Carried out by its script's rulebook, the draft's actions give its flags, its progress and its success, turn by turn.
 
     Only the actions and the marks of transient failures are taken from the draft; a transient failure must be one of an action

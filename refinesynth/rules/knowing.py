@@ -33,7 +33,7 @@ _EXPLORES = re.compile(
 
 
 @dataclass(frozen=True, config=FIELDS)
-class KnowsOnlyWhatWasSeen(ReplayRule):
+class KnowsOnlyWhatWasSeen(ReplayRule, built_in=True):
     """No action of a grounded draft reaches straight for something hidden where it is, before anybody could know; else `knows_hidden`.
 
     That a value is listed says nothing of where it is. An action knows too much if all of these hold:

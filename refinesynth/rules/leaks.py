@@ -66,7 +66,7 @@ _MEMORY = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, config=FIELDS)
-class NoLeaks(BaseRule):
+class NoLeaks(BaseRule, built_in=True):
     """No Thought gives away role or prompt; else code `leak`.
 
     The built-in patterns are narrow on purpose: a scene may well have a media player, a command prompt or a DM to send.

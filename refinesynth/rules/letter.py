@@ -34,7 +34,7 @@ _TURN: Mapping[Liberty, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ToTheLetter(BaseRule):
+class ToTheLetter(BaseRule, built_in=True):
     """Nothing had to be let pass when the draft was read, but for `allow`; else codes `not_json`, `wrong_keys`.
 
     What is let pass otherwise: extra keys, keys in another spelling than the paper's, turns without a number, flags that are not

@@ -14,7 +14,7 @@ MAX_TOLD = 4_000
 
 
 @dataclass(frozen=True, config=FIELDS)
-class TurnLimit(BaseRule):
+class TurnLimit(BaseRule, built_in=True):
     """At most so many turns; else code `too_many_turns`, which starts over: a prefix that long leaves no room to end."""
 
     most: Annotated[int, Field(ge=1)] = 100
@@ -28,7 +28,7 @@ class TurnLimit(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class SizeLimits(BaseRule):
+class SizeLimits(BaseRule, built_in=True):
     """No turn and no trajectory is longer than so many characters.
 
     Codes: `turn_too_long`, which keeps the turns before it, and `too_long`, which starts over.

@@ -14,7 +14,7 @@ from refinesynth.trajectory import Draft
 
 
 @dataclass(frozen=True, config=FIELDS)
-class FreshObservations(BaseRule):
+class FreshObservations(BaseRule, built_in=True):
     """The same observation answers only so many accepted actions of one trajectory; else code `observation_repeats`.
 
     Looking twice may well show the same, and so may entering a room and then looking round; a text that comes once more is a

@@ -15,7 +15,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn
 
 
 @dataclass(frozen=True, config=FIELDS)
-class EnoughMistakes(BaseRule):
+class EnoughMistakes(BaseRule, built_in=True):
     """At least `minimum` DM turns flag an error (Algorithm 1); else code `too_few_errors`.
 
     The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Told at the last turn, after
@@ -38,7 +38,7 @@ class EnoughMistakes(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class RealRefinement(BaseRule):
+class RealRefinement(BaseRule, built_in=True):
     """Each mistake is answered within a few player turns by an action that is accepted; else `not_refined`.
 
     Where the world is imagined, any different action counts. Where it is executed, it has to answer the mistake: what was
@@ -70,7 +70,7 @@ class RealRefinement(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class NoRepeatedMistake(BaseRule):
+class NoRepeatedMistake(BaseRule, built_in=True):
     """No action is taken again, unchanged, after it was called wrong; else code `mistake_repeated`.
 
     The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the hall may

@@ -2,107 +2,21 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from types import MappingProxyType
 from typing import cast
 
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import InputError
-from refinesynth.rules.actions import NoFalseAlarm, ValidActions
-from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
-from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
-from refinesynth.rules.form import Alternation, NothingBlank, ReadableText, RequiredKeys
-from refinesynth.rules.grounded import Replays
-from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen
-from refinesynth.rules.leaks import NoLeaks
-from refinesynth.rules.letter import ToTheLetter
-from refinesynth.rules.limits import SizeLimits, TurnLimit
-from refinesynth.rules.observations import FreshObservations
-from refinesynth.rules.refinement import EnoughMistakes, NoRepeatedMistake, RealRefinement
-from refinesynth.rules.rendering import ReadsBack
-from refinesynth.rules.rule import Rule
-from refinesynth.rules.rulebooks import (
-    ActionsUsable,
-    DifficultyBand,
-    GoalFitsConditions,
-    NotYetDone,
-    RulebookCompiles,
-    RulebookRuns,
-    SolutionWorks,
-    Solvable,
-    ValuesExist,
-)
-from refinesynth.rules.script_patterns import (
-    GroupsFitPlaceholders,
-    PatternsAreUnambiguous,
-    PatternsCompile,
-    PatternsMatchTheirTemplates,
-    PatternsNeedText,
-)
-from refinesynth.rules.script_shape import ActionCount, EnvironmentLimits, PlaceholdersHaveParameters, UniqueNames
-from refinesynth.rules.words import WordsAgree
+from refinesynth.rules.rule import BUILT_IN, Factory
 
 GROUP = "refinesynth.rules"
 """Entry-point group: `MyRule = "my_package.rules:MyRule"`, a class or a function that returns a rule."""
 
-Factory = Callable[..., Rule]
-"""What a name stands for: a rule's class, or a function that makes a rule."""
-
-_FACTORIES: tuple[Factory, ...] = (
-    agentrefine,
-    strict,
-    grounded,
-    script,
-    grounded_script,
-    ReadableText,
-    RequiredKeys,
-    ValidActions,
-    UnflaggedEnding,
-    TaskSucceed,
-    EnoughMistakes,
-    ToTheLetter,
-    Alternation,
-    NothingBlank,
-    ReadsBack,
-    SucceedsOnce,
-    RealRefinement,
-    NoRepeatedMistake,
-    NoFalseAlarm,
-    NoLeaks,
-    FreshObservations,
-    TurnLimit,
-    SizeLimits,
-    Replays,
-    WordsAgree,
-    KnowsOnlyWhatWasSeen,
-    ActionCount,
-    UniqueNames,
-    PlaceholdersHaveParameters,
-    EnvironmentLimits,
-    PatternsCompile,
-    GroupsFitPlaceholders,
-    PatternsNeedText,
-    PatternsMatchTheirTemplates,
-    PatternsAreUnambiguous,
-    RulebookCompiles,
-    GoalFitsConditions,
-    ValuesExist,
-    RulebookRuns,
-    NotYetDone,
-    SolutionWorks,
-    Solvable,
-    ActionsUsable,
-    DifficultyBand,
-)
-
-BUILT_IN: Mapping[str, Factory] = MappingProxyType({factory.__name__: factory for factory in _FACTORIES})
-"""Name to factory of what comes with the package. An entry point of the same name does not replace it."""
-
 
 def available() -> dict[str, str]:
     """Every name that `parse` knows, with one line about it; other packages' rules are named but not loaded."""
-    known = {name: _summary(factory) for name, factory in BUILT_IN.items()}
+    chains_first = sorted(BUILT_IN.items(), key=lambda item: isinstance(item[1], type))
+    known = {name: _summary(factory) for name, factory in chains_first}
     for name, entry in _installed().items():
         known.setdefault(name, f"from {entry.value}")
     return known

@@ -12,7 +12,7 @@ from refinesynth.trajectory import Draft, PlayerTurn
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ReadsBack(BaseRule):
+class ReadsBack(BaseRule, built_in=True):
     """A player turn as `chat` renders it is read as the same thought and action, but for blanks around; else `ambiguous_text`.
 
     Else a model learns to write what nobody can act on: a thought that holds a line `Action: ...`, or an action of two

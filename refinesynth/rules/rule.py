@@ -4,10 +4,10 @@ A rule looks at a draft and yields violations; none means that it passes. Rules 
 and they never raise, whatever the draft holds. A composition of rules is itself a rule.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -70,12 +70,32 @@ class Rule(Protocol):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]: ...
 
 
+Factory = Callable[..., Rule]
+"""What a name stands for: a rule's class, or a function that makes a rule."""
+
+BUILT_IN: dict[str, Factory] = {}
+"""Name to factory of what comes with the package, complete when `refinesynth.rules` is imported."""
+
+_Made = TypeVar("_Made", bound=Factory)
+
+
+def built_in(factory: _Made) -> _Made:
+    """Make a factory known by its name, see `registry.find`; for what comes with the package."""
+    BUILT_IN[factory.__name__] = factory
+    return factory
+
+
 class BaseRule:
     """A rule with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
 
     Subclasses are frozen dataclasses whose fields are the rule's settings, so that `repr` shows them, and define
-    `__call__`. With pydantic's `dataclass(frozen=True, config=FIELDS)` wrong settings are refused when the rule is made.
+    `__call__`. With pydantic's `dataclass(frozen=True, config=FIELDS)` wrong settings are refused when the rule is made. Those that come
+    with the package are known by name: `class MyRule(BaseRule, built_in=True)`.
     """
+
+    def __init_subclass__(cls, *, built_in: bool = False) -> None:
+        if built_in:
+            BUILT_IN[cls.__name__] = cls
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         """Yield what is wrong with `draft`."""

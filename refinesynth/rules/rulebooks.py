@@ -36,7 +36,7 @@ class Stage(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class RulebookCompiles(Stage):
+class RulebookCompiles(Stage, built_in=True):
     """The script has a rulebook, and every condition, path and template in it can be read; else `no_rulebook`, `does_not_compile`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -47,7 +47,7 @@ class RulebookCompiles(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class GoalFitsConditions(Stage):
+class GoalFitsConditions(Stage, built_in=True):
     """The rulebook's goal has one condition for each completion condition; else code `goal_does_not_fit`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -61,7 +61,7 @@ class GoalFitsConditions(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ValuesExist(Stage):
+class ValuesExist(Stage, built_in=True):
     """Of the values that an action's placeholder can take, one at least exists in the world; else code `values_unknown`.
 
     Names that exist nowhere are fine as distractors, but not if they are all. Asked of placeholders that a path or a condition
@@ -78,7 +78,7 @@ class ValuesExist(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class RulebookRuns(Stage):
+class RulebookRuns(Stage, built_in=True):
     """Where the survey came, every path exists or is created, conditions have answers and invariants hold; else `does_not_run`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -87,7 +87,7 @@ class RulebookRuns(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class NotYetDone(Stage):
+class NotYetDone(Stage, built_in=True):
     """The goal is not reached at the beginning; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -100,7 +100,7 @@ class NotYetDone(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class SolutionWorks(Stage):
+class SolutionWorks(Stage, built_in=True):
     """The rulebook's solution, executed, reaches the goal; else code `solution_fails`. One that is left out is not missed here."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ class SolutionWorks(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class Solvable(Stage):
+class Solvable(Stage, built_in=True):
     """A way to the goal is known, the rulebook's own solution or one that a bounded search found; else code `unsolvable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -125,7 +125,7 @@ class Solvable(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ActionsUsable(Stage):
+class ActionsUsable(Stage, built_in=True):
     """Every action can be possible some time; else code `never_usable`. Where a bounded search only found no way to one: a warning."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -146,7 +146,7 @@ class ActionsUsable(Stage):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class DifficultyBand(Stage):
+class DifficultyBand(Stage, built_in=True):
     """The shortest solution that is known has so many actions; else code `too_easy` or `too_hard`.
 
     Raises:

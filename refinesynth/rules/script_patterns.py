@@ -22,7 +22,7 @@ from refinesynth.trajectory import ActionSpec, Draft
 
 
 @dataclass(frozen=True, config=FIELDS)
-class PatternsCompile(ScriptRule):
+class PatternsCompile(ScriptRule, built_in=True):
     """RE2 takes each pattern, within the limit of length; else code `pattern_refused`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -37,7 +37,7 @@ class PatternsCompile(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class GroupsFitPlaceholders(ScriptRule):
+class GroupsFitPlaceholders(ScriptRule, built_in=True):
     """Each pattern captures each placeholder once, by name or in order; else code `groups_do_not_fit`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -48,7 +48,7 @@ class GroupsFitPlaceholders(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class PatternsMatchTheirTemplates(ScriptRule):
+class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
     """Each pattern matches its own template, filled with each allowed value, and captures these; else `misses_template`.
 
     Where a parameter takes any value, it is enough that one of a number of samples matches. One violation per action.
@@ -73,7 +73,7 @@ class PatternsMatchTheirTemplates(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class PatternsAreUnambiguous(ScriptRule):
+class PatternsAreUnambiguous(ScriptRule, built_in=True):
     """No pattern matches another action's filled template, whatever the values; else code `ambiguous`.
 
     One violation per pair of actions.
@@ -97,7 +97,7 @@ class PatternsAreUnambiguous(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class PatternsNeedText(ScriptRule):
+class PatternsNeedText(ScriptRule, built_in=True):
     """No pattern matches the empty string; else code `matches_nothing`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -31,7 +31,7 @@ class ScriptRule(BaseRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class ActionCount(ScriptRule):
+class ActionCount(ScriptRule, built_in=True):
     """Neither too few nor too many actions; else code `too_few_actions` or `too_many_actions`."""
 
     least: Annotated[int, Field(ge=0)] = 3
@@ -47,7 +47,7 @@ class ActionCount(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class UniqueNames(ScriptRule):
+class UniqueNames(ScriptRule, built_in=True):
     """No two actions have one name, without regard to case and white space; else code `same_name`."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -60,7 +60,7 @@ class UniqueNames(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class PlaceholdersHaveParameters(ScriptRule):
+class PlaceholdersHaveParameters(ScriptRule, built_in=True):
     """Every placeholder has a parameter and the reverse, each once.
 
     Codes: `placeholder_without_parameter`, `parameter_without_placeholder`, `placeholder_repeated`, `too_many_values`.
@@ -91,7 +91,7 @@ class PlaceholdersHaveParameters(ScriptRule):
 
 
 @dataclass(frozen=True, config=FIELDS)
-class EnvironmentLimits(ScriptRule):
+class EnvironmentLimits(ScriptRule, built_in=True):
     """The environment says something, and not too much.
 
     Codes: `environment_empty`, `environment_too_deep`, `environment_too_large`.

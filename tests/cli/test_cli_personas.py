@@ -38,7 +38,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 def test_stats_are_shown_and_bad_rows_told(people: Path) -> None:
     result = personas("stats", people)
     assert result.exit_code == 0, result.output
-    assert "exact duplicates    40 (50.00%)" in result.stdout
+    assert "exact duplicates  40 (50.00%)" in result.stdout
     assert "4: a 20 (25.0%)" in result.stdout
     assert "1 row skipped" in result.stderr
     assert "line 1: is not JSON" in result.stderr

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read, write
 
@@ -38,6 +38,7 @@ async def test_every_format_and_compression_is_read(tmp_path: Path, suffix: str,
     assert again == PEOPLE
 
 
+@example(texts=["0\r\n0"], suffix=".csv")
 @given(texts=st.lists(TEXT, min_size=1, max_size=9), suffix=st.sampled_from([".jsonl", ".csv", ".parquet"]))
 async def test_any_text_comes_back(texts: list[str], suffix: str) -> None:
     with TemporaryDirectory() as home:

@@ -13,7 +13,6 @@ from refinesynth.errors import InputError
 from refinesynth.personas import shipped, stats
 from refinesynth.personas.counting import Frequent, Lengths
 from refinesynth.personas.grams import words
-from refinesynth.personas.scripts import language_of, script_of
 
 
 def test_of_the_shipped_personas() -> None:
@@ -24,7 +23,6 @@ def test_of_the_shipped_personas() -> None:
     assert found.characters.most == max(map(len, texts))
     assert found.characters.mean == round(mean(map(len, texts)), 2)
     assert found.distinct_words == len({word for text in texts for word in words(text)})
-    assert (found.languages, found.scripts) == ({"en": len(texts)}, {"Latin": len(texts)})
     assert found.domains is None
     assert orjson.loads(orjson.dumps(found.as_json()))["personas"] == len(texts)
 
@@ -81,33 +79,6 @@ def test_frequent_names_are_exact_until_there_are_too_many(names: list[str]) -> 
     assert list(counted.top(3).values()) == sorted(expected.values(), reverse=True)[:3]
     assert bounded.exact == (len(expected) <= 4)
     assert all(count <= expected[name] for name, count in bounded.top(99).items())
-
-
-@pytest.mark.parametrize(
-    ("text", "language", "script"),
-    [
-        ("A nurse who lives in the mountains", "en", "Latin"),
-        ("Ein Bäcker aus Köln, der mit der Straßenbahn zur Arbeit fährt", "de", "Latin"),
-        ("Une étudiante en droit qui habite dans le nord de la France", "fr", "Latin"),
-        ("Un maestro de escuela que vive con sus hijos en una aldea", "es", "Latin"),
-        ("Учитель истории из Казани", "ru", "Cyrillic"),
-        ("Вчителька з Києва, яка любить їздити", "uk", "Cyrillic"),
-        ("東京に住んでいる大工", "ja", "Han"),
-        ("一位来自成都的厨师", "zh", "Han"),
-        ("서울에 사는 요리사", "ko", "Hangul"),
-        ("طبيب من القاهرة", "ar", "Arabic"),
-        ("xyzzy plugh", "unknown", "Latin"),
-        ("12345 🙂", "unknown", "unknown"),
-    ],
-)
-def test_languages_and_scripts(text: str, language: str, script: str) -> None:
-    assert (language_of(text), script_of(text)) == (language, script)
-
-
-@given(text=st.text(max_size=100))
-def test_any_text_has_a_script_and_a_language(text: str) -> None:
-    assert script_of(text)
-    assert language_of(text)
 
 
 def test_nothing_is_refused() -> None:

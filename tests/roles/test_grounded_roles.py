@@ -31,7 +31,7 @@ def changed(**parts: Any) -> dict[str, Any]:
 class TestRulebookWriter:
     async def test_it_is_told_what_is_wanted_and_sees_grounded_examples(self) -> None:
         model = Scripted([GROUNDED.model_dump_json()])
-        assert await RulebookWriter(model.model, PROMPTS).write(PERSONA, wanted=WANTED) == GROUNDED
+        assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == GROUNDED
         (asked,) = model.asked
         assert asked.blocks == {"persona": "a joiner", "wanted": {"step": "all", **WANTED}}
         assert asked.instructions == PROMPTS.fill("rulebook_writer", "instructions", examples=[GROUNDED])
@@ -40,12 +40,12 @@ class TestRulebookWriter:
     async def test_it_works_without_examples(self) -> None:
         bare = Prompts(examples=PROMPTS.examples.model_copy(update={"grounded": ()}))
         model = Scripted([GROUNDED.model_dump_json()])
-        assert await RulebookWriter(model.model, bare).write(PERSONA, wanted=WANTED) == GROUNDED
+        assert await RulebookWriter(model.model, bare, wanted=WANTED).write(PERSONA) == GROUNDED
         assert "<example>" not in str(model.asked[0].instructions)
 
     async def test_a_refused_script_goes_back_with_its_violations(self) -> None:
         model = Scripted([GROUNDED.model_dump_json()])
-        await RulebookWriter(model.model, PROMPTS).write(PERSONA, wanted=WANTED, violations=[WRONG], previous=GROUNDED)
+        await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA, violations=[WRONG], previous=GROUNDED)
         assert model.asked[0].blocks == {
             "persona": "a joiner",
             "wanted": {"step": "all", **WANTED},
@@ -55,13 +55,13 @@ class TestRulebookWriter:
 
     async def test_a_script_without_a_rulebook_goes_back(self) -> None:
         model = Scripted([GROUNDED.imagined().model_dump_json(), GROUNDED.model_dump_json()])
-        assert await RulebookWriter(model.model, PROMPTS).write(PERSONA, wanted=WANTED) == GROUNDED
+        assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == GROUNDED
         assert "rulebook: Field required" in model.asked[1].chat[-1][1]
 
     async def test_what_stays_unreadable_says_why(self) -> None:
-        writer = RulebookWriter(Scripted(['{"goal": "x"}']).model, PROMPTS, answers=0)
+        writer = RulebookWriter(Scripted(['{"goal": "x"}']).model, PROMPTS, answers=0, wanted=WANTED)
         with pytest.raises(InvalidAnswer, match="rulebook: Field required"):
-            await writer.write(PERSONA, wanted=WANTED)
+            await writer.write(PERSONA)
 
 
 def as_value(value: object) -> Any:

@@ -63,13 +63,13 @@ ASKED: dict[str, Asking] = {
 
 async def ask(name: str, model: Model) -> Any:
     """The question that a template puts, to this model."""
-    writer = RulebookWriter(model, SHIPPED, answers=0)
+    writer = RulebookWriter(model, SHIPPED, answers=0, wanted=NOTHING)
     master = DungeonMaster(model, SHIPPED, answers=0)
     match name:
         case "script_writer":
             return await ScriptWriter(model, SHIPPED, answers=0).write(PERSONA)
         case "rulebook_writer":
-            return await writer.write(PERSONA, wanted=NOTHING)
+            return await writer.write(PERSONA)
         case "narrator":
             return await Narrator(model, SHIPPED, answers=0).tell(TOLD.script)
         case "dungeon_master":

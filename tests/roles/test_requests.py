@@ -24,14 +24,14 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles import ModelProfile
-from scripted import said, tell
+from scripted import PROMPTS, said, tell
 
 from refinesynth.backends import Backend
 from refinesynth.backends.backend import OutputMode
 from refinesynth.backends.opening import open_model
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles.answers import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
-from refinesynth.roles.asking import Calls, InvalidAnswer, ask
+from refinesynth.roles.asking import Actor, Calls, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form, text_form
 
 MODES = ("native", "tool", "prompted", "text")
@@ -114,7 +114,7 @@ def _retrying(read: Any, answer: Any) -> Any:
 async def _by_both(mode: str, role: Model, agent: Model, history: Sequence[ModelMessage] = ()) -> None:
     """Put one question to each model, to one as a role does, to the other as an Agent does."""
     form, question = FORMS[mode], HOSTILE
-    answer = await ask(form, question, model=role, calls=Calls(), answers=2, history=history)
+    answer = await Actor(role, PROMPTS, answers=2).ask(form, question, history=history)
     result = await _agent(mode).run(question, model=PlainWords(agent), message_history=list(history))
     assert answer == result.output
 
@@ -204,7 +204,7 @@ class TestToAnyModel:
 
         if faulty == "no JSON" and mode != "text":
             # What is wrong comes as a list of errors, which is told in words.
-            await ask(FORMS[mode], HOSTILE, model=model(), calls=Calls(), answers=2)
+            await Actor(model(), PROMPTS, answers=2).ask(FORMS[mode], HOSTILE)
             assert "This answer cannot be used: answer: Invalid JSON: expected value" in str(sent[0][1])
             return
         await _by_both(mode, model(), model(), HISTORY if mode == "text" else ())
@@ -226,12 +226,12 @@ class TestToAnyModel:
         model = FunctionModel(
             answer, profile=ModelProfile(default_structured_output_mode="native", supports_json_schema_output=True)
         )
-        assert await ask(form, "?", model=model, calls=Calls(), answers=0) == {}
+        assert await Actor(model, PROMPTS, answers=0).ask(form, "?") == {}
         await Agent(output_type=StructuredDict(schema, name="it")).run("?", model=model)
         assert sent[0] == sent[1]
 
     async def test_a_model_that_fills_in_schemas_is_understood(self) -> None:
-        answer = await ask(FORMS["native"], "?", model=TestModel(), calls=Calls(), answers=0)
+        answer = await Actor(TestModel(), PROMPTS, answers=0).ask(FORMS["native"], "?")
         assert set(answer) == {"thought", "parameter_error", "place_error", "logic_error", "observation"}
 
 
@@ -245,16 +245,14 @@ class TestReading:
             ]
             return ModelResponse(parts=[TextPart("Here it is."), *calls])
 
-        assert await ask(FORMS["tool"], "?", model=FunctionModel(answer), calls=Calls(), answers=0) == orjson.loads(
-            RULED
-        )
+        assert await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["tool"], "?") == orjson.loads(RULED)
 
     @pytest.mark.parametrize("around", ["```json\n{}\n```", "Sure!\n{}", "{},"])
     async def test_json_is_found_in_what_surrounds_it(self, around: str) -> None:
         def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
             return ModelResponse(parts=[TextPart(around.replace("{}", RULED))])
 
-        assert await ask(FORMS["prompted"], "?", model=FunctionModel(answer), calls=Calls(), answers=0)
+        assert await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["prompted"], "?")
 
     @pytest.mark.parametrize("text", ["", '{"thought": "t', RULED])
     async def test_what_was_cut_off_is_neither_taken_nor_asked_again(self, text: str) -> None:
@@ -263,7 +261,7 @@ class TestReading:
 
         calls = Calls()
         with pytest.raises(InvalidAnswer, match="it was cut off"):
-            await ask(FORMS["native"], "?", model=FunctionModel(answer), calls=calls, answers=3)
+            await Actor(FunctionModel(answer), PROMPTS, answers=3, calls=calls).ask(FORMS["native"], "?")
         assert calls.made == 1
 
     async def test_a_filtered_answer_abandons_the_episode(self) -> None:
@@ -271,7 +269,7 @@ class TestReading:
             return ModelResponse(parts=[ThinkingPart("I must not.")], finish_reason="content_filter")
 
         with pytest.raises(EpisodeAbandoned, match="refused to answer: its answer was filtered") as refused:
-            await ask(FORMS["text"], "?", model=FunctionModel(answer), calls=Calls(), answers=3)
+            await Actor(FunctionModel(answer), PROMPTS, answers=3).ask(FORMS["text"], "?")
         assert not isinstance(refused.value, InvalidAnswer)
 
     async def test_what_a_model_finds_wrong_itself_is_an_invalid_answer(self) -> None:
@@ -279,4 +277,4 @@ class TestReading:
             raise UnexpectedModelBehavior("it sent nonsense")
 
         with pytest.raises(InvalidAnswer, match="it sent nonsense"):
-            await ask(FORMS["text"], "?", model=FunctionModel(answer), calls=Calls(), answers=3)
+            await Actor(FunctionModel(answer), PROMPTS, answers=3).ask(FORMS["text"], "?")

@@ -1,4 +1,4 @@
-"""Why an answer of the Player's was taken back, in words that somebody in the scene knows.
+"""Why a scene was taken back, told to each role as far as it can mend it; to the Player in words that somebody in the scene knows.
 
 A violation's message is written for the record and for whoever writes both voices: it counts turns and speaks of the DungeonMaster. A
 Player that is told so thinks so, and `NoLeaks` refuses what it thinks.
@@ -6,10 +6,12 @@ Player that is told so thinks so, and `NoLeaks` refuses what it thinks.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
+from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.leaks import NoLeaks
-from refinesynth.rules.rule import Violation
+from refinesynth.rules.rule import Verdict, Violation, rejects
 from refinesynth.trajectory import Draft, PlayerTurn, Script
 
 IN_THE_SCENE: Mapping[tuple[str, str], str] = {
@@ -35,7 +37,36 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
 IN_GENERAL = "That will not do here. Think again, and try something different."
 """What is told where nothing else can be told."""
 
+
 _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """Why the scene that is played next was taken back before, told to each role as far as it can mend it."""
+
+    dungeon_master: tuple[Violation, ...] = ()
+    player: tuple[str, ...] = ()
+    """In words of the scene."""
+
+    @classmethod
+    def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
+        """Violations that name a turn, each told to the role whose turn that is.
+
+        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well have been
+        asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too few mistakes, or of
+        one that is not repaired, finds some or lets things pass.
+        """
+        found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
+        masters: list[Violation] = []
+        players: list[str] = []
+        for violation in found:
+            turn = draft.turns[violation.turn]
+            if isinstance(turn, PlayerTurn) and violation.rule != ValidActions.__name__:
+                players.append(privately(violation, turn))
+            else:
+                masters.append(violation)
+        return cls(dungeon_master=tuple(masters), player=tuple(dict.fromkeys(players)))
 
 
 def privately(violation: Violation, turn: PlayerTurn) -> str:
