@@ -25,6 +25,29 @@ PERSONAS = ["A lighthouse keeper who restores clocks.", "A nurse on the night sh
 PAGE = Path(__file__).parent.parent / "docs" / "plays.md"
 
 
+MORE = """
+UPPER = Mixed()
+UPPER.name = "Upper"
+
+
+class Careless(Mixed):
+    name = "careless"
+
+    async def play(self, cast, script, start=()):
+        return await narrator_of(cast).tell(script, start)
+
+
+class Idle(Mixed):
+    name = "idle"
+
+    async def play(self, cast, script, start=()):
+        return None
+
+
+CARELESS, IDLE = Careless(), Idle()
+"""
+
+
 def settings_for(play: str, **given: Any) -> EpisodeSettings:
     return EpisodeSettings(rules=strict(), script_rules=script(), prompts=Prompts(), play=play, **given)
 
@@ -100,13 +123,15 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         "another = their_plays:MIXED\n"
         "class = their_plays:Mixed\n"
         "Upper = their_plays:UPPER\n"
+        "careless = their_plays:CARELESS\n"
+        "idle = their_plays:IDLE\n"
         "gone = no_such_module_anywhere:PLAY\n"
         "broken = their_broken_plays:PLAY\n"
         "live = their_plays:MIXED\n"
     )
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
-    (tmp_path / "their_plays.py").write_text(f"{found[1]}\n\nUPPER = Mixed()\nUPPER.name = 'Upper'\n")
+    (tmp_path / "their_plays.py").write_text(f"{found[1]}{MORE}")
     (tmp_path / "their_broken_plays.py").write_text("raise RuntimeError('broken on import')\n")
     monkeypatch.syspath_prepend(tmp_path)  # pyright: ignore[reportUnknownMemberType]
     yield
@@ -132,7 +157,7 @@ class TestEntryPoints:
             ("class", "an object of Play of this name is expected"),
             ("another", "an object of Play of this name is expected"),
             ("Upper", "a name that records cannot keep"),
-            ("nosuch", "'grounded', 'Upper', 'another', 'broken', 'class', 'gone', 'mixed'"),
+            ("nosuch", "'grounded', 'Upper', 'another', 'broken', 'careless', 'class', 'gone', 'idle', 'mixed'"),
         ],
     )
     def test_broken_ones_are_told(self, name: str, said: str) -> None:
@@ -154,9 +179,20 @@ class TestEntryPoints:
         with pytest.raises(RunFolderError, match='play: "mixed" -> "live"'):
             await rs.synthesize(n=7, seed=1, output=where)
 
+    async def test_what_was_not_verified_is_not_kept(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="the play 'careless' gave a draft that its verifier did not accept"):
+            await rs.synthesize(n=1, play="careless", output=tmp_path / "run")
+        assert (tmp_path / "run" / "trajectories.jsonl").read_bytes() == b""
+
+    async def test_a_play_that_gives_nothing_says_so(self, tmp_path: Path) -> None:
+        result = await rs.synthesize(PERSONAS, n=1, play="idle", output=tmp_path / "run")
+        assert len(list(result)) == 0
+        lines = [*RunFolder.open(result.path).episodes()]
+        assert {line.reason for line in lines} == {"the play gave no draft, and left none that was refused"}
+
     def test_the_command_line_lists_and_plays_them(self, tmp_path: Path) -> None:
         shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "300"})
-        assert "[live|narrated|grounded|Upper|another|broken|class|gone|mixed]" in shown.output
+        assert "[live|narrated|grounded|Upper|another|broken|careless|class|gone|idle|mixed]" in shown.output
         where = str(tmp_path / "run")
         assert CliRunner().invoke(app, ["run", "-n", "1", "--play", "mixed", "-o", where]).exit_code == 0
         assert "narrator" in CliRunner().invoke(app, ["show", where], env={"COLUMNS": "300"}).output

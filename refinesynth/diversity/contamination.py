@@ -5,28 +5,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from refinesynth.diversity.evaluation import texts_of
-from refinesynth.diversity.grams import hashes, parts, runs
+from refinesynth.diversity.grams import runs, words
 from refinesynth.diversity.index import RunIndex
-from refinesynth.diversity.reading import script_texts, texts
+from refinesynth.diversity.reading import texts
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.trajectory import Script, Trajectory
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from refinesynth.trajectory import Trajectory
 
 CONTAMINATED = "Contaminated"
 """The rule in whose name a trajectory is refused that shares words with an evaluation set."""
 
 WORDS = 13
 """Length of a run of words that is no accident, unless told otherwise."""
-
-_BATCH = 100_000
-"""Words that are looked at together."""
 
 _QUOTED = 300
 """Characters of an overlap that are shown."""
@@ -69,11 +61,10 @@ class Contamination:
         self.words = words
         self.files = files_of(files)
         """What was read."""
-        self._index = RunIndex(words)
-        for number, path in enumerate(self.files):
-            for entry, text in texts_of(path):
-                self._index.add(text, file=number, entry=entry)
-        self._index.finish()
+        numbered = enumerate(self.files)
+        self._index = RunIndex(
+            words, ((number, entry, text) for number, path in numbered for entry, text in texts_of(path))
+        )
 
     def __len__(self) -> int:
         """Different runs that are looked for."""
@@ -84,43 +75,36 @@ class Contamination:
 
         More evaluation sets never make the words fewer that are found.
         """
-        return tuple(self._in_texts(texts(trajectory)))
+        # Most texts are short, so they are looked at together, with an empty word after each: no run that goes over the end of a
+        # text is in an evaluation set.
+        row: list[str] = []
+        starts: list[int] = []
+        named = list(texts(trajectory))
+        for _, text in named:
+            starts.append(len(row))
+            row += (*words(text), "")
+        return tuple(self._found(row, [where for where, _ in named], starts))
 
-    def in_script(self, script: Script) -> tuple[Overlap, ...]:
-        """The same for a script alone."""
-        return tuple(self._in_texts(script_texts(script)))
-
-    def _in_texts(self, named: Iterable[tuple[str, str]]) -> Iterator[Overlap]:
-        # Many texts are short, so they are looked at together. A very long one comes in parts, and so do its stretches.
-        batch = _Batch()
-        for where, text in named:
-            for offset, words in parts(text, overlap=self.words - 1):
-                batch.add(where, offset, words)
-                if len(batch.words) >= _BATCH:
-                    yield from self._in_batch(batch)
-                    batch = _Batch()
-        yield from self._in_batch(batch)
-
-    def _in_batch(self, batch: "_Batch") -> Iterator[Overlap]:
-        for start, end, place in self._stretches(hashes(batch.words)):
-            where, first = batch.place(start)
+    def _found(self, row: list[str], names: list[str], starts: list[int]) -> Iterator[Overlap]:
+        for start, end, place in self._stretches(row):
+            number = bisect_right(starts, start) - 1
             file, entry = self._index.source(place)
-            quoted = " ".join(batch.words[start:end])
+            quoted = " ".join(row[start:end])
             yield Overlap(
-                where=where,
-                start=first,
+                where=names[number],
+                start=start - starts[number],
                 words=end - start,
                 text=quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}...",
                 source=f"{self.files[file]}:{entry}",
             )
 
-    def _stretches(self, words: "NDArray[np.uint64]") -> Iterator[tuple[int, int, int]]:
+    def _stretches(self, row: list[str]) -> Iterator[tuple[int, int, int]]:
         """Beginning and end of every longest stretch that is covered by runs, and the place of its first run."""
         import numpy as np
 
-        steps = np.zeros(len(words) + 1, dtype=np.int64)
-        place_of = np.zeros(len(words), dtype=np.int64)
-        for length, hashed in runs(words, self.words):
+        steps = np.zeros(len(row) + 1, dtype=np.int64)
+        place_of = np.zeros(len(row), dtype=np.int64)
+        for length, hashed in runs(row, self.words):
             if length in self._index.lengths:
                 hits, places = self._index.find(hashed)
                 steps[hits] += 1
@@ -130,27 +114,6 @@ class Contamination:
         edges = np.flatnonzero(np.diff(covered, prepend=False, append=False)).tolist()
         for start, end in zip(edges[::2], edges[1::2], strict=True):
             yield start, end, int(place_of[start])
-
-
-class _Batch:
-    """Texts in a row, with an empty word after each: no run that goes over the end of a text is in an evaluation set."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self._starts: list[int] = []
-        self._texts: list[tuple[str, int]] = []
-
-    def add(self, where: str, offset: int, words: list[str]) -> None:
-        """Append the words of a text from number `offset` on."""
-        self._starts.append(len(self.words))
-        self._texts.append((where, offset))
-        self.words += (*words, "")
-
-    def place(self, at: int) -> tuple[str, int]:
-        """The text that a word of the row is in, and its number there."""
-        number = bisect_right(self._starts, at) - 1
-        where, offset = self._texts[number]
-        return where, offset + at - self._starts[number]
 
 
 def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:

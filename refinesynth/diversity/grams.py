@@ -16,45 +16,24 @@ _FACTOR = 0x9E3779B97F4A7C15
 """Odd, with bits in no pattern."""
 
 
-_PART = 100_000
-"""Words of a text that are looked at in one go."""
+def words(text: str) -> list[str]:
+    """The words of a text: letters, digits and underscores, whatever stands between them."""
+    return _WORD.findall(text)
 
 
-def parts(text: str, *, overlap: int) -> Iterator[tuple[int, list[str]]]:
-    """The words of a text (letters, digits and underscores, whatever stands between them), mostly in one part.
-
-    A very long text comes in several, each with the number of its first word; `overlap` words are in two of them.
-    """
-    offset, words = 0, list[str]()
-    for found in _WORD.finditer(text):
-        words.append(found[0])
-        if len(words) == _PART + overlap:
-            yield offset, words
-            offset, words = offset + _PART, words[_PART:]
-    if len(words) > (overlap if offset else 0):
-        yield offset, words
-
-
-def hashes(words: list[str]) -> "NDArray[np.uint64]":
-    """A number for each word, the same for upper and lower case."""
-    import numpy as np
-
-    return np.fromiter(map(_hash, words), dtype=np.uint64, count=len(words))
-
-
-def runs(words: "NDArray[np.uint64]", longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
-    """Length and hashes of all runs of words, from length 1 to `longest`, as far as the text is long enough.
+def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
+    """Length and hashes of all runs of words, from length 1 to `longest`, as far as there are enough words; case does not count.
 
     The i-th hash is that of the run that begins with the i-th word. Different runs have the same hash with a chance of 2**-64.
     """
     import numpy as np
 
-    factor = np.uint64(_FACTOR)
-    current = words
-    for length in range(1, min(longest, len(words)) + 1):
+    hashes = np.fromiter(map(_hash, found), dtype=np.uint64, count=len(found))
+    current = hashes
+    for length in range(1, min(longest, len(hashes)) + 1):
         if length > 1:
             # Wraps around, which is meant.
-            current = current[:-1] * factor + words[length - 1 :]
+            current = current[:-1] * np.uint64(_FACTOR) + hashes[length - 1 :]
         yield length, _mixed(current, length)
 
 

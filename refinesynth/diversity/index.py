@@ -1,9 +1,9 @@
 """All runs of words of the evaluation sets, as sorted numbers, each with the first place that has it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from refinesynth.diversity.grams import hashes, parts, runs
+from refinesynth.diversity.grams import runs, words
 from refinesynth.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,53 +23,53 @@ _ENTRY_BITS = 40
 
 
 class RunIndex:
-    """Runs of `words` words, and texts of fewer as a whole, if they have `SHORTEST` at least. `add` everything, then `finish`."""
+    """Runs of `length` words, and texts of fewer as a whole, if they have `SHORTEST` at least."""
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, length: int, texts: Iterable[tuple[int, int, str]]) -> None:
+        """Learn texts, each with the numbers of its file and its entry there.
+
+        Raises:
+            InputError: They hold more than `MAX_RUNS` different runs.
+        """
         import numpy as np
 
-        self.words = words
+        self.length = length
         self.lengths: set[int] = set()
         """Of the runs that are here."""
         self._runs = np.empty(0, dtype=np.uint64)
         self._sources = np.empty(0, dtype=np.uint64)
-        self._pending: list[tuple[NDArray[np.uint64], int]] = []
-        self._gathered = 0
+        pending: list[tuple[NDArray[np.uint64], int]] = []
+        gathered = 0
+        for file, entry, text in texts:
+            found = words(text)
+            mine = min(length, len(found))
+            if mine < min(length, SHORTEST):
+                continue
+            self.lengths.add(mine)
+            for size, hashed in runs(found, mine):
+                if size == mine:
+                    pending.append((hashed, file << _ENTRY_BITS | min(entry, (1 << _ENTRY_BITS) - 1)))
+                    gathered += len(hashed)
+            if gathered >= _PENDING:
+                self._merge(pending)
+                pending, gathered = [], 0
+        self._merge(pending)
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, text: str, *, file: int, entry: int) -> None:
-        """Learn a text of an evaluation set.
-
-        Raises:
-            InputError: There are more than `MAX_RUNS`.
-        """
-        for hashed in self._runs_of(text):
-            self._pending.append((hashed, file << _ENTRY_BITS | min(entry, (1 << _ENTRY_BITS) - 1)))
-            self._gathered += len(hashed)
-            if self._gathered >= _PENDING:
-                self.finish()
-
-    def finish(self) -> None:
-        """Make findable what was added.
-
-        Raises:
-            InputError: There are more than `MAX_RUNS`.
-        """
+    def _merge(self, pending: "list[tuple[NDArray[np.uint64], int]]") -> None:
         import numpy as np
 
-        runs_ = np.concatenate([self._runs, *(found for found, _ in self._pending)])
-        places = [np.full(len(found), source, dtype=np.uint64) for found, source in self._pending]
+        found = np.concatenate([self._runs, *(hashed for hashed, _ in pending)])
+        places = [np.full(len(hashed), source, dtype=np.uint64) for hashed, source in pending]
         sources = np.concatenate([self._sources, *places])
         # The index is that of the first of several that are equal: what was added first.
-        self._runs, first = np.unique(runs_, return_index=True)
+        self._runs, first = np.unique(found, return_index=True)
         self._sources = sources[first]
-        self._pending.clear()
-        self._gathered = 0
         if len(self) > MAX_RUNS:
             raise InputError(
-                f"the evaluation sets hold more than {MAX_RUNS:,} different runs of {self.words} words; give fewer files at a time"
+                f"the evaluation sets hold more than {MAX_RUNS:,} different runs of {self.length} words; give fewer files at a time"
             )
 
     def find(self, hashed: "NDArray[np.uint64]") -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
@@ -87,13 +87,3 @@ class RunIndex:
         """File and entry that were given with the run at a place."""
         packed = int(self._sources[place])
         return packed >> _ENTRY_BITS, packed & (1 << _ENTRY_BITS) - 1
-
-    def _runs_of(self, text: str) -> "Iterator[NDArray[np.uint64]]":
-        for _, part in parts(text, overlap=self.words - 1):
-            length = min(self.words, len(part))
-            if length < self.words and length < SHORTEST:
-                continue
-            for found, hashed in runs(hashes(part), length):
-                if found == length:
-                    self.lengths.add(length)
-                    yield hashed

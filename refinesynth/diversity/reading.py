@@ -9,7 +9,7 @@ from refinesynth.trajectory import PlayerTurn, Script, Trajectory
 
 def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
     """The texts of a trajectory, each with where it is; of its player's actions also their sequence."""
-    yield from script_texts(trajectory.script)
+    yield from _script_texts(trajectory.script)
     for number, turn in enumerate(trajectory.turns, start=1):
         yield f"turn {number} thought", turn.thought
         if isinstance(turn, PlayerTurn):
@@ -19,7 +19,7 @@ def texts(trajectory: Trajectory) -> Iterator[tuple[str, str]]:
     yield "actions", "\n".join(turn.action for turn in trajectory.turns if isinstance(turn, PlayerTurn))
 
 
-def script_texts(script: Script) -> Iterator[tuple[str, str]]:
+def _script_texts(script: Script) -> Iterator[tuple[str, str]]:
     """The same of a script; of its environment all keys and texts in a row."""
     yield "introduction", script.introduction
     yield "goal", script.goal

@@ -1,7 +1,7 @@
 """One episode from its persona to its outcome."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 from hashlib import blake2b
 
 from pydantic_ai.models import Model
@@ -11,18 +11,19 @@ from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
 from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
-from refinesynth.episode.borrowing import borrowed_from
-from refinesynth.episode.play import Cast, Turns
+from refinesynth.diversity.borrowing import Borrowed, Marks
+from refinesynth.episode.play import Cast
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.episode.several import Accepted, Plays, why_none
+from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
+from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.rules.repairs import counted, repairs
 from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
-from refinesynth.trajectory import Difficulty, Draft, Persona, Provenance, Script, Trajectory
+from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
 
 
 def episode_id(persona: Persona, *, index: int, seed: int) -> str:
@@ -79,25 +80,17 @@ async def _played(
     session: Session, persona: Persona, settings: EpisodeSettings, models: Mapping[Role, Model]
 ) -> EpisodeOutcome:
     play, record = find(settings.play), Record(session=session, persona=persona)
-    cast = partial(Cast.of, play, settings, record, models=models)
-    first = cast()
+    cast = Cast.of(play, settings, record, models=models)
     accepted: list[Accepted] = []
-    script: Script | None = None
     reason: str | None = None
     lost = False
     with deadline(settings.deadline) as limit:
         try:
-            script = await play.write(first)
+            script = await play.write(cast)
             if script is None:
-                reason = why_none(record)
+                reason = why_none(record, "script")
             else:
-                written = script
-
-                async def once(number: int, start: Turns) -> tuple[Draft | None, dict[str, str]]:
-                    playing = cast(number=number) if number else first
-                    return await play.play(playing, written, start), playing.asked
-
-                plays = Plays(once, record, settings, accepted)
+                plays = SeveralPlays(play, script, cast, models, accepted)
                 await plays.all()
                 reason, lost = plays.reason, not plays.judged
         except EpisodeAbandoned as error:
@@ -163,3 +156,25 @@ def _difficulty(script: Script) -> Difficulty | None:
     from refinesynth.world import survey
 
     return survey(script).difficulty
+
+
+def borrowed_from(prompts: Prompts, script: Script, *, seed: int) -> Borrowed | None:
+    """Counts of what the script has in common with the examples that were shown by this seed, and with as many others.
+
+    The others are the next ones of the same draw: chance decided which were shown. None if there are not as many.
+    """
+    kind = Kind.GROUNDED if script.grounded else Kind.SCRIPTS
+    marks = _marks(prompts)[kind]
+    shown, others = drawn(marks, kind, seed), drawn(marks, kind, seed, after=SHOWN)
+    if not shown or len(others) < len(shown):
+        return None
+    return Borrowed.of(Marks.of(script), shown=shown, others=others)
+
+
+@lru_cache(maxsize=4)
+def _marks(prompts: Prompts) -> Mapping[Kind, tuple[Marks, ...]]:
+    examples = prompts.examples
+    return {
+        Kind.SCRIPTS: tuple(map(Marks.of, examples.scripts)),
+        Kind.GROUNDED: tuple(map(Marks.of, examples.grounded)),
+    }

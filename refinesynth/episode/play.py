@@ -6,6 +6,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic_ai.models import Model
@@ -68,7 +69,7 @@ class Cast:
         answers = self.settings.attempts.answers
         return kind(self.models[role], self.settings.prompts, answers=answers, calls=self.calls, **more)
 
-    @property
+    @cached_property
     def verifier(self) -> Verifier:
         """The run's rules, and its judge if it has one; what a judge is asked is not counted."""
         settings = self.settings

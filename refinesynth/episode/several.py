@@ -4,22 +4,20 @@ They are played one after the other, each by models whose turn it is and with dr
 many its role had before in the episode, so the same words asked in a later play are another request.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import takewhile
-from typing import TypeAlias
+from typing import Literal
 
-from refinesynth.episode.play import Turns
+from pydantic_ai.models import Model
+
+from refinesynth.backends.role import Role
+from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.record import Record
-from refinesynth.episode.settings import EpisodeSettings
-from refinesynth.errors import EpisodeAbandoned, EpisodeLost
+from refinesynth.errors import EpisodeAbandoned, EpisodeLost, InputError
 from refinesynth.rules.rule import Violation, rejects
-from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn
-
-PlayOnce: TypeAlias = Callable[[int, Turns], Awaitable[tuple[Draft | None, dict[str, str]]]]
-"""Plays the script as the so-many-th, from 0, after these turns. Gives the draft that was accepted, or None, and role name to
-the model that was asked."""
+from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
 
 
 @dataclass(frozen=True)
@@ -43,12 +41,15 @@ class Accepted:
 
 
 @dataclass
-class Plays:
+class SeveralPlays:
     """All plays of one script. Whatever becomes of one of them, the others are played, and what was accepted is kept."""
 
-    play: PlayOnce
-    record: Record
-    settings: EpisodeSettings
+    play: Play
+    script: Script
+    first: Cast
+    """Plays it first; it wrote the script, and that counts among its completions."""
+    models: Mapping[Role, Model]
+    """The run's, of which each play takes those whose turn it is."""
     accepted: list[Accepted] = field(default_factory=list[Accepted])
     """In the order in which they were played; grows while they are."""
     reason: str | None = None
@@ -56,10 +57,14 @@ class Plays:
     judged: bool = False
     """Whether one gave nothing for another reason than that its backend failed."""
 
+    def __post_init__(self) -> None:
+        self.record, self.settings = self.first.record, self.first.settings
+
     async def all(self) -> None:
         """Play everything that the settings ask for.
 
         Raises:
+            InputError: The play gives a draft that was not accepted.
             RunStopped: No episode can go on.
         """
         branches, session = self.settings.branches, self.record.session
@@ -77,16 +82,21 @@ class Plays:
 
     async def _one(self, number: int, trunk: Accepted | None = None, start: Turns = ()) -> Accepted | None:
         self.record.begin_play()
+        cast = self._cast(number)
         try:
-            draft, asked = await self.play(number, start)
+            draft = await self.play.play(cast, self.script, start)
         except EpisodeAbandoned as error:
             self.reason = str(error)
             self.judged |= not isinstance(error, EpisodeLost)
             return None
         if draft is None:
             self.judged = True
-            self.reason = why_none(self.record)
+            self.reason = why_none(self.record, "draft")
             return None
+        if cast.verifier.accepted is not draft:
+            raise InputError(
+                f"the play {self.play.name!r} gave a draft that its verifier did not accept: {self.play!r}"
+            )
         if any(draft.turns == known.draft.turns for known in self.accepted):
             self.record.refuse_draft(draft, (_THE_SAME,))
             self.reason = _THE_SAME.message
@@ -95,12 +105,17 @@ class Plays:
         accepted = Accepted(
             draft=draft,
             attempts=self.record.drafts,
-            asked=asked,
+            asked=cast.asked,
             answered=dict(self.record.session.answered_by),
             branch=self._branch(number, shared),
         )
         self.accepted.append(accepted)
         return accepted
+
+    def _cast(self, number: int) -> Cast:
+        if number == 0:
+            return self.first
+        return Cast.of(self.play, self.settings, self.record, models=self.models, number=number)
 
     def _branch(self, number: int, shared: int) -> Branch | None:
         of = self.settings.episodes_per_script * self.settings.branches
@@ -124,12 +139,14 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int) -> Turns:
     return tuple(turn for turn in turns[:end] if isinstance(turn, PlayerTurn | DungeonMasterTurn))
 
 
-def why_none(record: Record) -> str:
+def why_none(record: Record, stage: Literal["script", "draft"]) -> str:
     """Why the attempts were not enough: the last violation, which was told and not mended."""
-    last = record.refused[-1]
-    tried = record.scripts if last.stage == "script" else record.drafts
+    tried = record.scripts if stage == "script" else record.drafts
+    last = record.refused[-1] if record.refused else None
+    if not tried or last is None or last.stage != stage:
+        return f"the play gave no {stage}, and left none that was refused"
     found = next((f"{violation.rule}: {violation.message}" for violation in last.violations if rejects(violation)), "")
-    return f"no {last.stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
+    return f"no {stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
 
 
 _THE_SAME = Violation(

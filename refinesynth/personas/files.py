@@ -17,7 +17,7 @@ from refinesynth.extras import check_installed
 from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
 from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
-from refinesynth.personas.rows import COLUMNS, BadRow, Record, Row, find_column, read_record, read_value
+from refinesynth.personas.rows import COLUMNS, BadRow, Row, find_column, read_row
 
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
@@ -60,30 +60,21 @@ class PersonaFile:
         self._lines: Lines | None = None
 
     def rows(self) -> Generator[Row, None, None]:
-        """The persona of every row in order, lazily.
+        """Every row in order, lazily.
 
         Raises:
             InputError: The file has no column for personas, or cannot be read on.
         """
-        for found in self._found(whole=False):
-            yield found if isinstance(found, BadRow) else read_value(found[1], found[0])
+        for found in self._found():
+            yield found if isinstance(found, BadRow) else read_row(found[1], found[0])
 
-    def records(self) -> Generator[Record | BadRow, None, None]:
-        """Every row in order with all its fields, lazily.
-
-        Raises:
-            InputError: As `rows`.
-        """
-        for found in self._found(whole=True):
-            yield found if isinstance(found, BadRow) else read_record(found[1], found[0])
-
-    def _found(self, *, whole: bool) -> Generator[Found | BadRow, None, None]:
+    def _found(self) -> Generator[Found | BadRow, None, None]:
         from zstandard import ZstdError
 
         try:
             with open_binary(self.path, self._compression) as file:
                 if self._format == ".parquet":
-                    yield from self._parquet_rows(file, whole=whole)
+                    yield from self._parquet_rows(file)
                     return
                 self._lines = Lines(file)
                 yield from _READERS[self._format](self._lines, self.path)
@@ -114,15 +105,15 @@ class PersonaFile:
         if self._lines is not None:
             self._lines.stop()
 
-    def _parquet_rows(self, file: BinaryIO, *, whole: bool) -> Iterator[Found | BadRow]:
+    def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         if self._compression is None:
-            yield from read_parquet(file, self.path, whole=whole)
+            yield from read_parquet(file, self.path)
             return
         # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
         with closing(tempfile.TemporaryFile()) as unpacked:
             copyfileobj(file, unpacked)
             unpacked.seek(0)
-            yield from read_parquet(unpacked, self.path, whole=whole)
+            yield from read_parquet(unpacked, self.path)
 
 
 def _read_jsonl(lines: Lines, _: Path) -> Iterator[Found | BadRow]:

@@ -21,8 +21,8 @@ def row_count(path: Path) -> int | None:
         return None
 
 
-def read_parquet(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator[tuple[int, object] | BadRow]:
-    """The rows' numbers and fields, some hundred in memory at a time: all fields if `whole`, else the persona alone.
+def read_parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, object] | BadRow]:
+    """The rows' numbers and fields, some hundred in memory at a time; of columns of one name none but the persona.
 
     Raises:
         InputError: It is no Parquet file, or has no column `persona` or `text`.
@@ -38,7 +38,7 @@ def read_parquet(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator
             raise InputError(
                 f"{str(path)!r} has the columns {names[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
             )
-        read = [name for name in dict.fromkeys(names) if names.count(name) == 1] if whole else [column]
+        read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
         number = 0
         for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=read):
             for cells in zip(*batch.columns, strict=True):

@@ -8,16 +8,12 @@ from typing import Any, TypeAlias, cast
 from refinesynth.atomic_write import output_file
 from refinesynth.errors import InputError
 from refinesynth.personas.files import PersonaFile
-from refinesynth.personas.rows import BadRow, Record, read_record
+from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row
 from refinesynth.personas.shipped import shipped
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
 """A path (also as text), or an iterable of rows; a `Path` among them is a file and stands for its rows, a text is a persona."""
-
-REPORTED_ROWS = 5
-"""How many bad rows are kept with their reasons; the others are only counted."""
-
 
 _TOLD_EVERY = 4096
 """Rows between two calls of `on_progress`."""
@@ -69,9 +65,9 @@ class Records:
         for number, each in enumerate(source, start=1):
             piece = _opened(each)
             if isinstance(piece, PersonaFile):
-                yield from self._counted(piece.records(), f"{piece.path}: ")
+                yield from self._counted(piece.rows(), f"{piece.path}: ")
             else:
-                yield from self._counted((read_record(piece, number),), "")
+                yield from self._counted((read_row(piece, number),), "")
 
     def _counted(self, rows: Iterable[Record | BadRow], where: str) -> Iterator[Record]:
         for row in rows:

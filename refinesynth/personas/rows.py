@@ -13,6 +13,9 @@ from refinesynth.trajectory import Persona, explain
 COLUMNS = ("persona", "text")
 """Names under which a row may hold its persona; the first that is there counts."""
 
+REPORTED_ROWS = 5
+"""How many bad rows are kept with their reasons; the others are only counted."""
+
 WRAPPER = "json"
 """Name of a column that may hold the whole row, as an object or as JSON text, where there is none of `COLUMNS`."""
 
@@ -28,10 +31,6 @@ class BadRow:
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.reason}"
-
-
-Row = Persona | BadRow
-"""What a source gives, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +56,33 @@ class Record:
             return write_json({"persona": self.persona.text})
 
 
-def read_value(value: object, line: int) -> Row:
-    """A persona from a text, a `Persona` or a mapping with the key `persona` or `text`; never raises."""
+Row = Record | BadRow
+"""What a source gives, in its order."""
+
+
+def read_row(value: object, line: int) -> Row:
+    """A row from a text, a `Persona`, or a mapping with the key `persona` or `text`; never raises.
+
+    Fields without a name, which a trailing comma in a CSV header makes, are left out.
+    """
+    fields: dict[str, JsonValue] = {}
     if isinstance(value, Mapping):
         found = _unwrapped(cast("Mapping[object, object]", value))
         if found is None:
             return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}")
         row, key = found
         value = row[key]
+        # A column `persona` beside the one that is read would be taken for it in the output.
+        left_out = (key, "persona", None, "")
+        fields = {str(name): cast("JsonValue", at) for name, at in row.items() if name not in left_out}
     if isinstance(value, Persona):
-        return value
+        return Record(line, value, fields)
     if not isinstance(value, str):
         return BadRow(line, f"a persona is text, this is {type(value).__name__}")
     try:
-        return Persona(text=value)
+        return Record(line, Persona(text=value), fields)
     except ValidationError as error:
         return BadRow(line, explain(error) if value.strip() else "is blank")
-
-
-def read_record(value: object, line: int) -> Record | BadRow:
-    """As `read_value`, with the row's other fields; never raises.
-
-    Fields without a name, which a trailing comma in a CSV header makes, are left out.
-    """
-    found = _unwrapped(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else None
-    persona = read_value(cast("object", value) if found is None else found[0], line)
-    if isinstance(persona, BadRow) or found is None:
-        return persona if isinstance(persona, BadRow) else Record(line, persona, {})
-    row, key = found
-    # A column `persona` beside the one that is read would be taken for it in the output.
-    left_out = (key, "persona", None, "")
-    return Record(line, persona, {str(name): cast("JsonValue", at) for name, at in row.items() if name not in left_out})
 
 
 def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], str] | None:

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from refinesynth.errors import InputError
 from refinesynth.personas.files import PersonaFile
-from refinesynth.personas.rows import COLUMNS, Row, find_column, read_value
+from refinesynth.personas.rows import COLUMNS, Row, find_column, read_row
 from refinesynth.personas.shipped import shipped
 from refinesynth.personas.stream import Personas
 from refinesynth.trajectory import Persona
@@ -97,24 +97,24 @@ def _dataset_rows(dataset: Any) -> Generator[Row, None, None]:
                 f"the dataset has the columns {dataset.column_names[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
             )
         for number, row in enumerate(dataset.select_columns([column]), start=1):
-            yield read_value({column.strip().casefold(): row[column]}, number)
+            yield read_row({column.strip().casefold(): row[column]}, number)
     else:
         for number, row in enumerate(dataset, start=1):
-            yield read_value(row, number)
+            yield read_row(row, number)
 
 
 async def _iterated(source: Iterable[object]) -> AsyncGenerator[Row, None]:
     for number, value in enumerate(source, start=1):
         if number % _ROWS_AT_ONCE == 0:
             await checkpoint()
-        yield read_value(value, number)
+        yield read_row(value, number)
 
 
 async def _awaited(source: AsyncIterable[object]) -> AsyncGenerator[Row, None]:
     number = 0
     async for value in source:
         number += 1
-        yield read_value(value, number)
+        yield read_row(value, number)
 
 
 async def _threaded(rows: Generator[Row, None, None]) -> AsyncGenerator[Row, None]:

@@ -6,11 +6,8 @@ from typing import Self
 import anyio.to_thread
 
 from refinesynth.errors import InputError
-from refinesynth.personas.rows import BadRow, Row
+from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, Row
 from refinesynth.trajectory import Persona
-
-REPORTED_ROWS = 5
-"""How many bad rows are kept with their reasons; the others are only counted."""
 
 
 class Personas:
@@ -70,8 +67,8 @@ class Personas:
 
     async def _read(self) -> Persona:
         async for row in self._rows:
-            if isinstance(row, Persona):
-                return row
+            if isinstance(row, Record):
+                return row.persona
             self.bad += 1
             if len(self.problems) < REPORTED_ROWS:
                 self.problems = (*self.problems, row)

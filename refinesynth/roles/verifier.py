@@ -1,7 +1,7 @@
 """Accepts a draft or sends it back: by rules, and by an LLM's second opinion where one is asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pydantic import BaseModel
@@ -10,7 +10,6 @@ from refinesynth.prompts import Prompts
 from refinesynth.roles.answers import JUDGEMENT
 from refinesynth.roles.asking import Actor, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form
-from refinesynth.rules.growth import still_passes
 from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
 from refinesynth.trajectory import Draft, MalformedTurn
 
@@ -50,16 +49,20 @@ class Verifier:
 
     rules: Rule
     judge: Judge | None = None
-
-    def still_passes(self, draft: Draft, *, verified: int) -> bool:
-        """Whether an unfinished draft is surely accepted, of which the first `verified` turns were; if not, ask `verify`."""
-        return not draft.finished and still_passes(draft, self.rules, verified=verified)
+    accepted: Draft | None = field(default=None, init=False, repr=False)
+    """The finished draft that was accepted last."""
 
     async def verify(self, draft: Draft) -> Verdict:
         """The verdict of the rules; of a finished draft that they accept, the judge's too.
 
         A finished draft is never accepted that is not made of well-formed turns, whatever the rules are.
         """
+        verdict = await self._verdict(draft)
+        if verdict.accepted and draft.finished:
+            self.accepted = draft
+        return verdict
+
+    async def _verdict(self, draft: Draft) -> Verdict:
         verdict = verify(draft, self.rules)
         if not verdict.accepted or not draft.finished:
             return verdict

@@ -1,12 +1,15 @@
-"""What a sentence announces: that an action worked, that it did not, or that the goal is reached.
+"""What an English sentence announces: that an action worked, that it did not, or that the goal is reached.
 
-A small English lexicon, read clause by clause. It is narrow on purpose: a clause that is negated, conditional or an attempt
-announces nothing, what stands in quotes is what a screen or a letter says, and a text in another language announces nothing at all.
+Tables of plain phrases, read clause by clause and narrow on purpose: they are to find what contradicts a ruling. A clause that is
+negated, conditional or an attempt announces no success, and what stands in quotes is what a screen or a letter says.
 """
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+
+from refinesynth.lifetime import while_it_lives
+from refinesynth.trajectory import Script
 
 _KINDS = (
     "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",
@@ -25,67 +28,123 @@ _KINDS = (
     "attach connect plug fasten mount install",
     "activate start enable ignite launch",
 )
-"""Verbs by what they bring about: whoever says that one of them happened says so of the others in its line."""
+"""Verbs by what they bring about: who says that one of them happened says so of the others in its line."""
 
 _PAST = {
     "take": "took|taken", "go": "went|gone", "put": "put", "set": "set", "lay": "laid", "leave": "left", "drive": "drove|driven",
-    "shut": "shut", "cut": "cut", "write": "wrote|written", "give": "gave|given", "freeze": "froze|frozen", "wear": "wore|worn",
-    "read": "read", "eat": "ate|eaten", "drink": "drank|drunk", "build": "built", "buy": "bought", "sell": "sold", "send": "sent",
-    "hang": "hung", "light": "lit", "throw": "threw|thrown", "spin": "spun", "feed": "fed", "bring": "brought", "find": "found",
+    "shut": "shut", "cut": "cut", "write": "wrote|written", "give": "gave|given", "freeze": "froze|frozen", "read": "read",
+    "bring": "brought", "find": "found", "send": "sent",
 }  # fmt: skip
 
 _OF_KIND = {verb: kind.split() for kind in _KINDS for verb in kind.split()}
 
-_WEAK = "from to in on at with into of the a an and for my your all look around please l ls"
-_NO_VERBS = frozenset(_WEAK.split())
+_NO_VERBS = frozenset(
+    [
+        "from",
+        "to",
+        "in",
+        "on",
+        "at",
+        "with",
+        "into",
+        "of",
+        "the",
+        "a",
+        "an",
+        "and",
+        "for",
+        "my",
+        "your",
+        "all",
+        "look",
+        "around",
+        "please",
+        "l",
+        "ls",
+    ]
+)
 """Words an action may begin with that say nothing of what it brings about."""
 
-_OPEN_ENDED = re.compile(
-    r"\b(?:not|no|never|none|nothing|nobody|nowhere|cannot|unable|hardly|if|unless|until|before|when|once|would|could|should"
-    r"|must|might|may|can|will|need|needs|try|tries|tried|trying|attempt|attempts|attempted|want|wants|wanted|fail|fails|failed"
-    r"|failing|instead|impossible|already|still|almost|nearly|remains?|stays?|refuses?|have to|has to|had to|about to)\b|n't\b"
+
+def _any_of(*phrases: str) -> re.Pattern[str]:
+    """Any of these phrases, as whole words; a slash stands between words of which one will do."""
+    words = (
+        [f"(?:{word.replace('/', '|')})" if "/" in word else word for word in phrase.split()] for phrase in phrases
+    )
+    return re.compile(rf"\b(?:{'|'.join(' '.join(phrase) for phrase in words)})\b")
+
+
+_OPEN_ENDED = _any_of(
+    "not/no/never/none/nothing/nobody/nowhere/unable/impossible/hardly/almost/nearly/instead/already/still",
+    "if/unless/until/before/when/once/would/could/should/must/might/may/can/will/need/needs",
+    "try/tries/tried/trying/attempt/attempts/attempted/want/wants/wanted/fail/fails/failed/failing",
+    "remain/remains/stay/stays/refuse/refuses",
+    "have/has/had/about to",
 )
 """What makes a clause one that announces no success."""
 
-_SUCCESS = re.compile(
-    r"\bsuccess(?:ful|fully)?\b|\bsucceed(?:s|ed)?\b|\b(?:it|that|this) work(?:s|ed)\b|\byou manage(?:d)? to\b"
-    r"|\byou(?: are|'re)? now\b|\byou have now\b|\b(?:is|are) now\b(?! and then)"
-    r"|(?<!\bright )(?<!\bfor )(?<!\bby )\bnow (?:is|are|has|have|rests?|lies?|sits?|stands?|holds?|shows?|reads?|says?)\b"
-    r"|\byou (?:pull|push|slide|swing|pry|prise|force|yank|tug|wrench) (?:\w+ ){0,4}(?:open|shut|closed)\b"
-    r"|(?<!\bright )(?<!\bfor )(?<!\bby )(?<!\bjust )\bnow[.!]*$|\b(?:swings?|slides?|clicks?|creaks?|pops?) (?:open|shut)\b"
-    r"|^(?:done|ok|okay|all right|very well|well done|completed?)[.!]*$"
+_SUCCESS = _any_of(
+    "success/successful/successfully/succeed/succeeds/succeeded",
+    "it/that/this works/worked",
+    "you manage/managed to",
+    "swings/slides/clicks/creaks/pops open/shut",
+    r"you pull/push/slide/force/tug the \w+ open/shut",
 )
-_FAILURE = re.compile(
-    r"\bnothing happens\b|\b(?:has|had|have|with|to) no effect\b|\b(?:it|that|this) (?:does not|doesn't|did not|didn't) work\b"
-    r"|\b(?:fails?|failed|failure)\b|\bin vain\b|\bto no avail\b|\bunsuccessful|\bwithout success\b|\btry again\b|\btr(?:y|ied) in vain\b"
-    r"|^(?:syntax |format |input |unknown |fatal )?errors?\b|\berror (?:message|code|occurs|occurred)\b|\b(?:returns?|gives?|get|shows?|prints?|throws?|raises?) an error\b|\binvalid\b|\bnot a valid\b|\b(?:permission|access|request) denied\b|\bcommand not found\b|\bno such\b"
-    r"|\b(?:is|are|was) (?:not|n't) (?:allowed|permitted|possible|available|recogni[sz]ed|understood|accepted)\b|\bimpossible\b"
-    r"|\b(?:won't|will not|would not|wouldn't|does not|doesn't|did not|didn't|refuses? to) (?:budge|move|open|close|respond|start|work|let)\b"
-    r"|\b(?:timed|times) out\b|\btimeout\b|\b(?:is|was|gets|got) (?:rejected|refused)\b|\bno response\b|\bnot respond"
-    r"|\b(?:jams|jammed|sticks|stuck)\b(?! (?:out|up|to|in|on|between|with)\b)|\bthis time\b|\binterrupted\b|\bcomes? to nothing\b|\bnothing has changed\b|\bwithout (?:any )?effect\b|\ball is as (?:it was )?before\b"
+_NOW = re.compile(
+    r"(?<!\bright )(?<!\bfor )(?<!\bby )(?:\bnow (?:is|are|has|have|rests?|lies?|sits?|stands?|holds?)\b|(?<!\bjust )\bnow[.!]*$)"
+    r"|\b(?:is|are|you|you have) now\b(?! and then)|^(?:done|ok|okay|all right|very well|well done|completed?)[.!]*$"
 )
-_NO_FAILURE = re.compile(
-    r"\b(?:no|without(?: an?| any)?|zero|0) (?:\w+ )?(?:errors?|failures?|problems?)\b|\bnever fails?\b"
+"""That something is so now, or that it is done."""
+
+_FAILURE = _any_of(
+    "nothing happens/changes",
+    "nothing has changed",
+    "no/without/without effect",
+    "without any effect",
+    "fail/fails/failed/failure/unsuccessful/impossible/invalid/denied/interrupted",
+    "in vain",
+    "to no avail",
+    "try again",
+    "this time",
+    "timed/times out",
+    "come/comes to nothing",
+    "no such/response",
+    "not a valid",
+    "not allowed/permitted/possible/available/recognized/understood/accepted/found",
+    "do/does/did/will/would not work/respond/budge/move/open/close/start",
 )
-_HINDRANCE = re.compile(
-    r"\b(?:not|no|nothing|cannot|unable|again|attempts?|try|tries|waits?|lose|loses|grip|moment|moments|temporar\w*|busy|interrupt\w*|slips?|slipped|glitch|hiccup|later|almost"
-    r"|nearly|drops?|delay\w*|lag\w*|stalls?|stalled|hangs|unavailable|refuses?|stuck|stays?|remains?)\b|n't\b"
+_NO_FAILURE = _any_of("no/without/zero errors/failures/problems/error/failure/problem", "never fail/fails")
+_HINDRANCE = _any_of(
+    "not/no/nothing/unable/again/later/almost/nearly/busy/unavailable",
+    "attempt/attempts/try/tries/wait/waits/moment/moments/grip",
+    "slip/slips/slipped/stay/stays/remain/remains/stuck/stalls/hangs/lags/drops/refuses",
 )
-_GOAL = re.compile(
-    r"\b(?:task|goal|mission|quest|objective|job|assignment)s? (?:(?:is|are|was|has been|have been) )?(?:now |fully |finally |all )*"
-    r"(?:succeed(?:s|ed)?|reached|achieved|completed?|accomplished|fulfilled|met|done|finished)\b"
-    r"|\bcongratulations\b|\bmission accomplished\b|\byou (?:have |'ve )?(?:now |finally |successfully )?"
-    r"(?:won|succeeded|(?:reached|achieved|completed|accomplished|fulfilled|finished|met) (?:the|your) (?:\w+ )?(?:goal|task|mission|quest|objective|job))\b"
-    r"|\beverything (?:that was asked )?is (?:now )?(?:done|completed?)\b"
+"""What makes it sound as if something did not go as it should."""
+
+_AIM = "task/goal/mission/quest/objective/job"
+_GOAL = _any_of(
+    f"{_AIM} reached/achieved/complete/completed/accomplished/fulfilled/met/done/finished",
+    f"{_AIM} is/are/was/been reached/achieved/complete/completed/accomplished/fulfilled/met/done/finished",
+    f"you/have/'ve reached/achieved/completed/accomplished/fulfilled/finished/met the/your {_AIM}",
+    "congratulations",
 )
-_GOAL_MISSED = re.compile(
-    r"\b(?:task|goal|mission|quest|objective|job) (?:is|has|was|remains)(?: been)?(?: still)?(?: not|n't| un)\b"
-    r"|\b(?:task|goal|mission|quest|objective) (?:is|remains) (?:unreached|unfinished|incomplete|open)\b|\b(?:there is|you have) (?:still )?more to (?:do|be done)\b"
-)
+_GOAL_MISSED = _any_of(f"{_AIM} is/was/been/remains not/unreached/unfinished/incomplete")
 
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|\n+")
 _CLAUSES = re.compile(r"[,:;\u2013\u2014]\s+|\s+(?:but|yet|although|though|while|because|since|as)\s+")
 _QUOTED = re.compile(r"\"[^\"\n]{0,2000}\"|\u201c[^\u201c\u201d\n]{0,2000}\u201d|«[^«»\n]{0,2000}»|`[^`\n]{0,2000}`")
+
+_COMMON = frozenset(["the", "you", "your", "and", "with", "from", "is", "are"])
+_ENGLISH = 0.05
+"""Share of the commonest words from which on a text is taken for English: English has several times as many, other languages next to none."""
+
+
+@while_it_lives
+def is_english(script: Script) -> bool:
+    """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything is."""
+    told = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
+    words = re.findall(r"\w+", told.casefold())
+    return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)
 
 
 def plain(text: str) -> str:
@@ -110,7 +169,8 @@ def tells_success(sentence: str, verbs: Iterable[str]) -> bool:
     """Whether it says that one of the verbs, or something in general, was done."""
     done = _done(frozenset(verbs))
     return any(
-        not _OPEN_ENDED.search(clause) and (_SUCCESS.search(clause) or (done is not None and done.search(clause)))
+        not _OPEN_ENDED.search(clause)
+        and (_SUCCESS.search(clause) or _NOW.search(clause) or (done is not None and done.search(clause)))
         for clause in _clauses(sentence)
     )
 
@@ -126,7 +186,9 @@ def tells_failure(sentence: str, verbs: Iterable[str]) -> bool:
 
 def tells_hindrance(text: str) -> bool:
     """Whether anything in it sounds as if something did not go as it should; easily satisfied."""
-    return any(_FAILURE.search(said) or _HINDRANCE.search(said) for said in sentences(text))
+    return any(
+        _FAILURE.search(clause) or _HINDRANCE.search(clause) for said in sentences(text) for clause in _clauses(said)
+    )
 
 
 def tells_goal(sentence: str) -> bool:
@@ -140,7 +202,9 @@ def tells_no_goal(sentence: str) -> bool:
 
 
 def _clauses(sentence: str) -> list[str]:
-    return [clause.strip() for clause in _CLAUSES.split(sentence) if clause.strip()]
+    """Its clauses, with `not` written as a word of its own."""
+    written = sentence.replace("cannot", "can not").replace("can't", "can not").replace("won't", "will not")
+    return [clause.strip() for clause in _CLAUSES.split(written.replace("n't", " not")) if clause.strip()]
 
 
 @lru_cache(maxsize=1_024)
@@ -149,12 +213,10 @@ def _done(verbs: frozenset[str]) -> re.Pattern[str] | None:
     if not verbs:
         return None
     now, past = "|".join(sorted(verbs)), "|".join(sorted({_past(verb) for verb in verbs}))
-    manner = r"(?:\w+ly |now |then |just |also |finally )?"
     opening = [verb for verb in verbs if verb in {"open", "unlock", "close", "shut", "lock"}]
-    third = r"|\byou (?:\w+ly )?reach(?:ed)? (?!for|out|in)\b" if "go" in verbs else ""
-    third += rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
+    third = rf"|\b(?:{'|'.join(opening)})s\b" if opening else ""
     return re.compile(
-        rf"\byou {manner}(?:{now}|{past})\b|^(?:{past})[.!]*$|\byou(?: have|'ve) {manner}(?:{past})\b|\bhas been {manner}(?:{past})\b"
+        rf"\byou (?:\w+ly |now |then |just )?(?:{now}|{past})\b|^(?:{past})[.!]*$|\b(?:you have|you've|has been) (?:{past})\b"
         rf"|\b(?:is|are) in your (?:hands?|bag|inventory|possession)\b{third}"
     )
 
@@ -164,8 +226,7 @@ def _undone(verbs: frozenset[str]) -> re.Pattern[str]:
     """That one of these, or it, could not be done, as a pattern."""
     what = rf"(?:{'|'.join(('do', *sorted(verbs)))})"
     return re.compile(
-        rf"\b(?:cannot|can not|can't|could not|couldn't|unable to|not able to|may not|are not allowed to|do not|don't|did not|didn't)"
-        rf" (?:\w+ )?{what}\b|\b(?:cannot|can't|can not|could not|couldn't) be \w+"
+        rf"\b(?:(?:can|could|may|do|did) not|unable to|not able to|not allowed to) (?:\w+ )?{what}\b|\b(?:can|could) not be \w+"
     )
 
 

@@ -5,12 +5,14 @@ keep a DungeonMaster from contradicting the world, not to prove it right.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.lexicon import (
+    is_english,
     plain,
     sentences,
     tells_failure,
@@ -21,10 +23,19 @@ from refinesynth.rules.lexicon import (
     verbs_of,
 )
 from refinesynth.rules.names import MAX_CHARACTERS, names_of
-from refinesynth.rules.replaying import Answered, ReplayRule, world_played
-from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.rules.replaying import Answered, world_played
+from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 from refinesynth.world import Ruling, World
+
+
+class _Found(NamedTuple):
+    """What is wrong with an observation."""
+
+    sentence: str
+    """To its writer."""
+    by_lexicon: bool = True
+    """Whether English tables of phrases say so, which of a text in another language say nothing."""
 
 
 def judge_words(
@@ -34,70 +45,81 @@ def judge_words(
 
     `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that it failed
     for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence of it, as far as the first
-    `MAX_CHARACTERS` go; of the observation no more is read either. Never raises.
+    `MAX_CHARACTERS` go; of the observation no more is read either. Where the script is not in English, what is announced is not judged: only
+    names are, and the words that the program itself adds. Never raises.
     """
+    found = _judge(world, ruling, before, observation, action=action, transient=transient)
+    return [one.sentence for one in found if _refuses(world, one)]
+
+
+def _refuses(world: World, found: _Found) -> bool:
+    return not found.by_lexicon or is_english(world.script)
+
+
+def _judge(
+    world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
+) -> Iterator[_Found]:
     observation = observation[:MAX_CHARACTERS]
     said = "" if transient else ruling.text
-    found = list(_unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said)))
+    yield from _unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said))
     if SUCCESS.casefold() in plain(observation):
-        found.append(f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached.")
+        told = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
+        yield _Found(told, by_lexicon=False)
     own = [sentence for sentence in _own_sentences(observation, said) if SUCCESS.casefold() not in sentence]
-    found.extend(_wrong_goal(own, done=ruling.done and not transient))
+    yield from map(_Found, _wrong_goal(own, done=ruling.done and not transient))
     verbs = verbs_of(action) | verbs_of(ruling.action or "")
     if transient:
-        found.extend(_not_transient(ruling, observation, own, verbs))
+        yield from map(_Found, _not_transient(ruling, observation, own, verbs))
     elif ruling.kind is None:
-        found.extend(_wrong_failure(own, verbs))
+        yield from map(_Found, _wrong_failure(own, verbs))
     else:
-        found.extend(_wrong_success(own, verbs))
-    return found
+        yield from map(_Found, _wrong_success(own, verbs))
 
 
-def judge_opening(world: World, visible: Iterable[str], observation: str) -> list[str]:
+def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
     """The same of an observation before the first action."""
     observation = observation[:MAX_CHARACTERS]
-    return [*_unknown_names(world, observation, visible, ()), *_wrong_goal(sentences(observation), done=False)]
+    yield from _unknown_names(world, observation, visible, ())
+    yield from map(_Found, _wrong_goal(sentences(observation), done=False))
 
 
 @dataclass(frozen=True, config=FIELDS)
-class WordsAgree(ReplayRule, built_in=True):
+class WordsAgree(BaseRule, built_in=True):
     """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
 
     None names what the player can neither see before the action nor after it, and that stands neither in the action, in the
     ruling, in the introduction nor in the goal. None tells of a success where there is a mistake or a transient failure, of a
-    failure where the action was carried out, or of a goal that is not reached; a transient failure is announced. See `judge_words`.
+    failure where the action was carried out, or of a goal that is not reached; a transient failure is announced. See `judge_words`. Where the
+    script is not in English, what is wrong by our English tables of phrases is a warning.
     A script without a rulebook that runs is `Replays`' affair.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        return self.since(draft, 0)
-
-    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
-        """What is wrong at or after the turn `start`."""
         played = world_played(draft)
         if played is None:
             return
         opening = draft.turns[0] if draft.turns else None
-        if isinstance(opening, DungeonMasterTurn) and start == 0:
-            yield from self._found(0, judge_opening(played.world, played.visible, opening.observation))
+        if isinstance(opening, DungeonMasterTurn):
+            yield from self._found(played.world, 0, _judge_opening(played.world, played.visible, opening.observation))
         before = played.visible
         for answered in played.answered:
-            if answered.at + 1 >= start:
-                yield from self._found(answered.at + 1, _judged(played.world, before, answered))
+            yield from self._found(played.world, answered.at + 1, _judged(played.world, before, answered))
             before = answered.visible
 
-    def _found(self, turn: int, problems: Iterable[str]) -> Iterator[Violation]:
+    def _found(self, world: World, turn: int, problems: Iterable[_Found]) -> Iterator[Violation]:
         for problem in problems:
-            yield self.violation(turn, "words_disagree", f"The observation of turn {turn + 1} is wrong. {problem}")
+            told = f"The observation of turn {turn + 1} is wrong. {problem.sentence}"
+            violation = self.violation(turn, "words_disagree", told)
+            yield violation if _refuses(world, problem) else violation.model_copy(update={"severity": Severity.WARN})
 
 
-def _judged(world: World, before: tuple[str, ...], answered: Answered) -> list[str]:
+def _judged(world: World, before: tuple[str, ...], answered: Answered) -> Iterator[_Found]:
     turn = answered.answer
     said = turn.observation.rstrip().removesuffix(SUCCESS).rstrip() if answered.done else turn.observation
-    return judge_words(world, answered.ruling, before, said, action=answered.action, transient=turn.transient)
+    return _judge(world, answered.ruling, before, said, action=answered.action, transient=turn.transient)
 
 
-def _unknown_names(world: World, observation: str, visible: Iterable[str], told: Iterable[str]) -> Iterator[str]:
+def _unknown_names(world: World, observation: str, visible: Iterable[str], told: Iterable[str]) -> Iterator[_Found]:
     names = names_of(world)
     mentioned = names.mentioned(observation)
     if not mentioned:
@@ -108,10 +130,11 @@ def _unknown_names(world: World, observation: str, visible: Iterable[str], told:
         if not left:
             return
     unknown = [name for words, name in mentioned.items() if words in left]
-    yield (
+    told = (
         f"It names {listed(unknown, most=300)}, which the player can neither see nor has named. Name only what is visible, what "
         "stands in the action, and what the ruling says."
     )
+    yield _Found(told, by_lexicon=False)
 
 
 def _told_to_the_player(world: World) -> Iterator[str]:

@@ -10,7 +10,7 @@ import anyio
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.run import Finished, RunWriter, shard_journal, shard_journals
-from refinesynth.synthesis.pool import Play
+from refinesynth.synthesis.pool import PlayEpisode
 from refinesynth.tracing import Tracing, traced
 from refinesynth.trajectory import Persona
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Ready(NamedTuple):
     """What is open while a run plays."""
 
-    play: Play
+    play: PlayEpisode
     """Plays one episode."""
     elsewhere: Callable[[], tuple[int, tuple[str, ...]]] = lambda: (0, ())
     """Retries and troubles in other processes of the run."""

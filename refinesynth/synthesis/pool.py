@@ -22,7 +22,7 @@ from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory
 
-Play = Callable[[int, Persona], Awaitable[Finished]]
+PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
 """One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
 
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
@@ -51,7 +51,7 @@ class Pool:
     def __init__(
         self,
         *,
-        play: Play,
+        play: PlayEpisode,
         personas: Personas,
         folder: RunWriter,
         n: int,

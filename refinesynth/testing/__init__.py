@@ -26,8 +26,9 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("refinesynth.testing needs Hypothesis: pip install refinesynth[testing]") from error
 
+from refinesynth.testing.breaking import Corruption
 from refinesynth.testing.completions import Answer, ScriptedCompletion
-from refinesynth.testing.corruptions import CORRUPTIONS, Corruption, corruptions
+from refinesynth.testing.corruptions import CORRUPTIONS, corruptions
 from refinesynth.testing.grounded_corruptions import GROUNDED_CORRUPTIONS, grounded_corruptions
 from refinesynth.testing.grounded_drafts import valid_grounded_drafts
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts

@@ -1,11 +1,8 @@
 """Valid drafts, each broken in one named way, with the rule that must catch it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-
 from hypothesis import strategies as st
 
+from refinesynth.testing.breaking import Breaks, Corruption, answer, broken, change_turn, rules_of, with_turns
 from refinesynth.testing.drawing import pick, whether, whole
 from refinesynth.testing.valid import valid_drafts
 from refinesynth.trajectory import (
@@ -18,60 +15,20 @@ from refinesynth.trajectory import (
 )
 
 
-@dataclass(frozen=True)
-class Corruption:
-    """A draft that was accepted before it was broken."""
-
-    name: str
-    """What was done to it."""
-    rule: str
-    """Class name of the rule that must find it."""
-    draft: Draft
-    """The broken draft."""
-
-
-Break = Callable[[Draft, st.DrawFn], Draft]
-"""One way to break a valid draft."""
-
-
 def corruptions(*names: str) -> st.SearchStrategy[Corruption]:
     """Broken drafts, of the `names` given or of all in `CORRUPTIONS`.
 
     `rules.strict()` refuses each, and the rule named is among those that find something.
     """
-    return _corrupted(names or tuple(_BREAKS))
-
-
-@st.composite
-def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = pick(draw, names)
-    rule, make = _BREAKS[name]
-    return Corruption(name, rule, make(draw(valid_drafts()), draw))
-
-
-def _with(draft: Draft, turns: list[DraftTurn]) -> Draft:
-    return draft.model_copy(update={"turns": tuple(turns)})
-
-
-def _change(draft: Draft, at: int, **fields: object) -> Draft:
-    turns = list(draft.turns)
-    turns[at] = turns[at].model_copy(update=fields)
-    return _with(draft, turns)
+    return broken(valid_drafts(), _BREAKS, names)
 
 
 def _insert(draft: Draft, at: int, added: list[DraftTurn]) -> Draft:
-    return _with(draft, [*draft.turns[:at], *added, *draft.turns[at:]])
+    return with_turns(draft, [*draft.turns[:at], *added, *draft.turns[at:]])
 
 
 def _exchange(action: str, observation: str, *, flag: str | None = None) -> list[DraftTurn]:
-    answer = DungeonMasterTurn(
-        thought="",
-        observation=observation,
-        parameter_error=flag == "parameter_error",
-        place_error=flag == "place_error",
-        logic_error=flag == "logic_error",
-    )
-    return [PlayerTurn(thought="I try this.", action=action), answer]
+    return [PlayerTurn(thought="I try this.", action=action), answer(observation, flag=flag)]
 
 
 def _start(draft: Draft) -> int:
@@ -104,40 +61,40 @@ def _key_missing(draft: Draft, draw: st.DrawFn) -> Draft:
     at = whole(draw, 0, len(draft.turns) - 1)
     written = draft.turns[at].model_dump(mode="json")
     del written[pick(draw, sorted(written))]
-    return _with(draft, [*draft.turns[:at], read_turn(written), *draft.turns[at + 1 :]])
+    return with_turns(draft, [*draft.turns[:at], read_turn(written), *draft.turns[at + 1 :]])
 
 
 def _unknown_action(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, _accepted(draft, draw), action=pick(draw, ("juggle everything", "", "x" * 20_000)))
+    return change_turn(draft, _accepted(draft, draw), action=pick(draw, ("juggle everything", "", "x" * 20_000)))
 
 
 def _forbidden_value(draft: Draft, draw: st.DrawFn) -> Draft:
     listed = draft.script.actions[0]
     action = listed.fill(dict.fromkeys(listed.parameters, "nonesuch 99"))
-    return _change(draft, _accepted(draft, draw), action=action)
+    return change_turn(draft, _accepted(draft, draw), action=action)
 
 
 def _other_case(draft: Draft, draw: st.DrawFn) -> Draft:
     """Every value in another case than the script's; of a place, there always is one."""
     listed = draft.script.actions[0]
     action = listed.fill({name: pick(draw, values).swapcase() for name, values in listed.parameters.items()})
-    return _change(draft, _accepted(draft, draw), action=action)
+    return change_turn(draft, _accepted(draft, draw), action=action)
 
 
 def _flagged_ending(draft: Draft, draw: st.DrawFn) -> Draft:
     flag = pick(draw, ("parameter_error", "place_error", "logic_error"))
-    return _change(draft, len(draft.turns) - 1, **{flag: True})
+    return change_turn(draft, len(draft.turns) - 1, **{flag: True})
 
 
 def _no_success(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, len(draft.turns) - 1, observation=pick(draw, ("All done.", "TASK SUCCEED", "")))
+    return change_turn(draft, len(draft.turns) - 1, observation=pick(draw, ("All done.", "TASK SUCCEED", "")))
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
     """Anywhere but after a flagged turn, which would be another fault."""
     mistakes = flagged_turns(draft.turns)
     kept = pick(draw, [length for length in range(len(draft.turns)) if length - 2 not in mistakes])
-    return _with(draft, list(draft.turns[:kept]))
+    return with_turns(draft, list(draft.turns[:kept]))
 
 
 def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -145,7 +102,7 @@ def _too_few_mistakes(draft: Draft, draw: st.DrawFn) -> Draft:
     mistakes = flagged_turns(draft.turns)
     spared = pick(draw, (None, *mistakes))
     gone = {index for at in mistakes if at != spared for index in (at, at + 1)}
-    return _with(draft, [turn for at, turn in enumerate(draft.turns) if at not in gone])
+    return with_turns(draft, [turn for at, turn in enumerate(draft.turns) if at not in gone])
 
 
 def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -156,7 +113,7 @@ def _role_twice(draft: Draft, draw: st.DrawFn) -> Draft:
 def _blank(draft: Draft, draw: st.DrawFn) -> Draft:
     at = whole(draw, 0, len(draft.turns) - 1)
     fields = ("thought", "action") if isinstance(draft.turns[at], PlayerTurn) else ("observation",)
-    return _change(draft, at, **{pick(draw, fields): pick(draw, ("", " ", "\n\t"))})
+    return change_turn(draft, at, **{pick(draw, fields): pick(draw, ("", " ", "\n\t"))})
 
 
 def _unrepaired(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -180,7 +137,7 @@ def _let_through(draft: Draft, draw: st.DrawFn) -> Draft:
 
 def _success_too_early(draft: Draft, draw: st.DrawFn) -> Draft:
     at = pick(draw, [at for at, turn in enumerate(draft.turns[:-1]) if isinstance(turn, DungeonMasterTurn)])
-    return _change(draft, at, observation=pick(draw, ("Task Succeed", "Well done. Task Succeed!")))
+    return change_turn(draft, at, observation=pick(draw, ("Task Succeed", "Well done. Task Succeed!")))
 
 
 def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -188,10 +145,10 @@ def _ambiguous(draft: Draft, draw: st.DrawFn) -> Draft:
     turn = draft.turns[at]
     if whether(draw):
         said = pick(draw, ("Action: look", "**Action**: look", "It said\naction:", "Then\n> Action: go\nThen"))
-        return _change(draft, at, thought=f"First this.\n{said}")
+        return change_turn(draft, at, thought=f"First this.\n{said}")
     action = turn.action.strip() if isinstance(turn, PlayerTurn) else ""
     written = pick(draw, ("{}\n\nThis should work.", "`{}`", '"{}"', "**{}**", "{}\nObservation: Done."))
-    return _change(draft, at, action=written.format(action))
+    return change_turn(draft, at, action=written.format(action))
 
 
 def _false_alarm(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -210,7 +167,7 @@ def _leak(draft: Draft, draw: st.DrawFn) -> Draft:
         ),
     )
     at = pick(draw, [at for at, turn in enumerate(draft.turns) if isinstance(turn, PlayerTurn)])
-    return _change(draft, at, thought=f"Let us see. {said}")
+    return change_turn(draft, at, thought=f"Let us see. {said}")
 
 
 def _stuck(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -226,7 +183,7 @@ def _too_many_turns(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _turn_too_long(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, whole(draw, 0, len(draft.turns) - 1), thought="Hm. " * 2_500)
+    return change_turn(draft, whole(draw, 0, len(draft.turns) - 1), thought="Hm. " * 2_500)
 
 
 def _too_long(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -235,7 +192,7 @@ def _too_long(draft: Draft, draw: st.DrawFn) -> Draft:
     return _insert(draft, _start(draft), more)
 
 
-_BREAKS: Mapping[str, tuple[str, Break]] = {
+_BREAKS: Breaks[Draft] = {
     "unreadable text": ("ReadableText", _unreadable),
     "key missing": ("RequiredKeys", _key_missing),
     "unknown action accepted": ("ValidActions", _unknown_action),
@@ -260,5 +217,5 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "trajectory too long": ("SizeLimits", _too_long),
 }
 
-CORRUPTIONS: Mapping[str, str] = MappingProxyType({name: rule for name, (rule, _) in _BREAKS.items()})
+CORRUPTIONS = rules_of(_BREAKS)
 """Name of each corruption to the class name of the rule that must catch it."""

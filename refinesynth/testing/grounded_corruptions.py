@@ -5,22 +5,18 @@ two exchanges change places that have nothing to do with each other, only those 
 memory plays them and tells.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
-from types import MappingProxyType
 from typing import Any, cast
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from refinesynth.testing.corruptions import Corruption
+from refinesynth.testing.breaking import Breaks, Corruption, broken, change_action, change_turn, rules_of, with_turns
 from refinesynth.testing.drawing import pick, pick_some, whether, whole
 from refinesynth.testing.grounded_drafts import valid_grounded_drafts
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Requirement, Rulebook
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Requirement, Rulebook
 from refinesynth.world import Ruling, world_of
-
-Break = Callable[[Draft, st.DrawFn], Draft]
-"""One way to break a valid grounded draft."""
 
 _FLAGS = ("parameter_error", "place_error", "logic_error")
 _CLAIMS = ("You manage to do it.", "Done.", "It works; the way is free now.")
@@ -33,24 +29,7 @@ def grounded_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
 
     `rules.grounded()` refuses each, and the rule named is among those that find something.
     """
-    return _corrupted(names or tuple(_BREAKS))
-
-
-@st.composite
-def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = pick(draw, names)
-    rule, make = _BREAKS[name]
-    return Corruption(name, rule, make(draw(valid_grounded_drafts()), draw))
-
-
-def _with(draft: Draft, turns: Iterable[DraftTurn]) -> Draft:
-    return draft.model_copy(update={"turns": tuple(turns)})
-
-
-def _change(draft: Draft, at: int, **fields: object) -> Draft:
-    turns = list(draft.turns)
-    turns[at] = turns[at].model_copy(update=fields)
-    return _with(draft, turns)
+    return broken(valid_grounded_drafts(), _BREAKS, names)
 
 
 def _some(draft: Draft, draw: st.DrawFn, wanted: Callable[[DungeonMasterTurn], bool]) -> int:
@@ -87,18 +66,20 @@ def _any(turn: DungeonMasterTurn) -> bool:
 
 
 def _flag_added(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, _some(draft, draw, lambda turn: not turn.flagged), **{pick(draw, _FLAGS): True})
+    return change_turn(draft, _some(draft, draw, lambda turn: not turn.flagged), **{pick(draw, _FLAGS): True})
 
 
 def _flag_removed(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, _some(draft, draw, _flagged), **dict.fromkeys(_FLAGS, False))
+    return change_turn(draft, _some(draft, draw, _flagged), **dict.fromkeys(_FLAGS, False))
 
 
 def _flag_of_another_kind(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, _flagged)
     wrong = pick(draw, [flag for flag in _FLAGS if not getattr(draft.turns[at], flag)])
     also = whether(draw)
-    return _change(draft, at, **{flag: flag == wrong or (also and getattr(draft.turns[at], flag)) for flag in _FLAGS})
+    return change_turn(
+        draft, at, **{flag: flag == wrong or (also and getattr(draft.turns[at], flag)) for flag in _FLAGS}
+    )
 
 
 def _progress_changed(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -107,43 +88,45 @@ def _progress_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     other = [
         value for value in (None, 0.0, 0.25, 0.5, 1.0) if isinstance(turn, DungeonMasterTurn) and value != turn.progress
     ]
-    return _change(draft, at, progress=pick(draw, other))
+    return change_turn(draft, at, progress=pick(draw, other))
 
 
 def _transient_added(draft: Draft, draw: st.DrawFn) -> Draft:
     """As if what was told to have worked had failed for a moment."""
-    return _change(draft, _some(draft, draw, _accepted), transient=True)
+    return change_turn(draft, _some(draft, draw, _accepted), transient=True)
 
 
 def _transient_removed(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, _some(draft, draw, _transient), transient=False)
+    return change_turn(draft, _some(draft, draw, _transient), transient=False)
 
 
 def _transient_of_a_mistake(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, _flagged)
-    return _change(draft, at, transient=True, observation="Not this time. Try again.", **dict.fromkeys(_FLAGS, False))
+    return change_turn(
+        draft, at, transient=True, observation="Not this time. Try again.", **dict.fromkeys(_FLAGS, False)
+    )
 
 
 def _success_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: turn.flagged or turn.transient)
-    return _change(draft, at, observation=pick(draw, _CLAIMS))
+    return change_turn(draft, at, observation=pick(draw, _CLAIMS))
 
 
 def _would_be_success_told(draft: Draft, draw: st.DrawFn) -> Draft:
     """An action failed for a moment, and is told as if it had not."""
     at = _some(draft, draw, _transient)
-    return _change(draft, at, observation=_rulings(draft)[_answers(draft).index(at)].text)
+    return change_turn(draft, at, observation=_rulings(draft)[_answers(draft).index(at)].text)
 
 
 def _failure_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, _is_right)
-    return _change(draft, at, observation=pick(draw, _COMPLAINTS))
+    return change_turn(draft, at, observation=pick(draw, _COMPLAINTS))
 
 
 def _goal_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: "Task Succeed" not in turn.observation)
     told = draft.turns[at].model_dump()["observation"]
-    return _change(draft, at, observation=f"{told} {pick(draw, _GOALS)}")
+    return change_turn(draft, at, observation=f"{told} {pick(draw, _GOALS)}")
 
 
 def _hidden_named(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -161,23 +144,23 @@ def _hidden_named(draft: Draft, draw: st.DrawFn) -> Draft:
     assume(found)
     at, name = pick(draw, found)
     told = draft.turns[at].model_dump()["observation"]
-    return _change(draft, at, observation=f"There is {name}, too. {told}")
+    return change_turn(draft, at, observation=f"There is {name}, too. {told}")
 
 
 def _success_removed(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _change(draft, len(draft.turns) - 1, observation=pick(draw, ("It is in its place.", "TASK SUCCEED")))
+    return change_turn(draft, len(draft.turns) - 1, observation=pick(draw, ("It is in its place.", "TASK SUCCEED")))
 
 
 def _success_added(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: "Task Succeed" not in turn.observation)
     cut = whether(draw)
     told = draft.turns[at].model_dump()["observation"]
-    broken = _change(draft, at, observation=f"{told} Task Succeed")
-    return _with(broken, broken.turns[: at + 1]) if cut else broken
+    broken = change_turn(draft, at, observation=f"{told} Task Succeed")
+    return with_turns(broken, broken.turns[: at + 1]) if cut else broken
 
 
 def _cut_off(draft: Draft, draw: st.DrawFn) -> Draft:
-    return _with(draft, draft.turns[: pick(draw, _answers(draft)[:-1]) + 1])
+    return with_turns(draft, draft.turns[: pick(draw, _answers(draft)[:-1]) + 1])
 
 
 def _goes_on(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -187,8 +170,8 @@ def _goes_on(draft: Draft, draw: st.DrawFn) -> Draft:
         PlayerTurn(thought="One more look.", action="look"),
         last.model_copy(update={"observation": "Here. Task Succeed"}),
     )
-    cut = _change(draft, len(draft.turns) - 1, observation="It is in its place.") if whether(draw) else draft
-    return _with(cut, (*cut.turns, *more))
+    cut = change_turn(draft, len(draft.turns) - 1, observation="It is in its place.") if whether(draw) else draft
+    return with_turns(cut, (*cut.turns, *more))
 
 
 def _order_changed(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -196,24 +179,24 @@ def _order_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     one, other = sorted(pick_some(draw, starts, least=2, most=2))
     turns = list(draft.turns)
     turns[one : one + 2], turns[other : other + 2] = turns[other : other + 2], turns[one : one + 2]
-    return _untrue(_with(draft, turns))
+    return _untrue(with_turns(draft, turns))
 
 
 def _exchange_dropped(draft: Draft, draw: st.DrawFn) -> Draft:
     at = pick(draw, _answers(draft)) - 1
-    return _untrue(_with(draft, (*draft.turns[:at], *draft.turns[at + 2 :])))
+    return _untrue(with_turns(draft, (*draft.turns[:at], *draft.turns[at + 2 :])))
 
 
 def _exchange_doubled(draft: Draft, draw: st.DrawFn) -> Draft:
     at = pick(draw, _answers(draft)) - 1
-    return _untrue(_with(draft, (*draft.turns[: at + 2], *draft.turns[at:])))
+    return _untrue(with_turns(draft, (*draft.turns[: at + 2], *draft.turns[at:])))
 
 
 def _action_changed(draft: Draft, draw: st.DrawFn) -> Draft:
     """Another action is answered as the one that was taken."""
     at = pick(draw, _answers(draft)) - 1
     others = [turn.action for turn in draft.turns if isinstance(turn, PlayerTurn)]
-    return _untrue(_change(draft, at, action=pick(draw, (*others, "juggle everything", "look"))))
+    return _untrue(change_turn(draft, at, action=pick(draw, (*others, "juggle everything", "look"))))
 
 
 def _state_changed(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -265,9 +248,7 @@ def _in(draft: Draft, **fields: object) -> Draft:
 
 
 def _law(draft: Draft, at: int, **fields: object) -> Draft:
-    actions = list(draft.script.actions)
-    actions[at] = actions[at].model_copy(update=fields)
-    return _in(draft, actions=tuple(actions))
+    return draft.model_copy(update={"script": change_action(draft.script, at, **fields)})
 
 
 def _rulings(draft: Draft) -> list[Ruling]:
@@ -305,7 +286,7 @@ def _answered_by_nothing(draft: Draft, draw: st.DrawFn) -> Draft:
     turns = list(draft.turns)
     for place in range(at + 2, following[-1] + 1, 2):
         turns[place] = turns[place].model_copy(update={"thought": "Now this."})
-    return _with(draft, turns)
+    return with_turns(draft, turns)
 
 
 def _transient_at(draft: Draft, at: int) -> bool:
@@ -323,7 +304,7 @@ def _helps(draft: Draft, wrong: int, at: int) -> bool:
     return (refused.kind, refused.text) != (now.kind, now.text)
 
 
-_BREAKS: Mapping[str, tuple[str, Break]] = {
+_BREAKS: Breaks[Draft] = {
     "mistake answered by nothing": ("RealRefinement", _answered_by_nothing),
     "flag added": ("Replays", _flag_added),
     "flag removed": ("Replays", _flag_removed),
@@ -353,5 +334,5 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "hidden thing named": ("WordsAgree", _hidden_named),
 }
 
-GROUNDED_CORRUPTIONS: Mapping[str, str] = MappingProxyType({name: rule for name, (rule, _) in _BREAKS.items()})
+GROUNDED_CORRUPTIONS = rules_of(_BREAKS)
 """Name of each corruption to the class name of the rule that must catch it."""

@@ -1,18 +1,13 @@
 """Valid grounded scripts, each broken in one named way, with the stage that must catch it."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import cast
 
 from hypothesis import strategies as st
 
-from refinesynth.testing.corruptions import Corruption
+from refinesynth.testing.breaking import Breaks, Corruption, broken, change_action, rules_of
 from refinesynth.testing.drawing import pick, whether, whole
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts
-from refinesynth.trajectory import ActionSpec, Draft, Effect, EffectOp, Invariant, Requirement, Rulebook, Script
-
-Break = Callable[[Script, st.DrawFn], Script]
-"""One way to break a valid grounded script."""
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Rulebook, Script
 
 
 def rulebook_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
@@ -21,14 +16,7 @@ def rulebook_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
     `rules.grounded_script()` refuses each, with `DifficultyBand()` where that is the rule named, and the rule named is among those
     that find something.
     """
-    return _corrupted(names or tuple(_BREAKS))
-
-
-@st.composite
-def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = pick(draw, names)
-    rule, make = _BREAKS[name]
-    return Corruption(name, rule, Draft(script=make(draw(valid_grounded_scripts()), draw)))
+    return broken(valid_grounded_scripts(), _BREAKS, names)
 
 
 def _book(script: Script, **fields: object) -> Script:
@@ -36,14 +24,8 @@ def _book(script: Script, **fields: object) -> Script:
     return script.model_copy(update={"rulebook": rulebook.model_copy(update=fields)})
 
 
-def _law(script: Script, at: int, **fields: object) -> Script:
-    actions = list(script.actions)
-    actions[at] = actions[at].model_copy(update=fields)
-    return script.model_copy(update={"actions": tuple(actions)})
-
-
 def _requires(script: Script, at: int, *more: Requirement) -> Script:
-    return _law(script, at, requires=(*script.actions[at].requires, *more))
+    return change_action(script, at, requires=(*script.actions[at].requires, *more))
 
 
 _GO, _OPEN, _TAKE, _PUT = range(4)
@@ -64,7 +46,7 @@ def _no_condition(script: Script, draw: st.DrawFn) -> Script:
 
 def _no_path(script: Script, draw: st.DrawFn) -> Script:
     wrong = pick(draw, ("you/at", "", "/places/{room}/open", "/places/{place"))
-    return _law(script, _GO, effects=(Effect(op=EffectOp.SET, path=wrong, value="{place}"),))
+    return change_action(script, _GO, effects=(Effect(op=EffectOp.SET, path=wrong, value="{place}"),))
 
 
 def _goal_does_not_fit(script: Script, draw: st.DrawFn) -> Script:
@@ -74,17 +56,17 @@ def _goal_does_not_fit(script: Script, draw: st.DrawFn) -> Script:
 
 def _values_unknown(script: Script, draw: st.DrawFn) -> Script:
     at = pick(draw, (_GO, _OPEN))
-    return _law(script, at, parameters={"place": ("the moon", "Atlantis")})
+    return change_action(script, at, parameters={"place": ("the moon", "Atlantis")})
 
 
 def _path_to_nowhere(script: Script, draw: st.DrawFn) -> Script:
     wrong = pick(draw, ("/rooms/{place}/open", "/places/{place}/door/open", "/you/at/place"))
-    return _law(script, _OPEN, effects=(Effect(op=EffectOp.SET, path=wrong, value=True),))
+    return change_action(script, _OPEN, effects=(Effect(op=EffectOp.SET, path=wrong, value=True),))
 
 
 def _condition_without_answer(script: Script, draw: st.DrawFn) -> Script:
     wrong = pick(draw, ("state.rooms[place].open", "state.you.at > 3", "state.you.tired"))
-    return _law(script, _GO, requires=(Requirement(condition=wrong),))
+    return change_action(script, _GO, requires=(Requirement(condition=wrong),))
 
 
 def _invariant_broken(script: Script, draw: st.DrawFn) -> Script:
@@ -138,7 +120,7 @@ def _too_easy(script: Script, draw: st.DrawFn) -> Script:
     return _book(rung, goal=("state.bell == 'rung'",) * len(script.completion_conditions), solution=("ring",))
 
 
-_BREAKS: Mapping[str, tuple[str, Break]] = {
+_BREAKS: Breaks[Script] = {
     "no rulebook": ("RulebookCompiles", _no_rulebook),
     "no condition": ("RulebookCompiles", _no_condition),
     "no path": ("RulebookCompiles", _no_path),
@@ -155,5 +137,5 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "too easy": ("DifficultyBand", _too_easy),
 }
 
-RULEBOOK_CORRUPTIONS: Mapping[str, str] = MappingProxyType({name: rule for name, (rule, _) in _BREAKS.items()})
+RULEBOOK_CORRUPTIONS = rules_of(_BREAKS)
 """Name of each corruption to the class name of the stage that must catch it."""

@@ -1,18 +1,12 @@
 """Valid scripts, each broken in one named way, with the script rule that must catch it."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.testing.corruptions import Corruption
+from refinesynth.testing.breaking import Breaks, Corruption, broken, rules_of
 from refinesynth.testing.drawing import pick, whole
 from refinesynth.testing.valid import valid_scripts
-from refinesynth.trajectory import ActionSpec, Draft, Script
-
-Break = Callable[[Script, st.DrawFn], Script]
-"""One way to break a valid script."""
+from refinesynth.trajectory import ActionSpec, Script
 
 
 def script_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
@@ -20,14 +14,7 @@ def script_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
 
     `rules.script()` refuses each, and the rule named is among those that find something.
     """
-    return _corrupted(names or tuple(_BREAKS))
-
-
-@st.composite
-def _corrupted(draw: st.DrawFn, names: tuple[str, ...]) -> Corruption:
-    name = pick(draw, names)
-    rule, make = _BREAKS[name]
-    return Corruption(name, rule, Draft(script=make(draw(valid_scripts()), draw)))
+    return broken(valid_scripts(), _BREAKS, names)
 
 
 def _with(script: Script, *actions: ActionSpec) -> Script:
@@ -101,7 +88,7 @@ def _environment(script: Script, draw: st.DrawFn) -> Script:
     return script.model_copy(update={"environment": pick(draw, (empty, deep, large))})
 
 
-_BREAKS: Mapping[str, tuple[str, Break]] = {
+_BREAKS: Breaks[Script] = {
     "refused pattern": ("PatternsCompile", _refused_pattern),
     "groups do not fit": ("GroupsFitPlaceholders", _groups_do_not_fit),
     "misses its template": ("PatternsMatchTheirTemplates", _misses_template),
@@ -115,5 +102,5 @@ _BREAKS: Mapping[str, tuple[str, Break]] = {
     "environment out of limits": ("EnvironmentLimits", _environment),
 }
 
-SCRIPT_CORRUPTIONS: Mapping[str, str] = MappingProxyType({name: rule for name, (rule, _) in _BREAKS.items()})
+SCRIPT_CORRUPTIONS = rules_of(_BREAKS)
 """Name of each corruption to the class name of the script rule that must catch it."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from refinesynth.testing.breaking import answer
 from refinesynth.testing.drawing import pick, pick_some, whether, whole
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script
 
@@ -71,13 +72,7 @@ def _act(draw: st.DrawFn, action: str) -> PlayerTurn:
 
 
 def _answer(draw: st.DrawFn, observation: str, *, flag: str | None = None) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought=pick(draw, (*_THOUGHTS, "")),
-        observation=observation,
-        parameter_error=flag == "parameter_error",
-        place_error=flag == "place_error",
-        logic_error=flag == "logic_error",
-    )
+    return answer(observation, flag=flag, thought=pick(draw, (*_THOUGHTS, "")))
 
 
 def _progress(draw: st.DrawFn, number: int) -> DungeonMasterTurn:

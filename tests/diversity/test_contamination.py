@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth.diversity import Contamination
-from refinesynth.diversity import contamination as module
 from refinesynth.diversity.index import SHORTEST, RunIndex
 from refinesynth.errors import InputError
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
@@ -139,30 +138,21 @@ def test_short_texts_count_as_a_whole_and_very_short_ones_not_at_all(tmp_path: P
     assert (found.start, found.words) == (1, 9)
 
 
-def test_batches_and_parts_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = " ".join(f"w{number % 37}" for number in range(400))
-    made = trajectory(text, "w1 w2 w3", text)
-
-    def covered() -> set[tuple[str, int]]:
-        overlaps = of(tmp_path, " ".join(f"w{number}" for number in range(30)), words=7).overlaps(made)
-        return {(one.where, at) for one in overlaps for at in range(one.start, one.start + one.words)}
-
-    whole = covered()
+def test_merging_now_and_then_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [" ".join(f"w{number % 37}" for number in range(start, start + 60)) for start in (0, 7, 20)]
+    made = trajectory(" ".join(f"w{number % 37}" for number in range(400)), "w1 w2 w3")
+    whole = of(tmp_path, *texts, words=7).overlaps(made)
     assert whole
-    monkeypatch.setattr(module, "_BATCH", 10)
-    assert covered() == whole
-    monkeypatch.setattr("refinesynth.diversity.grams._PART", 20)
-    assert covered() == whole
+    monkeypatch.setattr("refinesynth.diversity.index._PENDING", 10)
+    assert of(tmp_path, *texts, words=7).overlaps(made) == whole
 
 
 def test_too_many_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.diversity.index.MAX_RUNS", 100)
-    index = RunIndex(3)
-    index.add(" ".join(map(str, range(90))), file=0, entry=1)
-    index.finish()
-    index.add(" ".join(map(str, range(1_000, 1_090))), file=0, entry=2)
+    few, more = (0, 1, " ".join(map(str, range(90)))), (0, 2, " ".join(map(str, range(1_000, 1_090))))
+    assert len(RunIndex(3, [few])) == 88
     with pytest.raises(InputError, match="more than 100"):
-        index.finish()
+        RunIndex(3, [few, more])
 
 
 def test_a_run_of_no_words_is_refused(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from words_corpus import HOUSE, Case
 
-from refinesynth import testing
+from refinesynth import rules, testing
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.rules import judge_words
-from refinesynth.rules.lexicon import sentences
+from refinesynth.rules.lexicon import is_english, sentences
 from refinesynth.rules.names import MAX_CHARACTERS, Names, words_of
-from refinesynth.trajectory import Script
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, ground_actions, replay, world_of
 
 FEWER = settings(max_examples=max(10, settings().max_examples // 4))
@@ -62,6 +62,42 @@ def test_what_the_engine_says_of_a_transient_failure_passes_as_one_and_not_as_su
     assert judged(Case(action, excuse, transient=True)) == []
     if ruling_of(Case(action, excuse))[0].kind is None:
         assert judged(Case(action, excuse))
+
+
+GERMAN = HOUSE.model_copy(
+    update={
+        "introduction": "Du stehst in der Küche eines alten Hauses. Draußen hängt eine Laterne aus Messing.",
+        "goal": "Der Apfel liegt im Keller, und die Lampe brennt dort unten wieder.",
+    }
+)
+
+
+def test_in_another_language_only_names_and_the_words_of_success_are_refused() -> None:
+    world = world_of(GERMAN)
+    assert (is_english(HOUSE), is_english(GERMAN)) == (True, False)
+    passing, before = world.step(GERMAN.environment, "open fridge"), world.visible(GERMAN.environment)
+    for observation, refused in (
+        ("Der Kühlschrank summt. Nothing happens.", False),
+        ("Hinter der Tür: red key.", True),
+        ("Task Succeed", True),
+    ):
+        found = judge_words(world, passing, before, observation, action="open fridge")
+        assert bool(found) is refused
+        turns = (
+            PlayerTurn(thought="Hm.", action="open fridge"),
+            DungeonMasterTurn(
+                thought="Hm.",
+                observation=observation,
+                parameter_error=False,
+                place_error=False,
+                logic_error=False,
+            ),
+        )
+        verdict = rules.verify(Draft(script=GERMAN, turns=turns, finished=False), rules.WordsAgree())
+        assert verdict.violations
+        assert verdict.accepted is not refused
+    slip = judge_words(world, passing, before, "Die Klinke klemmt.", action="open fridge", transient=True)
+    assert slip == [], "nobody can say whether this announces a failure"
 
 
 @FEWER

@@ -13,7 +13,7 @@ from refinesynth.backends.account import Hold, Price, Purse
 from refinesynth.errors import RunStopped
 from refinesynth.run import Finished
 from refinesynth.synthesis.shards.channel import Channel, Closed
-from refinesynth.synthesis.shards.messages import Broken, Ended, How, Play, Reserve, Reserved, Said, Settle
+from refinesynth.synthesis.shards.messages import Broken, Ended, How, PlayPersona, Reserve, Reserved, Said, Settle
 from refinesynth.synthesis.shards.paying import priced
 from refinesynth.synthesis.shards.process import end, start
 from refinesynth.synthesis.shards.shard import Assignment
@@ -73,7 +73,7 @@ class _Member:
         with self._purse.episode(index) as purse:
             playing = self.playing[index] = _Playing(persona, purse)
             if self._channel is not None:
-                self._channel.post(Play(index, persona))
+                self._channel.post(PlayPersona(index, persona))
             try:
                 await playing.done.wait()
             finally:
@@ -108,7 +108,7 @@ class _Member:
                 self._channel = channel
                 # What a process before this one has not finished.
                 for index, playing in self.playing.items():
-                    channel.post(Play(index, playing.persona))
+                    channel.post(PlayPersona(index, playing.persona))
                 broken = await self._listen(channel, tasks)
                 tasks.cancel_scope.cancel()
         finally:

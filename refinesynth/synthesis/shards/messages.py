@@ -10,7 +10,7 @@ from refinesynth.trajectory import Persona
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class PlayPersona:
     """To a shard: play this persona's episode."""
 
     index: int

@@ -21,7 +21,7 @@ from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.run import Finished
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.shards.channel import Channel, Closed
-from refinesynth.synthesis.shards.messages import Broken, Ended, How, Play, Reserved, Said
+from refinesynth.synthesis.shards.messages import Broken, Ended, How, PlayPersona, Reserved, Said
 from refinesynth.synthesis.shards.paying import RemotePurse
 from refinesynth.synthesis.shards.shard import Assignment, run_shard
 from refinesynth.trajectory import Persona
@@ -125,7 +125,7 @@ class _Parent:
         self._channel = channel
         self._remote = RemotePurse(channel, limited=limited)
         self.let_go = anyio.Event()
-        self._give, self._given = anyio.create_memory_object_stream[Play](math.inf)
+        self._give, self._given = anyio.create_memory_object_stream[PlayPersona](math.inf)
 
     async def listen(self) -> None:
         """Take what the parent sends, until it lets go or dies."""
@@ -133,7 +133,7 @@ class _Parent:
             try:
                 while True:
                     message = await self._channel.receive()
-                    if isinstance(message, Play):
+                    if isinstance(message, PlayPersona):
                         self._give.send_nowait(message)
                     elif isinstance(message, Reserved):
                         self._remote.answered(message)
