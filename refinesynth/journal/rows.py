@@ -143,7 +143,8 @@ _Digest = Annotated[bytes, Field(strict=True, min_length=DIGEST_SIZE, max_length
 def _reader(kind: Callable[..., _T], **columns: Any) -> Callable[[Row], _T]:
     """What makes a `kind` of a row with these columns, and raises `ValueError` where no such row was written."""
     names = tuple(columns)
-    adapter: TypeAdapter[Row] = TypeAdapter(GenericAlias(tuple, tuple(columns.values())))
+    kinds: Any = GenericAlias(tuple, tuple(columns.values()))
+    adapter = TypeAdapter[Row](kinds)
 
     def read(row: Row) -> _T:
         try:
