@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
+from inspect import CO_OPTIMIZED
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
@@ -35,7 +37,8 @@ def entered() -> Generator[set[str], None, None]:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(root) and code.co_name != "<module>":
+        # Neither a module's code nor a class's is optimized: both run once, on import.
+        if event == "call" and code.co_filename.startswith(root) and code.co_flags & CO_OPTIMIZED:
             found.add(code.co_filename.removeprefix(root))
 
     sys.setprofile(note)
@@ -51,10 +54,18 @@ async def episode(play: str) -> set[str]:
     rules, script_rules = chosen.rules(), chosen.script_rules(Grounding())
     settings = EpisodeSettings(rules=rules, script_rules=script_rules, prompts=Prompts(), play=play)
     models = open_models(resolve_roles("rehearsal"))
+    persona = shipped()[0]
     with entered() as files:
-        outcome = await play_episode(shipped()[0], index=0, settings=settings, models=models)
+        outcome = await play_episode(persona, index=0, settings=settings, models=models)
     if not outcome.accepted:
         raise RuntimeError(f"the episode gave nothing: {outcome.reason}")
+    return files
+
+
+async def run(play: str) -> set[str]:
+    """Files that a whole run of one episode goes through, from its arguments to its folder."""
+    with TemporaryDirectory() as folder, entered() as files:
+        await refinesynth.synthesize(n=1, play=play, output=Path(folder) / "run")
     return files
 
 
@@ -81,6 +92,7 @@ def main() -> None:
     asked = parser.parse_args()
     walks: dict[str, Callable[[], Coroutine[Any, Any, set[str]]]] = {
         "one completion": completion,
+        "a run of one live episode": partial(run, "live"),
         **{f"one {play} episode": partial(episode, play) for play in plays.BUILT_IN},
     }
     for what, walk in walks.items():

@@ -26,6 +26,9 @@ _COMPARED_CHARACTERS = 200
 _COMPARED_ACTIONS = 100
 """How many actions are compared to find the nearest."""
 
+_SHOWN = 80
+"""How much of a text is repeated to the player, in characters."""
+
 _CASE = "capital and small letters count"
 
 _REMEMBERED = 256
@@ -162,6 +165,25 @@ def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
         if captured is not None:
             return Mismatch("value_not_allowed", _explain_values(action, captured, text))
     return Mismatch("unknown_action", _explain_unknown(actions, text))
+
+
+def refusal(actions: Sequence[ActionSpec], text: str) -> str:
+    """What somebody in a world is told of a text that is no action there: enough to try otherwise, and no list of what there is.
+
+    One plain sentence. Never raises; for a text that is an action, it means nothing. `explain_mismatch` says the same to a model that
+    has to fix its text, with everything that would have been available.
+    """
+    if not text.strip():
+        return "Nothing is done, so nothing happens."
+    if len(text) > MAX_ACTION_CHARACTERS:
+        return "That is far too much to do at once."
+    for action in actions:
+        for name, value in (match_pattern(action, text) or {}).items():
+            if value is not None and allowed_value(action, name, value) is None:
+                what = " ".join(name.replace("_", " ").split())
+                spelled = "" if otherwise_spelled(action, name, value) is None else "spelled "
+                return f"There is no {what} {spelled}{quoted(value.strip(), most=_SHOWN)} to do that with."
+    return f"{quoted(text.strip(), most=_SHOWN)} is nothing that can be done here."
 
 
 def _likely_first(actions: Sequence[ActionSpec], trimmed: str) -> Iterator[ActionSpec]:

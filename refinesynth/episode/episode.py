@@ -1,6 +1,7 @@
 """One episode from its persona to its outcome."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from pydantic_ai.models import Model
@@ -10,7 +11,7 @@ from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
 from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
 from refinesynth.backends.session import Session
-from refinesynth.episode.borrowing import borrowed_from
+from refinesynth.diversity.borrowing import Borrowed, Marks
 from refinesynth.episode.play import Cast
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
@@ -18,6 +19,7 @@ from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
+from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.rules.repairs import counted, repairs
 from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
@@ -154,3 +156,25 @@ def _difficulty(script: Script) -> Difficulty | None:
     from refinesynth.world import survey
 
     return survey(script).difficulty
+
+
+def borrowed_from(prompts: Prompts, script: Script, *, seed: int) -> Borrowed | None:
+    """Counts of what the script has in common with the examples that were shown by this seed, and with as many others.
+
+    The others are the next ones of the same draw: chance decided which were shown. None if there are not as many.
+    """
+    kind = Kind.GROUNDED if script.grounded else Kind.SCRIPTS
+    marks = _marks(prompts)[kind]
+    shown, others = drawn(marks, kind, seed), drawn(marks, kind, seed, after=SHOWN)
+    if not shown or len(others) < len(shown):
+        return None
+    return Borrowed.of(Marks.of(script), shown=shown, others=others)
+
+
+@lru_cache(maxsize=4)
+def _marks(prompts: Prompts) -> Mapping[Kind, tuple[Marks, ...]]:
+    examples = prompts.examples
+    return {
+        Kind.SCRIPTS: tuple(map(Marks.of, examples.scripts)),
+        Kind.GROUNDED: tuple(map(Marks.of, examples.grounded)),
+    }

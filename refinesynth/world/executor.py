@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from refinesynth.actions.matching import match_in
-from refinesynth.actions.refusing import refusal
+from refinesynth.actions.matching import match_in, refusal
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.world.compiled import (

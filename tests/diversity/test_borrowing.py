@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.diversity.borrowing import Borrowed, Marks
-from refinesynth.episode.borrowing import borrowed_from
+from refinesynth.episode.episode import borrowed_from
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.run.episodes import EpisodeLine, Totals

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rule_drafts import HOUSE
 
-from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, match_action
-from refinesynth.actions.refusing import refusal
+from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, match_action, refusal
 
 
 @pytest.mark.parametrize(
