@@ -85,10 +85,9 @@ class Conversation(ABC):
                     self.record.refuse_draft(self._draft(turns), text=str(error))
                 raise
             draft = self._draft(turns)
-            if not self.verifier.still_passes(draft, verified=before):
-                verdict = await self.verifier.verify(draft)
-                if draft.finished or not verdict.accepted:
-                    return _Talk(draft, verdict)
+            verdict = await self.verifier.verify(draft)
+            if draft.finished or not verdict.accepted:
+                return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
 

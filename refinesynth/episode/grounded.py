@@ -177,8 +177,6 @@ class Grounded(Conversation):
     def _breaks(self, turns: Turns) -> list[str]:
         """What the run's rules object to in the last of these turns, which is the DungeonMaster's."""
         draft, last = self._draft(turns), len(turns) - 1
-        if self.verifier.still_passes(draft, verified=last - 1):
-            return []
         found = verify(draft, self.verifier.rules).violations
         return [one.message for one in found if rejects(one) and one.turn == last and one.keeps_prefix]
 

@@ -10,7 +10,6 @@ from refinesynth.prompts import Prompts
 from refinesynth.roles.answers import JUDGEMENT
 from refinesynth.roles.asking import Actor, InvalidAnswer
 from refinesynth.roles.forms import AnswerForm, object_form
-from refinesynth.rules.growth import still_passes
 from refinesynth.rules.rule import BaseRule, Rule, Verdict, Violation, verify
 from refinesynth.trajectory import Draft, MalformedTurn
 
@@ -52,10 +51,6 @@ class Verifier:
     judge: Judge | None = None
     accepted: Draft | None = field(default=None, init=False, repr=False)
     """The finished draft that was accepted last."""
-
-    def still_passes(self, draft: Draft, *, verified: int) -> bool:
-        """Whether an unfinished draft is surely accepted, of which the first `verified` turns were; if not, ask `verify`."""
-        return not draft.finished and still_passes(draft, self.rules, verified=verified)
 
     async def verify(self, draft: Draft) -> Verdict:
         """The verdict of the rules; of a finished draft that they accept, the judge's too.

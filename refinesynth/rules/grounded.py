@@ -7,9 +7,10 @@ from pydantic.dataclasses import dataclass
 from refinesynth.actions.wording import quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.exchanges import is_complete
-from refinesynth.rules.replaying import Answered, Played, ReplayRule, world_of_draft, world_played
-from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.rules.replaying import Answered, Played, world_played
+from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind
+from refinesynth.world.replaying import world_or_problem
 
 _FLAGS = {
     MistakeKind.PARAMETER: "parameter_error",
@@ -19,7 +20,7 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, config=FIELDS)
-class Replays(ReplayRule, built_in=True):
+class Replays(BaseRule, built_in=True):
     """Carried out by its script's rulebook, the draft's actions give its flags, its progress and its success, turn by turn.
 
     Only the actions and the marks of transient failures are taken from the draft; a transient failure must be one of an action
@@ -29,13 +30,9 @@ class Replays(ReplayRule, built_in=True):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        return self.since(draft, 0)
-
-    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
-        """What is wrong at or after the turn `start`; and what is wrong with the whole."""
         if not draft.turns and not draft.finished:
             return
-        world = world_of_draft(draft)
+        world = world_or_problem(draft.script)
         if isinstance(world, str):
             message = f"The script's world cannot be executed: {world}"
             yield self.violation(0, "not_grounded", message, keeps_prefix=False)
@@ -45,11 +42,9 @@ class Replays(ReplayRule, built_in=True):
             message = "The goal is reached before the first action. Write a script whose goal takes something to reach."
             yield self.violation(0, "done_at_start", message, keeps_prefix=False)
             return
-        if start == 0:
-            yield from self._opening(draft, played)
+        yield from self._opening(draft, played)
         for answered in played.answered:
-            if answered.at + 1 >= start:
-                yield from self._answer(answered)
+            yield from self._answer(answered)
             if answered.done:
                 break  # what comes after it should not be there at all
         yield from self._whole(draft, played)

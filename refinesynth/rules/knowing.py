@@ -13,8 +13,8 @@ from pydantic.dataclasses import dataclass
 from refinesynth.actions.wording import quoted
 from refinesynth.lifetime import while_it_lives
 from refinesynth.rules.names import Names, names_of
-from refinesynth.rules.replaying import Answered, Played, ReplayRule, world_played
-from refinesynth.rules.rule import FIELDS, Violation
+from refinesynth.rules.replaying import Answered, Played, world_played
+from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.world import World
 from refinesynth.world.hiding import Hiding, hiding_of
@@ -33,7 +33,7 @@ _EXPLORES = re.compile(
 
 
 @dataclass(frozen=True, config=FIELDS)
-class KnowsOnlyWhatWasSeen(ReplayRule, built_in=True):
+class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
     """No action of a grounded draft reaches straight for something hidden where it is, before anybody could know; else `knows_hidden`.
 
     That a value is listed says nothing of where it is. An action knows too much if all of these hold:
@@ -52,16 +52,12 @@ class KnowsOnlyWhatWasSeen(ReplayRule, built_in=True):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        return self.since(draft, 0)
-
-    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
-        """What is wrong at or after the turn `start`."""
         played = world_played(draft)
         if played is None or not (hiding := hiding_of(played.world)).where:
             return
         known = _Known.at_the_beginning(draft, played)
         for step in played.answered:
-            if step.at >= start and (found := _knows(played.world, hiding, known, step)) is not None:
+            if (found := _knows(played.world, hiding, known, step)) is not None:
                 thing, place = found
                 message = (
                     f"{quoted(step.action)} reaches for {quoted(thing)} at {quoted(place)}, but nothing that was seen or told says that it "

@@ -1,12 +1,11 @@
 """A grounded draft played again: its actions, and nothing else of it, carried out in its script's world."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
 from refinesynth.lifetime import while_it_lives
-from refinesynth.rules.rule import BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 from refinesynth.world import Ruling, World
 from refinesynth.world.expression import Expression
@@ -14,14 +13,6 @@ from refinesynth.world.replaying import world_or_problem
 
 _AWAITED = 32
 """Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion to its length."""
-
-
-class ReplayRule(BaseRule):
-    """A rule that plays a draft again. What it finds at a turn depends on that turn and those before it."""
-
-    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
-        """What is wrong at or after the turn `start`."""
-        raise TypeError(f"{type(self).__name__} defines no since to read {type(draft).__name__} from turn {start} with")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +53,18 @@ class Played:
     number of turns if there is none."""
 
 
-def world_of_draft(draft: Draft) -> World | str:
-    """The world of a draft's script, or why there is none."""
-    return world_or_problem(draft.script)
-
-
 def world_played(draft: Draft) -> Played | None:
     """The draft played again; None if its script has no world. Never raises.
 
     The last play in a world is remembered with it, without its states but the last, so that a draft that grows by an exchange
     costs one step.
     """
-    world = world_of_draft(draft)
+    world = world_or_problem(draft.script)
     if isinstance(world, str):
         return None
     exchanged, end = _exchanged(draft.turns)
     course = _course(world)
-    answered = course.follow(world, [(at, player.action, answer) for at, player, answer in exchanged])
-    return Played(world, course.visible, course.done, course.progress, answered, end)
+    return Played(world, course.visible, course.done, course.progress, course.follow(world, exchanged), end)
 
 
 def _exchanged(
@@ -99,26 +84,11 @@ def _exchanged(
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """What the world says of an action; independent of what a draft says of it."""
-
-    action: str
-    transient: bool
-    ruling: Ruling
-    changes: bool
-    done: bool
-    progress: float
-    visible: tuple[str, ...]
-    meets: tuple[int, ...] = ()
-    """Which of the steps before it, from 0."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Lack:
     """The requirement that refused an action, and did not come to hold yet."""
 
-    step: int
-    """Which step was refused, from 0."""
+    at: int
+    """Index of the player turn that was refused."""
     condition: Expression
     values: Mapping[str, str]
 
@@ -127,7 +97,7 @@ class _Lack:
 class _Known:
     """How far a play is known."""
 
-    steps: tuple[_Step, ...]
+    answered: tuple[Answered, ...]
     state: JsonValue
     lacks: tuple[_Lack, ...] = ()
 
@@ -143,66 +113,39 @@ class _Course:
         self._known = _Known((), self._start)
         """Replaced as a whole, so that several threads may ask."""
 
-    def follow(self, world: World, asked: Sequence[tuple[int, str, DungeonMasterTurn]]) -> tuple[Answered, ...]:
+    def follow(self, world: World, asked: Sequence[tuple[int, PlayerTurn, DungeonMasterTurn]]) -> tuple[Answered, ...]:
         known = self._known
-        if len(known.steps) > len(asked) or any(
-            step.action != action or step.transient != answer.transient
-            for step, (_, action, answer) in zip(known.steps, asked, strict=False)
+        if len(known.answered) > len(asked) or any(
+            (step.at, step.action, step.answer.transient) != (at, player.action, answer.transient)
+            for step, (at, player, answer) in zip(known.answered, asked, strict=False)
         ):
             known = _Known((), self._start)
-        steps, state, lacks = list(known.steps), known.state, known.lacks
-        for _, action, answer in asked[len(steps) :]:
-            step, state, lacks = self._step(world, steps, state, lacks, action, transient=answer.transient)
-            steps.append(step)
-        self._known = _Known(tuple(steps), state, lacks)
-        turns = [at for at, _, _ in asked]
-        return tuple(
-            Answered(
-                at=at,
-                action=action,
-                answer=answer,
-                ruling=step.ruling,
-                changes=step.changes,
-                done=step.done,
-                progress=step.progress,
-                visible=step.visible,
-                meets=tuple(turns[number] for number in step.meets),
-            )
-            for step, (at, action, answer) in zip(steps, asked, strict=True)
-        )
-
-    def _step(
-        self,
-        world: World,
-        before: Sequence[_Step],
-        state: JsonValue,
-        lacks: tuple[_Lack, ...],
-        action: str,
-        *,
-        transient: bool,
-    ) -> tuple[_Step, JsonValue, tuple[_Lack, ...]]:
-        ruling = world.step(state, action)
-        changes = ruling.state is not state
-        bare = replace(ruling, state=None, changed=())
-        if transient:
-            same = before[-1] if before else self
-            step = _Step(action, transient, bare, changes, same.done, same.progress, same.visible)
-            return step, state, lacks
-        met: tuple[int, ...] = ()
-        if changes:
-            met = tuple(lack.step for lack in lacks if lack.condition.answer(ruling.state, lack.values) is True)
-            lacks = tuple(lack for lack in lacks if lack.step not in met)
-        elif ruling.kind is not None and (lack := _lack(world, len(before), state, ruling)) is not None:
-            lacks = (*lacks, lack)[-_AWAITED:]
-        step = _Step(action, transient, bare, changes, ruling.done, ruling.progress, ruling.visible, met)
-        return step, ruling.state, lacks
+        # The words of an answer may be others than those that were known.
+        answered = [replace(step, answer=answer) for step, (_, _, answer) in zip(known.answered, asked, strict=False)]
+        state, lacks = known.state, known.lacks
+        for at, player, answer in asked[len(answered) :]:
+            ruling = world.step(state, player.action)
+            changes, bare = ruling.state is not state, replace(ruling, state=None, changed=())
+            same, met = ruling, tuple[int, ...]()
+            if answer.transient:
+                same = answered[-1] if answered else self
+            elif changes:
+                state = ruling.state
+                met = tuple(lack.at for lack in lacks if lack.condition.answer(state, lack.values) is True)
+                lacks = tuple(lack for lack in lacks if lack.at not in met)
+            elif ruling.kind is not None and (lack := _lack(world, at, state, ruling)) is not None:
+                lacks = (*lacks, lack)[-_AWAITED:]
+            step = Answered(at, player.action, answer, bare, changes, same.done, same.progress, same.visible, met)
+            answered.append(step)
+        self._known = _Known(tuple(answered), state, lacks)
+        return self._known.answered
 
 
-def _lack(world: World, step: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
+def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
     """The requirement that refused an action; None if it is no action of the world, or was refused for something else."""
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
     unmet = None if taken is None else taken.unmet(state, ruling.values)
-    return None if unmet is None else _Lack(step, unmet.requirement.condition, ruling.values)
+    return None if unmet is None else _Lack(at, unmet.requirement.condition, ruling.values)
 
 
 @while_it_lives

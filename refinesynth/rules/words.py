@@ -23,8 +23,8 @@ from refinesynth.rules.lexicon import (
     verbs_of,
 )
 from refinesynth.rules.names import MAX_CHARACTERS, names_of
-from refinesynth.rules.replaying import Answered, ReplayRule, world_played
-from refinesynth.rules.rule import FIELDS, Severity, Violation
+from refinesynth.rules.replaying import Answered, world_played
+from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
 from refinesynth.world import Ruling, World
 
@@ -84,7 +84,7 @@ def _judge_opening(world: World, visible: Iterable[str], observation: str) -> It
 
 
 @dataclass(frozen=True, config=FIELDS)
-class WordsAgree(ReplayRule, built_in=True):
+class WordsAgree(BaseRule, built_in=True):
     """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
 
     None names what the player can neither see before the action nor after it, and that stands neither in the action, in the
@@ -95,20 +95,15 @@ class WordsAgree(ReplayRule, built_in=True):
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        return self.since(draft, 0)
-
-    def since(self, draft: Draft, start: int, /) -> Iterator[Violation]:
-        """What is wrong at or after the turn `start`."""
         played = world_played(draft)
         if played is None:
             return
         opening = draft.turns[0] if draft.turns else None
-        if isinstance(opening, DungeonMasterTurn) and start == 0:
+        if isinstance(opening, DungeonMasterTurn):
             yield from self._found(played.world, 0, _judge_opening(played.world, played.visible, opening.observation))
         before = played.visible
         for answered in played.answered:
-            if answered.at + 1 >= start:
-                yield from self._found(played.world, answered.at + 1, _judged(played.world, before, answered))
+            yield from self._found(played.world, answered.at + 1, _judged(played.world, before, answered))
             before = answered.visible
 
     def _found(self, world: World, turn: int, problems: Iterable[_Found]) -> Iterator[Violation]:

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth import rules, testing
-from refinesynth.rules.growth import still_passes
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.testing import GROUNDED_CORRUPTIONS, RULEBOOK_CORRUPTIONS, Corruption
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, Requirement, Script
@@ -33,12 +32,9 @@ def test_what_was_played_by_the_rulebook_is_accepted(draft: Draft) -> None:
 
 @FEWER
 @given(testing.valid_grounded_drafts())
-def test_every_prefix_of_it_verifies_and_is_read_once_while_it_grows(draft: Draft) -> None:
-    first = 0 if draft.turns[0].role == "Player" else 1
+def test_every_prefix_of_it_verifies(draft: Draft) -> None:
     for length in range(len(draft.turns) + 1):
-        part = draft.prefix(length)
-        assert accepts(CHAIN, part)
-        assert length < first + 2 or still_passes(part, CHAIN, verified=length - 2)
+        assert accepts(CHAIN, draft.prefix(length))
 
 
 @pytest.mark.parametrize("name", GROUNDED_CORRUPTIONS)
@@ -109,10 +105,6 @@ def test_nothing_that_is_mixed_in_is_believed(valid: Draft, other: Draft, data: 
     mixed = valid.model_copy(update={"turns": (*valid.turns[:at], *other.turns, *valid.turns[at:])})
     verdict = rules.verify(mixed, CHAIN)
     assert all(accepts(CHAIN, mixed.prefix(length)) for length in range(verdict.verified_turns + 1))
-    verified = data.draw(st.integers(0, len(mixed.turns)))
-    for rule in (rules.Replays(), rules.WordsAgree(), CHAIN):
-        if accepts(rule, mixed.prefix(verified)) and still_passes(mixed, rule, verified=verified):
-            assert accepts(rule, mixed), rule
 
 
 @FEWER

@@ -6,7 +6,6 @@ from words_corpus import HOUSE
 
 from refinesynth import rules
 from refinesynth.rules import FreshObservations, NoRepeatedMistake, RealRefinement, Replays, Rule, WordsAgree
-from refinesynth.rules.replaying import ReplayRule
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, MistakeKind, PlayerTurn
 
 KITCHEN = "You stand in the kitchen."
@@ -92,11 +91,6 @@ def test_words_are_judged_against_what_can_be_seen_then() -> None:
     assert found(WordsAgree(), played(early, torch, finished=False)) == [("words_disagree", 1)]
     opening = told("You stand in the kitchen and think of the red key.")
     assert found(WordsAgree(), played(opening, OPEN, finished=False)) == [("words_disagree", 0)]
-
-
-def test_a_replaying_rule_that_does_not_say_what_it_looks_for_is_told_so() -> None:
-    with pytest.raises(TypeError, match="defines no since"):
-        list(ReplayRule().since(played(OPEN), 0))
 
 
 class TestFailuresThatPass:
