@@ -1,6 +1,7 @@
 """What a run shows while it goes on: a board that is redrawn on a terminal, log lines everywhere else."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from rich.console import Console, Group, RenderableType
@@ -9,7 +10,6 @@ from rich.text import Text
 
 from refinesynth.cli import bill
 from refinesynth.cli.figures import counted, duration, per_time
-from refinesynth.cli.pace import Pace
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import styled
 from refinesynth.printable import one_line
@@ -17,6 +17,9 @@ from refinesynth.synthesis.progress import Progress
 
 LOG_EVERY = 10.0
 """Seconds between log lines where there is no terminal."""
+
+WINDOW = 60.0
+"""Seconds that the rate looks back over: long enough for slow models, short enough to notice a stall."""
 
 _RULES_SHOWN = 6
 """Rules that the board lists before the rest is summed up."""
@@ -62,6 +65,38 @@ class Display:
         if self._latest is None:
             return Text("starting", style="dim")
         return board(self._latest, self._pace, self._clock.now())
+
+
+class Pace:
+    """Watches the moments of one run. Time is the run's own (`Progress.elapsed`); no clock is read."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+        self._latest: Progress | None = None
+
+    def observe(self, moment: Progress) -> None:
+        """Take note of a moment; moments come in order."""
+        if not self._seen:
+            self._seen.append((0.0, moment.accepted_before))
+        self._seen.append((moment.elapsed, moment.accepted))
+        self._latest = moment
+        # One moment before the window stays, so that the rate spans all of the window.
+        while len(self._seen) > 2 and self._seen[1][0] < moment.elapsed - WINDOW:  # noqa: PLR2004
+            self._seen.popleft()
+
+    def rate(self, now: float) -> float:
+        """Accepted trajectories per second over the last `WINDOW` seconds before `now` (seconds of the run)."""
+        if not self._seen:
+            return 0.0
+        since, accepted = self._seen[0]
+        return (self._seen[-1][1] - accepted) / (now - since) if now > since else 0.0
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds until `n` at this rate; None while nothing is accepted."""
+        rate = self.rate(now)
+        if self._latest is None or rate <= 0:
+            return None
+        return max(0, self._latest.n - self._latest.accepted) / rate
 
 
 class _Clock:

@@ -1,20 +1,25 @@
-"""What `refinesynth train` does with its settings: show them, look at the data, plan, or train."""
+"""What `refinesynth train` does with its settings: show them, look at the data, plan, or train and say what came of it."""
 
+import shlex
+import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
-from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.terminal import notes, output
+from refinesynth.cli.exits import ExitCode, code_of
+from refinesynth.cli.interrupt import EXIT_CODES
+from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.jsontext import write_json
 from refinesynth.printable import one_line, printable
-from refinesynth.train.config import TrainConfig
-from refinesynth.train.folder import CHECKPOINTS
+from refinesynth.train.config import ALL, TrainConfig
+from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered
-from refinesynth.train.ranks import rank
+from refinesynth.train.ranks import is_started, rank
+from refinesynth.train.result import TrainResult
 
 _NOWHERE: Final = "models/not-written"
 _UNNAMED: Final = {"data": ["DATA"], "model": "MODEL", "output": "FOLDER"}
@@ -83,10 +88,8 @@ def _wrong_data(settle: Callable[[Mapping[str, Any]], Layered]) -> str:
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     """Train; of an interruption that saves no checkpoint, before the first step or by a second Ctrl-C, say what is kept."""
-    from refinesynth.cli.train_running import train_and_report
-
     try:
-        return train_and_report(config, json=json)
+        return _train_and_report(config, json=json)
     except KeyboardInterrupt:
         if rank() == 0:
             checkpoints = Path(config.output, CHECKPOINTS)
@@ -99,9 +102,84 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
         return ExitCode.INTERRUPTED
 
 
+def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
+    """Train, and return the exit code. Standard output gets the report, standard error everything before it.
+
+    Raises:
+        RefinesynthError: As `train` raises it.
+    """
+    from refinesynth.cli.train_display import TrainDisplay
+    from refinesynth.train.engine.outcome import tell, told_elsewhere
+    from refinesynth.train.trainer import train
+
+    if rank() != 0:
+        return _exit_code(train(config))
+    done_before = config.resume != "never" and finished(Path(config.output)) is not None
+    console = notes()
+    display = TrainDisplay(console)
+    try:
+        result = train(config, events=display)
+    finally:
+        display.close()
+    tell(result)
+    if told_elsewhere():
+        return _exit_code(result)
+    # Whoever does not read the report still gets the exit code: the training is done, and its files are there.
+    with suppress(BrokenPipeError):
+        if done_before:
+            console.print("nothing was left to do: this training was finished before", soft_wrap=True)
+        _report(result, json=json)
+        if not json and result.signal is None and not result.held_out and config.keep == ALL:
+            kept = one_line(str(result.output / CHECKPOINTS))
+            output().print(
+                f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {kept}; evaluate them to choose.",
+                soft_wrap=True,
+            )
+    return _exit_code(result)
+
+
+def _exit_code(result: TrainResult) -> ExitCode:
+    return ExitCode.OK if result.signal is None else EXIT_CODES[signal.Signals(result.signal)]
+
+
+def _report(result: TrainResult, *, json: bool) -> None:
+    from refinesynth.cli.train_display import held_out
+
+    where = one_line(str(result.output))
+    if json:
+        fields = {name: getattr(result, name) for name in TrainResult.__dataclass_fields__}
+        output().print(printable(write_json({**fields, "output": str(result.output)}).decode()), soft_wrap=True)
+    if result.signal is not None:
+        console = notes()
+        console.print(
+            f"interrupted at step {result.steps:,} of {result.planned_steps:,}; a checkpoint is saved in {where}. To continue:",
+            soft_wrap=True,
+        )
+        console.print(f"  {one_line(_how_to_continue(result.output))}", style="bold", soft_wrap=True)
+        return
+    if json:
+        return
+    console = output()
+    early = ", stopped early" if result.stopped_early else ""
+    console.print(
+        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f}",
+        soft_wrap=True,
+    )
+    if result.held_out:
+        best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
+        console.print(f"{held_out(result.held_out)}{best}", soft_wrap=True)
+    console.print(styled(f"The model is in {where}, with its card in README.md."), soft_wrap=True)
+
+
+def _how_to_continue(folder: Path) -> str:
+    """The command that continues an interrupted training."""
+    if is_started():
+        return f"torchrun ... -m refinesynth.train --config {shlex.quote(str(folder / CONFIG))}"
+    return shlex.join(["refinesynth", "train", "--config", str(folder / CONFIG)])
+
+
 def _reported(error: RefinesynthError) -> ExitCode:
     """Let one voice say what every rank finds wrong; whoever started the ranks may want to say it itself."""
-    from refinesynth.cli.exits import code_of
     from refinesynth.train.engine.outcome import tell, told_elsewhere
 
     if rank() != 0 and isinstance(error, InputError):
@@ -123,7 +201,7 @@ def _show_config(layers: Layered) -> ExitCode:
 
 def _preview(layers: Layered, sample: int) -> ExitCode:
     from refinesynth.cli.train_preview import LEGEND, laid_out
-    from refinesynth.train.previewing import preview_data
+    from refinesynth.train.preview import preview_data
 
     found = preview_data(layers.config, sample)
     if not found:

@@ -4,7 +4,6 @@ Titles, model names, rules and personas are text that others wrote. Whatever the
 meant, and the Markdown body gets no heading, link, image or HTML from them.
 """
 
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,38 +13,18 @@ from refinesynth.atomic_write import output_file
 from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
 from refinesynth.jsontext import scrub
+from refinesynth.markdown import code, plain
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
-_BACKTICKS = re.compile("`+")
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)
-"""What means something inside a line, the beginning of a bare address included; the text never begins one."""
 
 
 def yaml_text(text: str) -> str:
     """A double-quoted YAML scalar; what YAML does not allow as it stands is escaped."""
     escaped = (char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08X}" for char in scrub(text))
     return f'"{"".join(escaped)}"'
-
-
-def markdown_text(text: str) -> str:
-    """Text on one line that Markdown shows as it is."""
-    return _PUNCTUATION.sub(r"\\\1", _one_line(text))
-
-
-def markdown_code(text: str) -> str:
-    """A code span on one line; its fence is longer than any run of backticks inside."""
-    line = _one_line(text)
-    longest = max((len(run) for run in _BACKTICKS.findall(line)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
-    return f"{fence}{pad}{line}{pad}{fence}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(char if char.isprintable() else " " for char in scrub(text)).split())
 
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:
@@ -59,7 +38,7 @@ def _template() -> "Template":
 
     # Markdown, not HTML: the filters below escape, and each use of untrusted text goes through one of them.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(yaml=yaml_text, text=markdown_text, code=markdown_code)
+    environment.filters.update(yaml=yaml_text, text=plain, code=code)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 

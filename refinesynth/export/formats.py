@@ -13,7 +13,7 @@ from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.masking import Masking, conversations
 from refinesynth.export.preferences import PreferenceFormat
-from refinesynth.export.records import Record
+from refinesynth.export.shapes import Record
 from refinesynth.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
 

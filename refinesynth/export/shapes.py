@@ -1,12 +1,30 @@
-"""What one record looks like in each chat format: an id and messages in, a JSON object out."""
+"""Records: one line of an export, and what one looks like in each chat format, an id and messages in, a JSON object out."""
 
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 from pydantic import JsonValue
 
 from refinesynth.chat import Message
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
+
+
+class Record(NamedTuple):
+    """One line of an export; or the reason why there is none."""
+
+    data: dict[str, JsonValue]
+    trained: int
+    """Assistant messages that a trainer learns to write."""
+    masked: int
+    """Assistant messages that are context only."""
+    omitted: str = ""
+    """Why nothing is written: the end of a sentence that begins with how many mistakes it holds for."""
+
+    @classmethod
+    def none(cls, why: str) -> Self:
+        """No line."""
+        return cls({}, 0, 0, why)
 
 
 def sharegpt(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:

@@ -12,7 +12,7 @@ from refinesynth.errors import InputError
 from refinesynth.export.dataset_info import DatasetInfo
 from refinesynth.export.formats import Format, find_format, find_masking
 from refinesynth.export.masking import Masking
-from refinesynth.export.records import Record
+from refinesynth.export.shapes import Record
 from refinesynth.jsontext import write_json
 from refinesynth.trajectory import Trajectory
 

@@ -1,23 +1,32 @@
 """What a training leaves in its output folder beside the model: everything to understand it and to repeat it."""
 
+import platform
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
+from refinesynth._version import __version__
 from refinesynth.atomic_write import write_json_file, write_text_file
+from refinesynth.extras import require
 from refinesynth.output_folder import FolderLock
 from refinesynth.train import folder
 from refinesynth.train.card import ModelFacts, render_card
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import Events, Several
-from refinesynth.train.metrics import MetricsFile
-from refinesynth.train.plan import Plan
-from refinesynth.train.plots import Plots
+from refinesynth.train.events import Silent
+from refinesynth.train.metrics import MetricsFile, read_metrics
+from refinesynth.train.plan import Devices, Plan
+from refinesynth.train.plots import draw_plots
 from refinesynth.train.pushing import Pushing
 from refinesynth.train.result import TrainResult
-from refinesynth.train.versions import versions
+
+_PACKAGES: Final = (
+    *("torch", "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "safetensors", "datasets", "numpy"),
+    *("liger-kernel", "flash-attn"),
+)
 
 
-class Artefacts:
+class Artefacts(Silent):
     """Writes settings, plan, versions, metrics and plots as a training goes on, and its card when it is finished; for rank 0.
 
     Raises:
@@ -28,12 +37,9 @@ class Artefacts:
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
         self._output = Path(config.output)
-        metrics = self._output / folder.METRICS
-        self._plots = Plots(metrics, self._output / folder.PLOTS) if config.plots else None
-        writers: list[Events] = [MetricsFile(metrics)]
-        if self._plots is not None:
-            writers.append(self._plots)
-        self._writers = Several(*writers)
+        self._metrics = MetricsFile(self._output / folder.METRICS)
+        if config.plots:
+            require("matplotlib", "train")
         self._pushing = Pushing(config)
         self._plan: Plan | None = None
         self._lock: FolderLock | None = None
@@ -46,14 +52,11 @@ class Artefacts:
         write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._writers.logged(step, metrics)
+        self._metrics.logged(step, metrics)
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._writers.evaluated(step, metrics)
-
-    def saved(self, path: Path) -> None: ...
-
-    def note(self, text: str) -> None: ...
+        self._metrics.evaluated(step, metrics)
+        self._draw()
 
     def finish(self, result: TrainResult) -> None:
         """Draw the curves; if the training is finished, and not interrupted, write its card and its result, and push them.
@@ -61,8 +64,7 @@ class Artefacts:
         Raises:
             TrainingError: The model is whole, but could not be pushed.
         """
-        if self._plots is not None:
-            self._plots.draw()
+        self._draw()
         if result.signal is None and self._plan is not None:
             facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
             write_text_file(self._output / folder.CARD, render_card(facts))
@@ -74,3 +76,28 @@ class Artefacts:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _draw(self) -> None:
+        """The curves of all steps, those before a resume too."""
+        if self._config.plots:
+            draw_plots(list(read_metrics(self._output / folder.METRICS)), self._output / folder.PLOTS)
+
+
+def versions(devices: Devices) -> dict[str, str | int]:
+    """What a training ran on, so that it can be repeated: packages by name, Python, operating system and device.
+
+    What is not installed is left out, and so is all that names a person or a machine.
+    """
+    found: dict[str, str | int] = {"refinesynth": __version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        **found,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": devices.name,
+        "ranks": devices.ranks,
+    }

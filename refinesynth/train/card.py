@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from refinesynth.extras import require
-from refinesynth.jsontext import scrub
+from refinesynth.markdown import code_in_table
 from refinesynth.train import events
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn
@@ -23,7 +23,6 @@ from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import published
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
-_BACKTICKS: Final = re.compile("`+")
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 LOSSES: Final[Mapping[LossOn, str]] = {
@@ -73,17 +72,6 @@ def shown_name(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
 
 
-def code(text: object) -> str:
-    """A Markdown code span on one line, its fence longer than any run of backticks inside; a `|` does not end a table's cell."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in scrub(str(text))).split()).replace(
-        "|", "\\|"
-    )
-    longest = max((len(run) for run in _BACKTICKS.findall(line)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
-    return f"{fence}{pad}{line}{pad}{fence}"
-
-
 def header(facts: ModelFacts) -> str:
     """The YAML header, without its fences."""
     lora = facts.config.lora is not None
@@ -110,7 +98,7 @@ def render_card(facts: ModelFacts) -> str:
 
     # Markdown, not HTML: whatever others wrote goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(code=code, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
+    environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     config = facts.config
     settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
@@ -118,7 +106,7 @@ def render_card(facts: ModelFacts) -> str:
     if config.max_steps is not None:
         settings.pop("epochs")
     losses = facts.result.held_out
-    by_source = {name: code(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
+    by_source = {name: code_in_table(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
     held_out = {
         what: f"{losses[name]:.4f}"
         for name, what in {**METRICS, **by_source}.items()

@@ -53,7 +53,7 @@ class Events(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """Tells nobody; what tells of some events alone builds on it."""
 
     def planned(self, plan: Plan) -> None: ...
 

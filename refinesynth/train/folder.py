@@ -11,7 +11,7 @@ from refinesynth.atomic_write import write_json_file, write_text_file
 from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.output_folder import FolderLock, move_aside, refuse_from_within
 from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.layers import layered, read_yaml
+from refinesynth.train.layers import layered
 from refinesynth.train.passed import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
@@ -29,11 +29,9 @@ CARD: Final = "README.md"
 PLOTS: Final = "plots"
 TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
-_DIGEST: Final = 64
-"""Characters of a plan's digest."""
 
 MAY_CHANGE: Final = frozenset(
-    {
+    [
         "output",
         "recipe",
         "tokens_per_pack",
@@ -51,7 +49,7 @@ MAY_CHANGE: Final = frozenset(
         "resume",
         "save_dtype",
         "trust_remote_code",
-    }
+    ]
 )
 """Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is learned."""
 
@@ -164,22 +162,12 @@ def _is_taken(output: Path) -> bool:
         is_something_else = output.exists() and not output.is_dir()
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
-    if MARKER in there or _is_of_before(output):
+    if MARKER in there:
         return True
     if there or is_something_else:
         what = f"holds something else ({', '.join(there[:3])}, ...)" if there else "is a file"
         raise InputError(f"the output {str(output)!r} {what}; give a new or empty folder with -o")
     return False
-
-
-def _is_of_before(output: Path) -> bool:
-    """Whether a training that had no marker yet wrote the folder: its settings and its plan are there, in our form."""
-    if not (output / CONFIG).is_file() or len(_digest(output / PLAN) or "") != _DIGEST:
-        return False
-    try:
-        return {"data", "model", "output"} <= read_yaml(output / CONFIG).keys()
-    except RefinesynthError:
-        return False
 
 
 def _marked(output: Path) -> FolderLock:

@@ -8,7 +8,8 @@ Precision = Literal["bf16", "fp32", "fp64", "bf16-pure"]
 Parallel = Literal["none", "ddp", "zero2", "zero3", "fsdp"]
 
 _FLOAT: Final = 4
-_HALF: Final = 2
+_COMPUTED: Final[Mapping[Precision, int]] = {"bf16": 2, "bf16-pure": 2, "fp32": _FLOAT, "fp64": 8}
+"""Bytes of a number in the precision that is computed in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,10 @@ def estimate_memory(
     Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where the estimate is unsure, in the
     activations, it is meant to be high; the other parts are exact up to padding.
     """
-    compute = _compute_bytes(precision)
+    compute, held = _COMPUTED[precision], held_bytes(precision, parallel)
     sharded = parallel in {"zero2", "zero3"}
     mixed = precision == "bf16"
-    # DeepSpeed holds bf16 weights and an fp32 copy of those that are trained; everything else holds fp32 weights.
     master = _FLOAT if mixed and sharded else 0
-    held = _FLOAT if mixed and not sharded else compute
     frozen = model.parameters - model.trainable
     at_rest = compute if model.adapted else held
     moments = 2 * (_FLOAT if mixed else compute)
@@ -124,8 +123,9 @@ def estimate_memory(
     )
 
 
-def _compute_bytes(precision: Precision) -> int:
-    return {"bf16": _HALF, "bf16-pure": _HALF, "fp32": _FLOAT, "fp64": 8}[precision]
+def held_bytes(precision: Precision, parallel: Parallel) -> int:
+    """Of a trained weight as a rank holds it: DeepSpeed in what it computes in, beside an fp32 copy; all others in fp32 over bf16."""
+    return _FLOAT if precision == "bf16" and parallel not in {"zero2", "zero3"} else _COMPUTED[precision]
 
 
 def _working_copies(model: ModelShape, compute: int, *, parallel: Parallel, casts: bool) -> int:

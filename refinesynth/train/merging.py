@@ -8,8 +8,9 @@ from refinesynth._version import __version__
 from refinesynth.atomic_write import write_text_file
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.markdown import code_in_table as code
 from refinesynth.train.adapter import SETTINGS, base_of, find_adapter
-from refinesynth.train.card import code, hub_header, shown_name
+from refinesynth.train.card import hub_header, shown_name
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.starting import choose_accelerator
 from refinesynth.train.folder import CARD

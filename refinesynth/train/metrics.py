@@ -12,7 +12,7 @@ import orjson
 from refinesynth.atomic_write import write_file
 from refinesynth.errors import StorageError
 from refinesynth.jsontext import write_json
-from refinesynth.train.plan import Plan
+from refinesynth.train.events import Silent
 
 Kind = Literal["train", "held_out"]
 _FIXED: Final = {"kind", "step", "time"}
@@ -29,7 +29,7 @@ class Measured:
     """By the names in `train/events.py`."""
 
 
-class MetricsFile:
+class MetricsFile(Silent):
     """Writes `metrics.jsonl` from a training's events.
 
     When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each step is
@@ -40,17 +40,11 @@ class MetricsFile:
         self._path = path
         self._fresh = True
 
-    def planned(self, plan: Plan) -> None: ...
-
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
         self._write("train", step, metrics)
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         self._write("held_out", step, metrics)
-
-    def saved(self, path: Path) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
     def _write(self, kind: Kind, step: int, metrics: Mapping[str, float]) -> None:
         if self._fresh:

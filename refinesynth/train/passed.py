@@ -13,127 +13,100 @@ _LOSS: Final = "the loss is equation 1, over the trained tokens of all devices"
 _BATCHES: Final = "conversations are packed, spread and loaded by a schedule of our own"
 _EVALUATION: Final = "held-out losses are measured by kind of turn"
 _CHECKPOINTS: Final = "checkpoints are whole, marked and rotated by rank 0, so that every one can be gone on from"
-_DECIDED: Final[tuple[tuple[str, str | None, tuple[str, ...]], ...]] = (
-    (_LOSS, None, ("label_smoothing_factor", "label_names", "average_tokens_across_devices")),
-    (_BATCHES, "batch_size", ("per_device_train_batch_size", "gradient_accumulation_steps")),
-    (_BATCHES, "tokens_per_pack", ("auto_find_batch_size", "per_device_eval_batch_size")),
-    (
-        _BATCHES,
-        "packing",
-        ("group_by_length", "train_sampling_strategy", "length_column_name", "remove_unused_columns"),
-    ),
+_OWN: Final = "it is a setting of its own"
+_SHARED: Final = "one setting says how the work is shared"
+_DECIDED: Final[tuple[tuple[str, str | None, str], ...]] = (
+    (_LOSS, None, "label_smoothing_factor label_names average_tokens_across_devices"),
+    (_BATCHES, "batch_size", "per_device_train_batch_size gradient_accumulation_steps"),
+    (_BATCHES, "tokens_per_pack", "auto_find_batch_size per_device_eval_batch_size"),
+    (_BATCHES, "packing", "group_by_length train_sampling_strategy length_column_name remove_unused_columns"),
     (
         _BATCHES,
         None,
         (
-            "accelerator_config",
-            "include_num_input_tokens_seen",
-            "ignore_data_skip",
-            "dataloader_drop_last",
-            "dataloader_in_order",
-            "dataloader_multiprocessing_context",
-            "dataloader_num_workers",
-            "dataloader_persistent_workers",
-            "dataloader_pin_memory",
-            "dataloader_prefetch_factor",
+            "accelerator_config include_num_input_tokens_seen ignore_data_skip dataloader_drop_last "
+            "dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers "
+            "dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor"
         ),
     ),
-    ("it is a setting of its own", "epochs", ("num_train_epochs",)),
-    ("it is a setting of its own", "max_steps", ("max_steps",)),
-    ("it is a setting of its own", "learning_rate", ("learning_rate",)),
-    ("it is a setting of its own", "schedule", ("lr_scheduler_type",)),
-    ("it is a setting of its own", "warmup", ("warmup_steps", "warmup_ratio")),
-    ("it is a setting of its own", "weight_decay", ("weight_decay",)),
-    ("it is a setting of its own", "adam_betas", ("adam_beta1", "adam_beta2")),
-    ("it is a setting of its own", "max_grad_norm", ("max_grad_norm",)),
-    ("it is a setting of its own", "log_every", ("logging_steps", "logging_strategy")),
-    ("it is a setting of its own", "seed", ("seed", "data_seed")),
-    ("it is a setting of its own", "device", ("use_cpu",)),
-    (
-        "weights and computing have their types together",
-        "precision",
-        ("bf16", "fp16", "bf16_full_eval", "fp16_full_eval"),
-    ),
+    (_OWN, "epochs", "num_train_epochs"),
+    (_OWN, "max_steps", "max_steps"),
+    (_OWN, "learning_rate", "learning_rate"),
+    (_OWN, "schedule", "lr_scheduler_type"),
+    (_OWN, "warmup", "warmup_steps warmup_ratio"),
+    (_OWN, "weight_decay", "weight_decay"),
+    (_OWN, "adam_betas", "adam_beta1 adam_beta2"),
+    (_OWN, "max_grad_norm", "max_grad_norm"),
+    (_OWN, "log_every", "logging_steps logging_strategy"),
+    (_OWN, "seed", "seed data_seed"),
+    (_OWN, "device", "use_cpu"),
+    ("weights and computing have their types together", "precision", "bf16 fp16 bf16_full_eval fp16_full_eval"),
     (
         "how it is done depends on what splits the weights",
         "gradient_checkpointing",
-        (
-            "gradient_checkpointing",
-            "gradient_checkpointing_kwargs",
-            "activation_checkpointing",
-            "activation_checkpointing_kwargs",
-        ),
+        "gradient_checkpointing gradient_checkpointing_kwargs activation_checkpointing activation_checkpointing_kwargs",
     ),
-    ("a training has no use for a cache, and the model is saved with what it came with", None, ("use_cache",)),
-    ("one setting says how the work is shared", "parallel", ("fsdp", "fsdp_config", "parallelism_config")),
-    ("one setting says how the work is shared", "deepspeed", ("deepspeed",)),
-    ("one setting says how many there are", "processes", ("local_rank",)),
-    (_EVALUATION, "evaluate_every", ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "do_eval")),
+    ("a training has no use for a cache, and the model is saved with what it came with", None, "use_cache"),
+    (_SHARED, "parallel", "fsdp fsdp_config parallelism_config"),
+    (_SHARED, "deepspeed", "deepspeed"),
+    ("one setting says how many there are", "processes", "local_rank"),
+    (_EVALUATION, "evaluate_every", "eval_strategy eval_steps eval_delay eval_on_start do_eval"),
     (
         _EVALUATION,
         None,
         (
-            "prediction_loss_only",
-            "eval_do_concat_batches",
-            "eval_use_gather_object",
-            "eval_accumulation_steps",
-            "include_for_metrics",
-            "batch_eval_metrics",
-            "do_predict",
-            "load_best_model_at_end",
-            "metric_for_best_model",
-            "greater_is_better",
+            "prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps "
+            "include_for_metrics batch_eval_metrics do_predict load_best_model_at_end metric_for_best_model "
+            "greater_is_better"
         ),
     ),
-    (_CHECKPOINTS, "save_every", ("save_strategy", "save_steps")),
-    (_CHECKPOINTS, "keep", ("save_total_limit",)),
-    (_CHECKPOINTS, None, ("save_only_model", "save_on_each_node", "enable_jit_checkpoint")),
+    (_CHECKPOINTS, "save_every", "save_strategy save_steps"),
+    (_CHECKPOINTS, "keep", "save_total_limit"),
+    (_CHECKPOINTS, None, "save_only_model save_on_each_node enable_jit_checkpoint"),
     (
         "a training goes on as if it had not been interrupted",
         "resume",
-        ("resume_from_checkpoint", "restore_callback_states_from_checkpoint", "do_train"),
+        "resume_from_checkpoint restore_callback_states_from_checkpoint do_train",
     ),
-    ("it is where everything is written", "output", ("output_dir",)),
-    ("it would hide a loss that is no number, which ends a training here", None, ("logging_nan_inf_filter",)),
-    ("what is shown comes from here, line by line or as a board", None, ("disable_tqdm",)),
-    (
-        "it is a secret, and would stand in train.yaml; log in with `hf auth login`, or set HF_TOKEN",
-        None,
-        ("hub_token",),
-    ),
-    ("the model is pushed once, when it is whole and has its card", None, ("hub_strategy", "hub_always_push")),
+    ("it is where everything is written", "output", "output_dir"),
+    ("it would hide a loss that is no number, which ends a training here", None, "logging_nan_inf_filter"),
+    ("what is shown comes from here, line by line or as a board", None, "disable_tqdm"),
+    ("it is a secret, and would stand in train.yaml; log in with `hf auth login`, or set HF_TOKEN", None, "hub_token"),
+    ("the model is pushed once, when it is whole and has its card", None, "hub_strategy hub_always_push"),
 )
 """Why fields are not passed on, our own setting to give instead, and the fields."""
-_WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in names}
+_WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in names.split()}
 
 PUSHING: Final = frozenset({"push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"})
 """Fields that mean here what they mean there, and are done here: see `pushing.py`."""
-MAY_CHANGE: Final = PUSHING | {
-    "report_to",
-    "run_name",
-    "project",
-    "trackio_space_id",
-    "trackio_bucket_id",
-    "trackio_static_space_id",
-    "log_level",
-    "log_level_replica",
-    "log_on_each_node",
-    "logging_first_step",
-    "debug",
-    "skip_memory_metrics",
-    "ddp_timeout",
-    "ddp_backend",
-    "ddp_bucket_cap_mb",
-    "ddp_find_unused_parameters",
-    "ddp_static_graph",
-    "torch_compile",
-    "torch_compile_backend",
-    "torch_compile_mode",
-    "torch_empty_cache_steps",
-    "use_liger_kernel",
-    "liger_kernel_config",
-    "full_determinism",
-}
+MAY_CHANGE: Final = PUSHING.union(
+    [
+        "report_to",
+        "run_name",
+        "project",
+        "trackio_space_id",
+        "trackio_bucket_id",
+        "trackio_static_space_id",
+        "log_level",
+        "log_level_replica",
+        "log_on_each_node",
+        "logging_first_step",
+        "debug",
+        "skip_memory_metrics",
+        "ddp_timeout",
+        "ddp_backend",
+        "ddp_bucket_cap_mb",
+        "ddp_find_unused_parameters",
+        "ddp_static_graph",
+        "torch_compile",
+        "torch_compile_backend",
+        "torch_compile_mode",
+        "torch_empty_cache_steps",
+        "use_liger_kernel",
+        "liger_kernel_config",
+        "full_determinism",
+    ]
+)
 """Fields that change how it is computed or what is told, not what is learned."""
 
 

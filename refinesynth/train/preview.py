@@ -1,12 +1,19 @@
-"""One example as the model sees it, in pieces to colour: what is trained on, what is context, what is a masked mistake."""
+"""Examples as the model sees them, in pieces to colour: what is trained on, what is context, what is a masked mistake."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from refinesynth.extras import check_installed
+from refinesynth.train.config import SCRATCH, TrainConfig
+from refinesynth.train.data import read_conversations
+from refinesynth.train.engine.starting import choose_accelerator
+from refinesynth.train.given import check_given
+from refinesynth.train.prepare import fit
 from refinesynth.train.tokens import Label, Rendered
 
 
@@ -67,3 +74,39 @@ def _decoded(tokenizer: Any, ids: Sequence[int], edges: Sequence[int]) -> list[s
             texts.append(str(tokenizer.decode(ids[start:stop], skip_special_tokens=False)))
         before = whole
     return texts
+
+
+def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:
+    """The first `number` examples, cut to `max_length` as they would be; fewer where there are not so many. No weights are loaded, nothing is written.
+
+    What would be left out is left out here too. No more of the data is read than that takes.
+
+    Raises:
+        InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
+    """
+    check_installed("train", "torch", "transformers")
+    check_given(config, sources)
+    choose_accelerator()
+    from refinesynth.train.engine.quiet import libraries_silent
+    from refinesynth.train.engine.signatures import check_rendering
+
+    check_rendering()
+    with libraries_silent(), closing(_previews(config, sources)) as found:
+        return list(islice(found, number))
+
+
+def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Generator[Preview]:
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+
+    reading = read_conversations(
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed
+    ).open()
+    with closing(reading):
+        conversations = list(reading) if config.model == SCRATCH else reading
+        tokenizer = load_tokenizer(config, conversations)
+        renderer = make_renderer(config, tokenizer)
+        for conversation in conversations:
+            for rendered in renderer.render(conversation):
+                fitted = fit(rendered, config.max_length, config.over_length) if rendered.trained else None
+                if fitted is not None:
+                    yield preview(fitted, tokenizer)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import ALL, SCRATCH, TrainConfig
-from refinesynth.train.memory import Memory, ModelShape, Parallel, Precision
+from refinesynth.train.memory import Memory, ModelShape, Parallel, Precision, held_bytes
 
 _GIB: Final = 2**30
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
@@ -79,7 +79,7 @@ def estimate_room(
     On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where the model
     allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
     """
-    held = _held(precision, parallel)
+    held = held_bytes(precision, parallel)
     written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held
     if parallel in {"zero2", "zero3"}:
         # DeepSpeed keeps fp32 weights with the moments; the second stage writes the model once more.
@@ -117,13 +117,6 @@ def refuse_without_room(config: TrainConfig, model: ModelShape, room: Room, host
             f"{_gib(room.model)} need {_gib(needed)} more, and {config.output!r} has {_gib(host.disk)} free. Use {smaller}"
             f"{'' if config.lora else '--lora, '}--set save_every=never (only the model is written) or another -o"
         )
-
-
-def _held(precision: Precision, parallel: Parallel) -> int:
-    """Bytes of a trained weight as the ranks hold it: DeepSpeed in what it computes in, all others in fp32 over bf16."""
-    if precision == "bf16" and parallel not in {"zero2", "zero3"}:
-        return _FLOAT
-    return {"bf16": 2, "bf16-pure": 2, "fp32": 4, "fp64": 8}[precision]
 
 
 def _finished(config: TrainConfig, model: ModelShape) -> int:

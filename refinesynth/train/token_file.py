@@ -77,12 +77,14 @@ def _are_names(data: Any) -> bool:
 
 def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwrite: bool) -> TokenFile:
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+    from refinesynth.train.engine.quiet import libraries_silent
 
     if (config.tokenizer or config.model) == SCRATCH:
         raise InputError(
             "tokens are written for a model that is there, and 'scratch' is made when it is trained; give its name or folder"
         )
-    renderer = make_renderer(config, load_tokenizer(config))
+    with libraries_silent():
+        renderer = make_renderer(config, load_tokenizer(config))
     reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
     account = Account()
     with output_file(path, overwrite=overwrite) as file:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
 from refinesynth.backends.money.budget import Budget
-from refinesynth.cli.display import Display, board, in_a_line
-from refinesynth.cli.pace import Pace
+from refinesynth.cli.display import Display, Pace, board, in_a_line
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.spent import Spent
 from refinesynth.synthesis import Progress

@@ -5,7 +5,7 @@ from cli_records import moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.cli.pace import Pace
+from refinesynth.cli.display import Pace
 
 
 def test_nothing_seen_promises_nothing() -> None:

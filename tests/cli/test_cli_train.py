@@ -549,7 +549,7 @@ def test_a_preview_shows_as_many_as_asked_for_and_a_legend(monkeypatch: pytest.M
         asked.append((config, number))
         return [Preview("a", (Segment("go", Label.TRAINED, 1),), 1, 1, 0)] * number
 
-    monkeypatch.setattr("refinesynth.train.previewing.preview_data", preview_data)
+    monkeypatch.setattr("refinesynth.train.preview.preview_data", preview_data)
     result = train("runs/first", "--model", "m", "--preview", "--sample", 2)
     assert result.exit_code == 0, result.output
     assert result.stdout.count("+ go") == 2
@@ -561,7 +561,7 @@ def test_a_preview_of_nothing_is_wrong_input(monkeypatch: pytest.MonkeyPatch) ->
     def preview_data(config: TrainConfig, number: int) -> list[Preview]:
         return []
 
-    monkeypatch.setattr("refinesynth.train.previewing.preview_data", preview_data)
+    monkeypatch.setattr("refinesynth.train.preview.preview_data", preview_data)
     result = train("runs/first", "--model", "m", "--preview")
     assert result.exit_code == 2
     assert "nothing to train on" in result.stderr

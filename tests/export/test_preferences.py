@@ -11,7 +11,7 @@ from hypothesis import given
 from refinesynth.chat import render_player, to_messages
 from refinesynth.export import Masking, export, find_format, write_export
 from refinesynth.export.preferences import ALONE, CHANGED, HINDSIGHT, UNREPAIRED
-from refinesynth.export.records import Record
+from refinesynth.export.shapes import Record
 from refinesynth.rules.repairs import repairs
 from refinesynth.rules.replaying import world_played
 from refinesynth.testing import valid_grounded_drafts

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.prepare import prepare
-from refinesynth.train.render import Renderer, fit
+from refinesynth.train.prepare import fit, prepare
+from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 
 RENDERER = Renderer(tiny.tokenizer())

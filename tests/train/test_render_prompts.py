@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerFast
 
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import Conversation, Speech, Turn
-from refinesynth.train.render import REACT_TEMPLATE, Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.render.named import REACT_TEMPLATE
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_values import LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
 
-from refinesynth.train.artefacts import Artefacts
-from refinesynth.train.card import ModelFacts, code, render_card, shown_name
-from refinesynth.train.versions import versions
+from refinesynth.markdown import code_in_table as code
+from refinesynth.train.artefacts import Artefacts, versions
+from refinesynth.train.card import ModelFacts, render_card, shown_name
 
 
 def card(*, result: dict[str, Any] | None = None, held_out: bool = True, **fields: Any) -> str:

@@ -100,15 +100,6 @@ def test_a_folder_that_only_looks_like_a_training_is_left_as_it_is(
     assert [path.name for path in output.parent.iterdir()] == ["first"]
 
 
-def test_a_training_of_before_there_was_a_marker_is_gone_on_with(output: Path) -> None:
-    begun(output)
-    (output / ".refinesynth-training").unlink()
-    with pytest.raises(InputError, match=r"epochs was 10\.0 and is 3\.0"):
-        check_output(config(output, epochs=3))
-    opened(output)
-    assert {path.name for path in output.iterdir() if path.is_file()} == BEGINNING
-
-
 def test_other_ranks_find_a_training_that_is_being_begun(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, seen = config(output), list[set[str]]()
 

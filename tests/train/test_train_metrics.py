@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from train_values import a_plan
+from train_values import a_config, a_plan
 
 from refinesynth.errors import StorageError
 from refinesynth.train import events
+from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.metrics import Measured, MetricsFile, read_metrics
-from refinesynth.train.plots import PLOTS, Plots, draw_plots
+from refinesynth.train.plots import PLOTS, draw_plots
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 
@@ -85,15 +86,12 @@ def size_of(png: Path) -> tuple[int, int]:
 
 
 def test_curves_are_drawn_after_every_evaluation(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    file, plots = MetricsFile(path), Plots(path, tmp_path / "plots")
-    file.logged(1, {events.LOSS: 2.5, events.LEARNING_RATE: 5e-6})
-    plots.logged(1, {})
+    artefacts = Artefacts(a_config(output=str(tmp_path)))
+    artefacts.logged(1, {events.LOSS: 2.5, events.LEARNING_RATE: 5e-6})
     assert not (tmp_path / "plots").exists()
-    file.evaluated(2, HELD_OUT)
-    plots.evaluated(2, HELD_OUT)
+    artefacts.evaluated(2, HELD_OUT)
     drawn = sorted((tmp_path / "plots").iterdir())
-    assert [png.name for png in drawn] == sorted(f"{plot.name}.png" for plot in PLOTS)
+    assert [png.name for png in drawn] == sorted(f"{name}.png" for name in PLOTS)
     assert {size_of(png) for png in drawn} == {(840, 480)}
 
 

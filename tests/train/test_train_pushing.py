@@ -10,7 +10,7 @@ from train_values import a_config, a_plan, a_result
 from refinesynth.errors import ConfigurationError, InputError, TrainingError
 from refinesynth.train import pushing
 from refinesynth.train.artefacts import Artefacts
-from refinesynth.train.training import train
+from refinesynth.train.trainer import train
 
 
 class Hub:

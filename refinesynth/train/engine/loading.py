@@ -4,7 +4,6 @@
 # pyright: reportUnknownMemberType=false
 
 import contextlib
-import logging
 from collections.abc import Collection, Generator, Iterable
 from dataclasses import replace
 from itertools import islice
@@ -256,9 +255,6 @@ def _checkpoint_activations(model: nn.Module) -> None:
 
 @contextlib.contextmanager
 def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
-    log = logging.getLogger("transformers")
-    level = log.level
-    log.setLevel(logging.ERROR)
     try:
         yield
     except Exception as exc:  # The library raises many kinds, and the folder is anybody's.
@@ -278,5 +274,3 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
             else " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
         )
         raise InputError(f"no {what} can be loaded from {name!r}: {said}{remote}{sought}") from exc
-    finally:
-        log.setLevel(level)

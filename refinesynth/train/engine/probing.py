@@ -8,7 +8,6 @@ through, and some attention pays no heed to the boundaries. Such a model is trai
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
-import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -84,7 +83,7 @@ def choose_layout(
     own = _attention(base)
     stateful = layers_with_state(base)
     trial = _Trial(model, Probe(call or model, base, autocast), backward=backward, wrapped=call is not None)
-    with _quiet(model):
+    with _evaluating(model):
         layout = Layout(False, own, False, False, trial.probe.head_is_last())
         packed = replace(layout, packed=True, boundaries=takes(base, "**"), indices=bool(stateful))
         failed: dict[str, str] = {}
@@ -223,15 +222,10 @@ def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
 
 
 @contextmanager
-def _quiet(model: nn.Module) -> Generator[None]:
-    """In evaluation mode, without the library's remarks on implementations that are only being tried."""
+def _evaluating(model: nn.Module) -> Generator[None]:
     training = model.training
-    log = logging.getLogger("transformers.modeling_utils")
-    level = log.level
-    log.setLevel(logging.ERROR)
     model.eval()
     try:
         yield
     finally:
         model.train(training)
-        log.setLevel(level)

@@ -185,24 +185,22 @@ def _prompt(tokenizer: Any) -> tuple[Any, Any]:
     ]
 
 
-class writing:  # noqa: N801 - reads as a statement: `with writing(folder)`
+@contextmanager
+def writing(folder: Path) -> Generator[None]:
     """Turns what libraries raise when a checkpoint cannot be written into a `TrainingError`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        """Nothing to be done."""
-
-    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
-        # torch reports a full disk as a RuntimeError, safetensors as its own.
-        if isinstance(raised, torch.OutOfMemoryError):
-            return
-        if isinstance(raised, (OSError, RuntimeError, SafetensorError)):
-            raise TrainingError(
-                f"{self._folder} cannot be written: {raised}. Make room or take another output folder, and start again: the "
-                f"training goes on from the newest sound checkpoint."
-            ) from raised
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (
+        OSError,
+        RuntimeError,
+        SafetensorError,
+    ) as exc:  # torch reports a full disk as a RuntimeError, safetensors as its own
+        raise TrainingError(
+            f"{folder} cannot be written: {exc}. Make room or take another output folder, and start again: the training goes on from "
+            f"the newest sound checkpoint."
+        ) from exc
 
 
 @contextmanager

@@ -7,7 +7,6 @@ weights without memory if it is told to and given none; accelerate spreads those
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
-import os
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from refinesynth.errors import RefinesynthError
-from refinesynth.train.engine.world import World, over_ranks
+from refinesynth.train.engine.world import World, in_environment, over_ranks
 
 _TOLD: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
 """What transformers looks for in the environment when it loads a model."""
@@ -27,13 +26,8 @@ def read_once(load: Callable[..., nn.Module], world: World) -> nn.Module:
     Raises:
         RefinesynthError: On every rank, where one of them cannot load its model.
     """
-    before = {name: os.environ.get(name) for name in _TOLD}
-    os.environ.update(_TOLD)
-    try:
+    with in_environment(_TOLD):
         loaded = _loaded(load, empty=world.local_rank != 0)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
     if isinstance(loaded, nn.Module) and not can_be_spread(loaded):
         loaded = _loaded(load, empty=False) if world.local_rank != 0 else loaded
     failed = over_ranks(None if isinstance(loaded, nn.Module) else loaded)

@@ -1,5 +1,6 @@
 """The way into a training on this rank, without importing torch before it is needed."""
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -52,6 +53,8 @@ def choose_accelerator() -> None:
     Raises:
         ConfigurationError: torch or transformers is not installed.
     """
+    # peft imports it, and it warns of kernels that a CPU could have.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     torch = require("torch", "train")
     require("transformers", "train")
     if not torch.cuda.is_available():

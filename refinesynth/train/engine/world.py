@@ -5,7 +5,7 @@
 
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,12 +151,18 @@ def standing_alone(parallel: Parallel) -> Generator[None]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    before = {name: os.environ.get(name) for name in alone}
-    os.environ.update({name: str(value) for name, value in alone.items()})
+    with in_environment({name: str(value) for name, value in alone.items()}):
+        yield  # who trains again from this process is not one of several
+
+
+@contextmanager
+def in_environment(values: Mapping[str, str]) -> Generator[None]:
+    """Within, the environment has these; afterwards what it had."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        # Whoever trains again from this process is not one of several.
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 

@@ -1,11 +1,26 @@
-"""Chat templates by name, for base models, whose tokenizers have none."""
+"""Chat templates by name, for base models, whose tokenizers have none.
+
+`react`, for those that have no template at all, is plain ReAct text (the paper trains base models and prints no template, section 4.1):
+
+    <bos>{the task, the first user message}
+    Thought: ...
+    Action: ...<eos>
+
+    Observation: {every later user message}
+    Thought: ...
+    Action: ...<eos>
+
+Every assistant turn ends in the tokenizer's end-of-sequence token, mid-conversation too, so that an agent stops after its action. There is no
+header before an assistant turn: it begins on a new line, and its own `Thought:` is learned. One line feed, since tokenizers in GPT-2's manner
+make one token of two at a prompt's end, and two tokens where a word follows. A system turn stands before the task. A `bos_token` is written
+once, where there is one.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from refinesynth.errors import InputError
-from refinesynth.train.render.react import REACT_TEMPLATE
 
 _FOLDER: Final = Path(__file__).with_name("templates")
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -14,6 +29,8 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "react": (),
 }
 """The names, each with the control tokens that its template writes."""
+REACT_TEMPLATE: Final = (_FOLDER / "react.jinja").read_text(encoding="utf-8")
+"""Needs an `eos_token`."""
 
 
 def read_template(given: str | None) -> str | None:
@@ -24,8 +41,6 @@ def read_template(given: str | None) -> str | None:
     """
     if given is None:
         return None
-    if given == "react":
-        return REACT_TEMPLATE
     path = _FOLDER / f"{given}.jinja" if given in NAMED else Path(given)
     try:
         return path.read_text(encoding="utf-8")

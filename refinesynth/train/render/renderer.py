@@ -11,8 +11,7 @@ from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.labelling import Labeller, Record
-from refinesynth.train.render.layouts import Layouts
-from refinesynth.train.render.locating import locate_last
+from refinesynth.train.render.locating import locate, locate_last
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
 from refinesynth.train.tokens import Rendered
 
@@ -80,7 +79,6 @@ class Renderer:
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
         self._markers = _marks_each_turn(self._template)
-        self._layouts = Layouts(self._template, self._controls, markers=self._markers)
         self._advises = advises
         self.loss_on = loss_on
         self.on_rewrite: OnRewrite = on_rewrite
@@ -135,7 +133,8 @@ class Renderer:
             return []
         trained = conversation.trained(self.loss_on)[: len(messages)]
         try:
-            return [Record(conversation.id, conversation, self._layouts.locate(messages), trained)]
+            located = locate(self._template, self._controls, messages, markers=self._markers)
+            return [Record(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from refinesynth.train.render.errors import TemplateError
-from refinesynth.train.render.react import REACT_TEMPLATE
+from refinesynth.train.render.named import REACT_TEMPLATE
 
 ChatMessage = Mapping[str, str]
 """What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`; no flags, so that nothing of our labels

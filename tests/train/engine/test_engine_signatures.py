@@ -17,7 +17,7 @@ from transformers.utils import chat_template_utils
 from refinesynth.errors import ConfigurationError
 from refinesynth.train.engine import agent, outcome, plan, run, signatures
 from refinesynth.train.engine.starting import check_trainer
-from refinesynth.train.previewing import preview_data
+from refinesynth.train.preview import preview_data
 
 
 def test_the_versions_that_are_called_tested_are_allowed_ones() -> None:
