@@ -16,7 +16,7 @@ from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.errors import BudgetSpent, InputError
 from refinesynth.spent import Spent
 from refinesynth.synthesis.dry_run import estimate
-from refinesynth.synthesis.forecast import Estimate, Range, bootstrap, wilson
+from refinesynth.synthesis.forecast import Estimate, Range, wilson
 from refinesynth.trajectory import Usage
 
 PEOPLE = [f"Somebody with the number {number}" for number in range(40)]
@@ -32,16 +32,6 @@ def test_a_share_lies_in_its_interval(hits: int, misses: int) -> None:
     # More of the same is known better.
     more = wilson(4 * hits, 4 * (hits + misses))
     assert more.high - more.low <= found.high - found.low + 1e-12
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=20))
-def test_a_mean_lies_in_its_interval_which_is_always_the_same(values: list[float]) -> None:
-    found = bootstrap(values)
-    assert found == bootstrap(values)
-    assert found.low <= found.likely <= found.high
-    if values:
-        assert found.low >= min(values) - 1e-9
-        assert found.high <= max(values) + 1e-9
 
 
 episodes = st.lists(

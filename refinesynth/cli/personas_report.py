@@ -36,7 +36,6 @@ def show_stats(found: PersonaStats, *, json: bool) -> None:
     if found.domains is not None:
         table.add_row("domains", f"{found.distinct_domains:,}: {_ranked(found.domains, found.personas)}")
     table.add_row("who they are", _ranked(found.nouns, found.personas))
-    table.add_row("openings", _ranked(found.openings, found.personas))
     output().print(table)
     _print_problems(found.bad, found.problems)
 

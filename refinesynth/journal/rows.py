@@ -1,9 +1,11 @@
 """Values of a journal as rows of its tables, and back; what is read back is checked."""
 
-import math
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from types import GenericAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import zstandard
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from refinesynth.journal.entry import Entry
 from refinesynth.journal.figures import Committed, Outstanding, SpentRow
@@ -31,11 +33,6 @@ LARGEST = 256 * 1024 * 1024
 _MOST_TOKENS = 2**32
 _MOST = 2**62
 _MOST_USD = 1e12
-_PAID = (int, str, int, str, int, bytes, str, int, int, int, int, float | None, bytes)
-_ENTRY = (int, str, str, int, int, int, bytes)
-_HELD = (int, str, str, int, bytes, bytes | None)
-_SPENT = (str, str, int, int, int, int, int, float, int)
-_OUTSTANDING = (int, str, int, int, str, int)
 
 
 def paid_to_row(paid: Paid) -> Row:
@@ -68,32 +65,6 @@ def paid_to_row(paid: Paid) -> Row:
     )
 
 
-def paid_from_row(row: Row) -> Paid:
-    """The completion that a row holds.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, _PAID)
-    if len(row[5]) != DIGEST_SIZE:
-        raise ValueError(f"a digest has {len(row[5])} bytes")
-    return Paid(
-        index=row[0],
-        episode=row[1],
-        attempt=row[2],
-        role=row[3],
-        step=row[4],
-        digest=row[5],
-        model=row[6],
-        input_tokens=row[7],
-        cached_tokens=row[8],
-        cache_write_tokens=row[9],
-        output_tokens=row[10],
-        cost_usd=row[11],
-        answer=row[12],
-    )
-
-
 def committed_to_row(entry: Entry) -> Row:
     """The row for an episode whose records are in the files.
 
@@ -108,24 +79,6 @@ def committed_to_row(entry: Entry) -> Row:
     return (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), *ends, entry.line)
 
 
-def committed_from_row(row: Row) -> Entry:
-    """The entry that a row of `entries` holds.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, _ENTRY)
-    return Entry(
-        index=row[0],
-        id=row[1],
-        persona=row[2],
-        accepted=bool(row[3]),
-        trajectories_end=row[4],
-        rejected_end=row[5],
-        line=row[6],
-    )
-
-
 def held_to_row(entry: Entry) -> Row:
     """The row for an episode that is held; its records are not compressed yet.
 
@@ -138,53 +91,6 @@ def held_to_row(entry: Entry) -> Row:
     _check_size(entry.line)
     _check_size(entry.held)
     return (entry.index, scrub(entry.id), scrub(entry.persona), int(entry.accepted), entry.line, entry.held)
-
-
-def held_from_row(row: Row) -> Entry:
-    """The entry that a row of `held` holds; the last column may be None where records were not asked for.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, _HELD)
-    return Entry(
-        index=row[0],
-        id=row[1],
-        persona=row[2],
-        accepted=bool(row[3]),
-        line=row[4],
-        held=None if row[5] is None else unpack(row[5]),
-    )
-
-
-def spent_from_row(row: Row) -> SpentRow:
-    """The sums that a row holds.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, _SPENT)
-    return SpentRow(
-        role=row[0],
-        model=row[1],
-        requests=row[2],
-        input_tokens=row[3],
-        cached_tokens=row[4],
-        cache_write_tokens=row[5],
-        output_tokens=row[6],
-        cost_usd=row[7],
-        unpriced=row[8],
-    )
-
-
-def outstanding_from_row(row: Row) -> Outstanding:
-    """An episode that has not ended.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, _OUTSTANDING)
-    return Outstanding(index=row[0], episode=row[1], requests=row[2], attempt=row[3], role=row[4], step=row[5])
 
 
 def pack(records: bytes) -> bytes:
@@ -211,50 +117,6 @@ def unpack(packed: bytes) -> bytes:
         raise ValueError(f"records cannot be decompressed: {error}") from error
 
 
-def whole_from_row(row: Row) -> int:
-    """The number that a row holds.
-
-    Raises:
-        ValueError: It is none, or negative.
-    """
-    _check_row(row, (int,))
-    return row[0]
-
-
-def end_from_row(row: Row) -> Committed:
-    """How far the files count, from the last entry's index and ends.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, (int, int, int))
-    return Committed(row[0] + 1, row[1], row[2])
-
-
-def persona_from_row(row: Row) -> tuple[int, str]:
-    """A committed episode's index and its persona's fingerprint.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    index, persona = row
-    if type(index) is not int or type(persona) is not str:
-        raise ValueError(
-            f"a {type(index).__name__} and a {type(persona).__name__} stand where a number and text belong"
-        )
-    return index, persona
-
-
-def note_from_row(row: Row) -> bytes | None:
-    """The value of a note.
-
-    Raises:
-        ValueError: No such row was written.
-    """
-    _check_row(row, (bytes | None,))
-    return row[0]
-
-
 def _tokens(count: int) -> int:
     return min(max(count, 0), _MOST_TOKENS)
 
@@ -270,11 +132,112 @@ def _check_size(value: bytes) -> None:
         raise ValueError(f"{len(value):,} bytes are too many to be kept; {LARGEST:,} are the most")
 
 
-def _check_row(row: Row, kinds: tuple[Any, ...]) -> None:
-    for value, kind in zip(row, kinds, strict=True):
-        if not isinstance(value, kind):
-            raise ValueError(f"a {type(value).__name__} stands where a {kind} belongs")
-        if kind is int and not 0 <= value <= _MOST:
-            raise ValueError(f"{value} stands where a count belongs")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{value} stands where a sum of money belongs")
+_T = TypeVar("_T")
+_Count = Annotated[int, Field(strict=True, ge=0, le=_MOST)]
+_Text = Annotated[str, Field(strict=True)]
+_Blob = Annotated[bytes, Field(strict=True)]
+_Money = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Digest = Annotated[bytes, Field(strict=True, min_length=DIGEST_SIZE, max_length=DIGEST_SIZE)]
+
+
+def _reader(kind: Callable[..., _T], **columns: Any) -> Callable[[Row], _T]:
+    """What makes a `kind` of a row with these columns, and raises `ValueError` where no such row was written."""
+    names = tuple(columns)
+    adapter: TypeAdapter[Row] = TypeAdapter(GenericAlias(tuple, tuple(columns.values())))
+
+    def read(row: Row) -> _T:
+        try:
+            values = adapter.validate_python(row)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            at = first["loc"][0] if first["loc"] else 0
+            name = names[at] if isinstance(at, int) and at < len(names) else at
+            raise ValueError(f"{name}: {first['msg']}") from error
+        return kind(**dict(zip(names, values, strict=True)))
+
+    return read
+
+
+def _whole(value: int) -> int:
+    return value
+
+
+def _note(value: bytes | None) -> bytes | None:
+    return value
+
+
+def _persona(index: int, persona: str) -> tuple[int, str]:
+    return index, persona
+
+
+def _end(last: int, trajectories: int, rejected: int) -> Committed:
+    return Committed(last + 1, trajectories, rejected)
+
+
+def _unpacked(records: bytes | None) -> bytes | None:
+    return None if records is None else unpack(records)
+
+
+paid_from_row = _reader(
+    Paid,
+    index=_Count,
+    episode=_Text,
+    attempt=_Count,
+    role=_Text,
+    step=_Count,
+    digest=_Digest,
+    model=_Text,
+    input_tokens=_Count,
+    cached_tokens=_Count,
+    cache_write_tokens=_Count,
+    output_tokens=_Count,
+    cost_usd=Annotated[float | None, Field(strict=True, allow_inf_nan=False)],
+    answer=_Blob,
+)
+"""The completion that a row of `paid` holds."""
+committed_from_row = _reader(
+    Entry,
+    index=_Count,
+    id=_Text,
+    persona=_Text,
+    accepted=bool,
+    trajectories_end=_Count,
+    rejected_end=_Count,
+    line=_Blob,
+)
+"""The entry that a row of `entries` holds."""
+held_from_row = _reader(
+    Entry,
+    index=_Count,
+    id=_Text,
+    persona=_Text,
+    accepted=bool,
+    line=_Blob,
+    held=Annotated[bytes | None, Field(strict=True), AfterValidator(_unpacked)],
+)
+"""The entry that a row of `held` holds; its records are None where they were not asked for."""
+spent_from_row = _reader(
+    SpentRow,
+    role=_Text,
+    model=_Text,
+    requests=_Count,
+    input_tokens=_Count,
+    cached_tokens=_Count,
+    cache_write_tokens=_Count,
+    output_tokens=_Count,
+    cost_usd=_Money,
+    unpriced=_Count,
+)
+"""The sums that a row holds."""
+outstanding_from_row = _reader(
+    Outstanding, index=_Count, episode=_Text, requests=_Count, attempt=_Count, role=_Text, step=_Count
+)
+"""An episode that has not ended."""
+end_from_row = _reader(_end, last=_Count, trajectories=_Count, rejected=_Count)
+"""How far the files count, from the last entry's index and ends."""
+persona_from_row = _reader(_persona, index=Annotated[int, Field(strict=True)], persona=_Text)
+"""A committed episode's index and its persona's fingerprint."""
+whole_from_row = _reader(_whole, value=_Count)
+"""The number that a row holds."""
+note_from_row = _reader(_note, value=Annotated[bytes | None, Field(strict=True)])
+"""The value of a note."""

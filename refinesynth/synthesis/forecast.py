@@ -1,7 +1,6 @@
 """From a few episodes to what a whole run will take, with honest ranges."""
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
@@ -10,8 +9,7 @@ from typing import Any, Self
 from refinesynth.spent import Spent
 
 CONFIDENCE = 0.9
-"""How often the yield, and what an episode takes, lie within their ranges."""
-_RESAMPLED = 1_000
+"""How often the yield lies within its range."""
 _RANGES = (
     "acceptance",
     "per_persona",
@@ -76,7 +74,7 @@ class Estimate:
     per_persona: Range
     """Trajectories for each persona, those that give none included; the same as `acceptance` where one gives one at most."""
     personas: Range
-    """Needed for `n`. So are all ranges that follow; those of means by bootstrap over the episodes."""
+    """Needed for `n`. So are all ranges that follow, at what an episode took on average."""
     requests: Range
     input_tokens: Range
     output_tokens: Range
@@ -101,13 +99,13 @@ class Estimate:
         accepted = sum(count for count, _ in episodes)
         fruitful = sum(count > 0 for count, _ in episodes)
         # Nothing between 0 and 1 is spread wider around its mean than what is always 0 or 1. So Wilson's interval holds for any
-        # number of trajectories too, where a bootstrap over a few episodes that all went well would know no doubt at all.
+        # number of trajectories too.
         per_persona = wilson(accepted / most, len(episodes)).times(most)
         needed = Range(n, n, n).over(per_persona)
 
         def in_all(amount: Callable[[Spent], float]) -> Range:
-            each = bootstrap([amount(spent) for _, spent in episodes])
-            return each.times(n).over(per_persona)
+            in_n = n * fmean(amount(spent) for _, spent in episodes) if episodes else 0.0
+            return Range(in_n, in_n, in_n).over(per_persona)
 
         paid = sum((spent for _, spent in episodes), Spent())
         return cls(
@@ -167,17 +165,6 @@ def wilson(hits: float, tries: int) -> Range:
     return Range(
         0.0 if not hits else max(0.0, middle - half), likely, 1.0 if hits == tries else min(1.0, middle + half)
     )
-
-
-def bootstrap(values: Sequence[float]) -> Range:
-    """The mean, and where it may lie; always the same for the same values."""
-    if not values:
-        return Range(0.0, 0.0, math.inf)
-    dice = random.Random(0)
-    means = sorted(fmean(dice.choices(values, k=len(values))) for _ in range(_RESAMPLED))
-    tail = round(_RESAMPLED * (1 - CONFIDENCE) / 2)
-    mean = fmean(values)
-    return Range(min(mean, means[tail]), mean, max(mean, means[-1 - tail]))
 
 
 def _over(amount: float, share: float) -> float:

@@ -1,11 +1,15 @@
-"""What a completion costs: at the backend's own prices where they are given, else by litellm's price map."""
+"""What a completion costs: at the backend's own prices where they are given, else by litellm's price map.
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+The map is read from its file: the import of litellm would take seconds, and asking it a third of a millisecond a call.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.money.tariffs import Rates, Tariff, listed
-from refinesynth.backends.providers import PROVIDERS, split
+from refinesynth.backends.providers import PROVIDERS, read_table, split
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
@@ -15,24 +19,34 @@ if TYPE_CHECKING:
 _MILLION = 1_000_000
 _ENOUGH_TO_TELL = 1_000
 """Tokens for which litellm is asked, to learn what one costs."""
+_OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
+"""Entries with one of these are not priced by the token alone."""
+_BILLED_BY_OTHER_RULES = frozenset({"fireworks_ai", "perplexity"})
+"""Providers for which litellm does more than look a price up."""
 
 
-@dataclass(frozen=True)
-class Metered:
-    """A price by the token."""
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """US dollars for one token of each kind.
 
-    tariff: Tariff
+    Where a provider has several, these are its usual ones: those of short prompts, by day. An episode's prompts stay below the
+    tens of thousands of tokens from which some are dearer; hours in which some are cheaper are not counted on.
+    """
+
+    input: float
+    """Of the prompt, neither read from the provider's cache nor written to it."""
+    cached: float
+    """Of the prompt, read from the cache."""
+    written: float
+    """Of the prompt, written to the cache."""
+    output: float
+    """Of the answer, reasoning included."""
 
     def __call__(self, usage: "RequestUsage") -> float:
-        """US dollars for one completion; reasoning is billed as output."""
-        prompt, cached, written = usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens
-        rates = self.tariff.at(prompt)
-        return (
-            (prompt - cached - written) * rates.input
-            + cached * rates.cached
-            + written * rates.written
-            + usage.output_tokens * rates.output
-        )
+        """US dollars for one completion."""
+        cached, written = usage.cache_read_tokens, usage.cache_write_tokens
+        fresh = usage.input_tokens - cached - written
+        return fresh * self.input + cached * self.cached + written * self.written + usage.output_tokens * self.output
 
 
 def free(_usage: "RequestUsage") -> float | None:
@@ -56,12 +70,10 @@ def price_of(backend: Backend, *, listings: bool = True) -> "Price":
     if backend.rehearses or backend.model.startswith("replay:"):
         return free
     own = _own_prices(backend)
-    tariff = (listed(backend.model) or _asked(backend)) if listings and not {"input", "output"} <= own.keys() else None
-    if tariff is not None:
-        return Metered(tariff.changed(own))
     if {"input", "output"} <= own.keys():
-        return Metered(Tariff(rates=Rates(**own)))
-    return unknown
+        return Rates(**own)
+    rates = (listed(backend.model) or _asked(backend)) if listings else None
+    return unknown if rates is None else replace(rates, **own)
 
 
 def is_known(price: "Price") -> bool:
@@ -71,8 +83,52 @@ def is_known(price: "Price") -> bool:
     return price(RequestUsage(input_tokens=1, output_tokens=1)) is not None
 
 
+@cache
+def listed(model: str) -> Rates | None:
+    """What litellm's map says of a model string; None where it lists no price by the token, or none that we understand."""
+    provider, name = split(model)
+    if provider in _BILLED_BY_OTHER_RULES:
+        return None
+    prices = read_table("model_prices_and_context_window_backup.json")
+    for key in (model, name):
+        entry = prices.get(key)
+        if entry is not None and _same_provider(provider, str(entry.get("litellm_provider", ""))):
+            try:
+                return _rates(entry)
+            except (TypeError, ValueError, KeyError):
+                return None
+    return None
+
+
+def _same_provider(asked: str, listed: str) -> bool:
+    # `vertex_ai-language-models`, `cohere_chat` and the like are families of one provider.
+    return not asked or asked == listed or listed.startswith((f"{asked}-", f"{asked}_"))
+
+
+def _rates(entry: Mapping[str, Any]) -> Rates | None:
+    if any(entry.get(unit) for unit in _OTHER_UNITS):
+        return None
+    if tiers := entry.get("tiered_pricing"):
+        # The shortest prompts'.
+        entry = {**entry, **min(tiers, key=lambda tier: tier["range"][0])}
+    if "input_cost_per_token" not in entry or "output_cost_per_token" not in entry:
+        return None
+    prompt = float(entry["input_cost_per_token"])
+
+    def of_prompt(name: str) -> float:
+        price = entry.get(name)
+        return prompt if price is None else float(price)
+
+    return Rates(
+        input=prompt,
+        cached=of_prompt("cache_read_input_token_cost"),
+        written=of_prompt("cache_creation_input_token_cost"),
+        output=float(entry["output_cost_per_token"] or 0),
+    )
+
+
 def _own_prices(backend: Backend) -> dict[str, float]:
-    """By the names of `Rates`, in US dollars for one token."""
+    """By the names of `Rates`."""
     prices = {"input": backend.input_price, "cached": backend.cached_price, "output": backend.output_price}
     own = {name: price / _MILLION for name, price in prices.items() if price is not None}
     if "input" in own:
@@ -81,7 +137,7 @@ def _own_prices(backend: Backend) -> dict[str, float]:
     return own
 
 
-def _asked(backend: Backend) -> Tariff | None:
+def _asked(backend: Backend) -> Rates | None:
     """What litellm answers for a model that its map alone does not settle; it is not asked about servers of one's own."""
     provider = PROVIDERS.get(split(backend.model)[0])
     if backend.base_url is not None or (provider is not None and provider.base_url is not None):
@@ -102,4 +158,4 @@ def _asked(backend: Backend) -> Tariff | None:
         output=one(RequestUsage(output_tokens=many)),
     )
     # What it has no price for, it calls free.
-    return Tariff(rates=rates) if rates.input or rates.output else None
+    return rates if rates.input or rates.output else None
