@@ -25,10 +25,8 @@ def _names() -> tuple[str, ...]:
 
 def _known(name: str | None) -> str | None:
     """The name that was given, before anything else is said of the run."""
-    from refinesynth.episode import plays
-
-    if name is not None:
-        plays.checked(name)
+    if name is not None and name not in (known := _names()):
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, known))}.")
     return name
 
 
