@@ -201,6 +201,22 @@ class TestEntryPoints:
         assert "narrator" in CliRunner().invoke(app, ["show", where], env={"COLUMNS": "300"}).output
 
 
+@pytest.mark.usefixtures("installed")
+async def test_a_run_is_read_where_its_play_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "run"
+    await rs.synthesize(n=2, play="mixed", output=where)
+    monkeypatch.undo()
+    plays.find.cache_clear()
+    assert "mixed" not in plays.known()
+    for command in (["status", str(where)], ["show", str(where)], ["verify", str(where)]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    exported = CliRunner().invoke(app, ["export", str(where), "--format", "openai", "-o", str(tmp_path / "out.jsonl")])
+    assert exported.exit_code == 0, exported.output
+    with pytest.raises(InputError, match="play is 'mixed'; expected one of"):
+        await rs.synthesize(n=3, play="mixed", output=where)
+
+
 def test_records_of_a_play_that_is_not_installed_are_read() -> None:
     kept: dict[str, Any] = {
         "models": {},

@@ -67,7 +67,6 @@ class Explorer:
 
     def begin(self, state: JsonValue) -> Node:
         """The node of the state from which everything else is reached."""
-        self.planner.begin(state)
         return self._node(state)
 
     def done(self, node: Node) -> bool:

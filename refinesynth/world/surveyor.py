@@ -34,9 +34,6 @@ WIDE = 40
 PLANNED = 120
 """States in which a solution is looked for where the author's own does not work."""
 
-PLANNED_WORK = 200_000_000
-"""Most work of that search."""
-
 SIGHTED = 16
 """States of those nearest to the beginning in which sights, or goals that were not reached, are looked at."""
 
@@ -123,7 +120,7 @@ class _Surveyor:
         self._improve(own if own is None or len(own) > MOST_PRUNED else pruned(self.world, start.state, own))
         self._scan(explorer, start)
         if self.shortest is None:
-            self._improve(planner.shortly(start.state, planner.goal, PLANNED, PLANNED_WORK))
+            self._improve(planner.find(start.state, planner.goal, PLANNED, blindly=False))
         wide = explorer.breadth_first(start, WIDE)
         self.exhausted = complete and wide.exhausted
         self._improve(wide.way)
