@@ -23,10 +23,20 @@ def _names() -> tuple[str, ...]:
     return plays.known()
 
 
+def _known(name: str | None) -> str | None:
+    """The name that was given, before anything else is said of the run."""
+    from refinesynth.episode import plays
+
+    if name is not None:
+        plays.checked(name)
+    return name
+
+
 PlayOption = Annotated[
     str | None,
     typer.Option(
         "--play",
+        callback=_known,
         autocompletion=_names,
         help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
         "executed (grounded); or a play of another package, see docs/plays.md.",
