@@ -8,6 +8,10 @@ from typing import assert_type
 
 import refinesynth as rs
 import refinesynth.train as rt
+from refinesynth.backends import Role
+from refinesynth.episode import Cast, EpisodeSettings, Play, Turns
+from refinesynth.episode.live import Live
+from refinesynth.roles import Player
 from refinesynth.rules import All, Either, FirstFailure, Not, Rule, Verdict, Violation
 
 
@@ -25,7 +29,7 @@ async def synthesis() -> None:
     assert_type(result.cost_per_accepted, float | None)
     assert_type(result.wasted_by_rule, dict[str, rs.Spent])
     assert_type(await rs.estimate(n=32_000, backend="deepseek", sample=20), rs.Estimate)
-    await rs.synthesize(n=1, budget="50usd")
+    await rs.synthesize(n=1, play="mine", budget="50usd")
     await rs.synthesize(n=1, budget=rs.Budget(usd=50, tokens=20_000_000))
     assert_type(result.path, Path)
     await rs.synthesize(
@@ -49,6 +53,18 @@ class MyRule(rs.rules.BaseRule):
     def __call__(self, draft: rs.Draft, /) -> Iterator[Violation]:
         if len(draft.turns) > self.limit:
             yield self.violation(self.limit, "too_long", "Write fewer turns.")
+
+
+class MyPlay(Play):
+    name = "mine"
+
+    def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
+        return (Role.PLAYER,) if settings.terse else super().voices(settings)
+
+    async def play(self, cast: Cast, script: rs.Script, start: Turns = ()) -> rs.Draft | None:
+        assert_type(cast.actor(Player, Role.PLAYER), Player)
+        assert_type(await cast.verifier.verify(rs.Draft(script=script, turns=start)), Verdict)
+        return await Live(cast, script).play(start)
 
 
 def a_function_is_a_rule(draft: rs.Draft, /) -> Iterator[Violation]:

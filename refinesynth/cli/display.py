@@ -5,13 +5,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli import bill
 from refinesynth.cli.figures import counted, duration, per_time
 from refinesynth.cli.screen import Screen, bar
-from refinesynth.cli.terminal import styled
+from refinesynth.cli.terminal import labelled, styled
 from refinesynth.printable import one_line
 from refinesynth.synthesis.progress import Progress
 
@@ -134,9 +133,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     around = moment.look()
     accepted = Text(_accepted(moment), style="bold green" if moment.accepted >= moment.n else "bold")
     top = bar("accepted", moment.accepted, moment.n, accepted, Text(f"{duration(now)}", style="dim"))
-    facts = Table.grid(padding=(0, 1))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
+    facts = labelled()
     facts.add_row("pace", _speed(pace, now))
     facts.add_row(
         "episodes",

@@ -83,13 +83,9 @@ def look(trajectories: "Iterable[Trajectory]", files: Sequence[Path]) -> Shared:
 
 def table(shared: Shared) -> "RenderableType":
     """The counts, and examples of what is shared."""
-    from rich.table import Table
+    from refinesynth.cli.terminal import labelled, styled
 
-    from refinesynth.cli.terminal import styled
-
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=10, style="dim")
-    grid.add_column(overflow="fold")
+    grid = labelled(width=10)
     of = f"{shared.contaminated:,} of {counted(shared.trajectories, 'trajectory', 'trajectories')}"
     among = f"{counted(shared.sequences, 'sequence')} of words in {counted(len(shared.files), 'file')}"
     grid.add_row("shared", f"{of} share words with evaluation sets ({among} were looked for)")

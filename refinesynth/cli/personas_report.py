@@ -5,10 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from refinesynth.cli.figures import counted
-from refinesynth.cli.terminal import notes, output, styled
+from refinesynth.cli.terminal import labelled, notes, output, styled
 from refinesynth.jsontext import write_json
 from refinesynth.personas import DedupReport, PersonaStats, Sample
 from refinesynth.printable import one_line, printable
@@ -22,9 +20,7 @@ def show_stats(found: PersonaStats, *, json: bool) -> None:
     if json:
         _print_json(found.as_json())
         return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    table = labelled(apart=2)
     table.add_row("personas", f"{found.personas:,}")
     for label, lengths in (("characters", found.characters), ("words", found.words)):
         table.add_row(
@@ -40,7 +36,6 @@ def show_stats(found: PersonaStats, *, json: bool) -> None:
     if found.domains is not None:
         table.add_row("domains", f"{found.distinct_domains:,}: {_ranked(found.domains, found.personas)}")
     table.add_row("who they are", _ranked(found.nouns, found.personas))
-    table.add_row("openings", _ranked(found.openings, found.personas))
     output().print(table)
     _print_problems(found.bad, found.problems)
 

@@ -23,10 +23,18 @@ def _names() -> tuple[str, ...]:
     return plays.known()
 
 
+def _known(name: str | None) -> str | None:
+    """The name that was given, before anything else is said of the run."""
+    if name is not None and name not in (known := _names()):
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, known))}.")
+    return name
+
+
 PlayOption = Annotated[
     str | None,
     typer.Option(
         "--play",
+        callback=_known,
         autocompletion=_names,
         help="DM and Player turn by turn (live, the default), one call for both voices (narrated), or as live in a world that is "
         "executed (grounded); or a play of another package, see docs/plays.md.",

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
-from refinesynth.cli.terminal import styled
+from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
 from refinesynth.jsontext import write_json
 from refinesynth.outcome import Refused
@@ -250,9 +250,4 @@ def _provenance(provenance: Provenance) -> Table:
 
 
 def _labelled(rows: Sequence[tuple[str, str]], *, style: str = "") -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=10, style="dim")
-    table.add_column(overflow="fold", ratio=1)
-    for label, text in rows:
-        table.add_row(label, styled(text, style))
-    return table
+    return labelled(((label, styled(text, style)) for label, text in rows), width=10)

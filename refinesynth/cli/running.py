@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from refinesynth.cli.advice import advice
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.funnel import funnel, how_to_continue, next_commands
+from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output

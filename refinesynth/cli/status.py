@@ -59,10 +59,10 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 def _overview(found: "RunStatus") -> "Table":
     from refinesynth.cli.figures import counted, duration
-    from refinesynth.cli.terminal import styled
+    from refinesynth.cli.terminal import labelled, styled
     from refinesynth.printable import one_line
 
-    table = _labelled()
+    table = labelled(width=10)
     totals = found.totals
     style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
     table.add_row("run", styled(one_line(str(found.folder))))
@@ -103,10 +103,10 @@ def _state(found: "RunStatus") -> str:
 
 def _various(found: "RunStatus") -> "RenderableType | None":
     """What became of the scripts, and what the trajectories are like."""
-    from refinesynth.cli.terminal import styled
+    from refinesynth.cli.terminal import labelled, styled
     from refinesynth.cli.variety import told
 
-    table = _labelled()
+    table = labelled(width=10)
     for label, text in told(found.variety):
         table.add_row(label, text if label else styled(text, "dim"))
     return table if table.row_count else None
@@ -114,11 +114,12 @@ def _various(found: "RunStatus") -> "RenderableType | None":
 
 def _in_flight(found: "RunStatus") -> "RenderableType | None":
     from refinesynth.cli.figures import counted
+    from refinesynth.cli.terminal import labelled
     from refinesynth.printable import one_line
 
     if not found.outstanding:
         return None
-    table = _labelled()
+    table = labelled(width=10)
     label = "in flight" if found.state == "running" else "begun"
     table.add_row(label, counted(len(found.outstanding), "episode"))
     for one in found.outstanding[:_MANY_IN_FLIGHT]:
@@ -162,13 +163,13 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     """What came of what was paid."""
     from refinesynth.cli import spending as told
     from refinesynth.cli.figures import dollars
-    from refinesynth.cli.terminal import styled
+    from refinesynth.cli.terminal import labelled, styled
     from refinesynth.printable import one_line
 
     spending = found.spending
     if not found.spent:
         return None
-    table = _labelled()
+    table = labelled(width=10)
     if found.cost_per_accepted:
         table.add_row("each", dollars(found.cost_per_accepted))
     if went := told.by_outcome(spending):
@@ -176,15 +177,6 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
         wasted = f"{told.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
         table.add_row("", styled(wasted, "dim"))
-    return table
-
-
-def _labelled() -> "Table":
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=10, style="dim")
-    table.add_column(overflow="fold")
     return table
 
 

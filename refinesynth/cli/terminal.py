@@ -7,6 +7,7 @@ from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from refinesynth.printable import printable
@@ -62,6 +63,16 @@ def _wide_enough(console: SafeConsole) -> SafeConsole:
 def styled(text: str, style: str = "") -> Text:
     """Untrusted text in a style; its width on the screen is right, because it is made printable first."""
     return Text(printable(text), style=style)
+
+
+def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, apart: int = 1) -> Table:
+    """Two columns: labels, as wide as the longest if no `width` is given, and what is told, folded; so many columns lie between."""
+    table = Table.grid(padding=(0, apart))
+    table.add_column(width=width, style="dim", no_wrap=width is None)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def silence(stream: IO[str]) -> None:

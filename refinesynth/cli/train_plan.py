@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from refinesynth.cli.figures import compact, counted
-from refinesynth.cli.terminal import styled
+from refinesynth.cli.terminal import labelled, styled
 from refinesynth.printable import one_line
 from refinesynth.train.memory import Memory
 from refinesynth.train.plan import Plan, SourceSizes
@@ -30,11 +29,7 @@ def as_lines(plan: Plan) -> str:
 
 def laid_out(plan: Plan) -> RenderableType:
     """What will be trained, on what, in how many steps, in how much memory, and what to mind."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in _rows(plan):
-        table.add_row(name, styled(text))
+    table = labelled(((name, styled(text)) for name, text in _rows(plan)), apart=2)
     return Group(table, *(styled(f"! {one_line(remark)}", "yellow") for remark in plan.remarks))
 
 

@@ -1,8 +1,8 @@
 """The names of a script's things, and its texts with these names taken out: what is left when everything is called otherwise."""
 
-import re
 from collections.abc import Iterator, Sequence
 
+from refinesynth.diversity import grams
 from refinesynth.trajectory import ActionSpec, Script
 
 NAME = "<name>"
@@ -20,12 +20,10 @@ _MAX_NAME = 200
 _MAX_TEXT = 8_000
 """Characters of one text that are looked at."""
 
-_WORD = re.compile(r"\w+")
-
 
 def words(text: str) -> list[str]:
     """The words of a text in lower case; of a long one, those at its beginning."""
-    return _WORD.findall(text[:_MAX_TEXT].casefold())
+    return grams.words(text[:_MAX_TEXT].casefold())
 
 
 class Names:

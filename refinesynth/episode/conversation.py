@@ -12,8 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from refinesynth.backends.role import Role
-from refinesynth.episode.play import Cast, Turns
-from refinesynth.episode.scripting import invalid_answer
+from refinesynth.episode.play import Cast, Turns, invalid_answer
 from refinesynth.episode.taken_back import TakenBack
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles import InvalidAnswer, Player

@@ -11,9 +11,8 @@ from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import chance
 from refinesynth.episode.conversation import Conversation, Unanswerable
-from refinesynth.episode.play import Cast, Play, Turns
+from refinesynth.episode.play import Cast, Play, Turns, write_script
 from refinesynth.episode.ruled import Ruled
-from refinesynth.episode.scripting import write_script
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.taken_back import TakenBack
 from refinesynth.grounding import Grounding
@@ -67,7 +66,7 @@ class GroundedPlay(Play):
             "actions": list(settings.difficulty or USUAL),
         }
         writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
-        return await write_script(writer, cast.record, settings, needs=RulebookCompiles())
+        return await write_script(writer, cast, needs=RulebookCompiles())
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
         """See `Play.play`."""

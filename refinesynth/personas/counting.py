@@ -8,14 +8,12 @@ from dataclasses import dataclass
 class Frequent:
     """The most frequent of any number of names; exact as long as there are no more different ones than it holds.
 
-    Beyond that the rarer half is forgotten, so that counts may be too low, and `exact` says so.
+    Beyond that the rarer half is forgotten, so that counts may be too low.
     """
 
     def __init__(self, hold: int = 200_000) -> None:
         self._counts: Counter[str] = Counter()
         self._hold = hold
-        self.exact = True
-        """Whether nothing was forgotten."""
 
     def __len__(self) -> int:
         """How many names are held."""
@@ -28,7 +26,6 @@ class Frequent:
         """Count one."""
         self._counts[name] += 1
         if len(self._counts) > self._hold:
-            self.exact = False
             self._counts = Counter(dict(self._counts.most_common(self._hold // 2)))
 
     def top(self, most: int) -> dict[str, int]:

@@ -14,8 +14,6 @@ from refinesynth.personas.rows import Record
 
 SHOWN = 20
 """How many of the most frequent things are reported."""
-_OPENING = 3
-"""Words of an opening."""
 _MOST_WORDS = 2_000_000
 """Distinct words that are counted; more are `at least` that many."""
 
@@ -38,8 +36,6 @@ class PersonaStats:
     """Personas with the words of an earlier one, in its order; case and punctuation aside."""
     near_duplicates: int | None
     """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked for."""
-    openings: dict[str, int]
-    """The most frequent first three words."""
     nouns: dict[str, int]
     """What the personas are, as far as their first words tell; the most frequent."""
     domains: dict[str, int] | None
@@ -90,7 +86,7 @@ class _Count:
         self._lengths: Counter[int] = Counter()
         self._vocabulary: set[int] = set()
         self._exact = self._near = 0
-        self._openings, self._nouns, self._domains = Frequent(), Frequent(), Frequent()
+        self._nouns, self._domains = Frequent(), Frequent()
         self._has_domains = False
 
     def add(self, record: Record) -> None:
@@ -100,7 +96,6 @@ class _Count:
         self._lengths[len(found)] += 1
         if len(self._vocabulary) < _MOST_WORDS:
             self._vocabulary.update(map(hash, found))
-        self._openings.add(" ".join(found[:_OPENING]))
         self._nouns.add(leading_noun(text))
         self._add_domain(record)
         self._add_text(text, found)
@@ -130,7 +125,6 @@ class _Count:
             distinct_words_exact=distinct < _MOST_WORDS,
             exact_duplicates=self._exact,
             near_duplicates=None if self._near_index is None else self._near,
-            openings=self._openings.top(SHOWN),
             nouns=self._nouns.top(SHOWN),
             domains=self._domains.top(SHOWN) if self._has_domains else None,
             distinct_domains=len(self._domains) - (NO_DOMAIN in self._domains) if self._has_domains else None,

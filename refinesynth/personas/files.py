@@ -5,6 +5,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO
@@ -116,32 +117,18 @@ class PersonaFile:
             yield from read_parquet(unpacked, self.path)
 
 
-def _read_jsonl(lines: Lines, _: Path) -> Iterator[Found | BadRow]:
+def _read_lines(lines: Lines, _: Path, read: Callable[[bytes], object]) -> Iterator[Found | BadRow]:
     for line in lines:
         if lines.too_long:
             lines.too_long = False
             yield BadRow(lines.number, _TOO_LONG)
-        elif not line.strip():
-            yield BadRow(lines.number, "is blank")
-        else:
-            try:
-                value = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                yield BadRow(lines.number, f"is not JSON: {error.msg}")
-            else:
-                yield lines.number, value
-
-
-def _read_plain(lines: Lines, _: Path) -> Iterator[Found | BadRow]:
-    for line in lines:
-        if lines.too_long:
-            lines.too_long = False
-            yield BadRow(lines.number, _TOO_LONG)
-        else:
-            try:
-                yield lines.number, line.decode()
-            except UnicodeDecodeError as error:
-                yield BadRow(lines.number, f"is not UTF-8 at byte {error.start}")
+            continue
+        try:
+            yield lines.number, read(line) if line.strip() else ""
+        except orjson.JSONDecodeError as error:
+            yield BadRow(lines.number, f"is not JSON: {error.msg}")
+        except UnicodeDecodeError as error:
+            yield BadRow(lines.number, f"is not UTF-8 at byte {error.start}")
 
 
 def _read_csv(lines: Lines, path: Path) -> Iterator[Found | BadRow]:
@@ -181,8 +168,8 @@ def _names(header: list[str], at: int) -> list[str | None]:
 
 
 _READERS: dict[str, Callable[[Lines, Path], Iterator[Found | BadRow]]] = {
-    ".jsonl": _read_jsonl,
-    ".ndjson": _read_jsonl,
+    ".jsonl": partial(_read_lines, read=orjson.loads),
+    ".ndjson": partial(_read_lines, read=orjson.loads),
     ".csv": _read_csv,
-    ".txt": _read_plain,
+    ".txt": partial(_read_lines, read=bytes.decode),
 }

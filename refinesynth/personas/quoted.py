@@ -49,10 +49,10 @@ class QuotedRows:
         try:
             cells = next(self._reader)
         except csv.Error as error:
-            return self._mended(str(error))
+            return self._recovered(str(error))
         return QuotedRow(self._taken[0].number, cells, any(line.too_long for line in self._taken))
 
-    def _mended(self, problem: str) -> QuotedRow:
+    def _recovered(self, problem: str) -> QuotedRow:
         first, *rest = self._taken
         self._again.extendleft(reversed(rest))
         # A reader that failed is in the middle of a cell.

@@ -120,9 +120,9 @@ class Prompts:
         """SHA-256 in hexadecimal over the `SHARED` templates and their examples: what a run's settings record about its prompts."""
         return sha256(self._shared()).hexdigest()
 
-    def digest_with(self, templates: Collection[str], examples: Kind) -> str:
-        """The same of a play that reads `templates` too and shows these examples."""
-        shown = block(getattr(self.examples, examples), examples)
+    def digest_with(self, templates: Collection[str], *examples: Kind) -> str:
+        """The same of a play that reads `templates` too, and shows these examples."""
+        shown = "".join(block(getattr(self.examples, kind), kind) for kind in examples)
         digest = sha256(self._shared() + self._written(templates) + shown.encode()).hexdigest()
         return _BEFORE.get(digest, digest)
 

@@ -66,10 +66,10 @@ class Verifier:
         verdict = verify(draft, self.rules)
         if not verdict.accepted or not draft.finished:
             return verdict
-        verdict = _joined(verdict, verify(draft, _WellFormed()))
-        if not verdict.accepted or self.judge is None:
-            return verdict
-        objection = await self.judge.opine(draft)
+        formed = verify(draft, _WellFormed())
+        if not formed.accepted:
+            return formed.model_copy(update={"violations": (*verdict.violations, *formed.violations)})
+        objection = None if self.judge is None else await self.judge.opine(draft)
         if objection is None:
             return verdict
         return Verdict(accepted=False, violations=(*verdict.violations, objection), verified_turns=0)
@@ -90,11 +90,3 @@ class _WellFormed(BaseRule):
 
     def _found(self, turn: int, code: str, message: str) -> Violation:
         return Violation(rule="WellFormed", turn=turn, code=code, message=message)
-
-
-def _joined(first: Verdict, second: Verdict) -> Verdict:
-    return Verdict(
-        accepted=first.accepted and second.accepted,
-        violations=(*first.violations, *second.violations),
-        verified_turns=min(first.verified_turns, second.verified_turns),
-    )

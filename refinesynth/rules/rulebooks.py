@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.errors import ConfigurationError
-from refinesynth.rules.rule import FIELDS, Severity, Violation
+from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.rulebook_values import unknown_values
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.trajectory import Draft, Script
@@ -126,15 +126,7 @@ class Solvable(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class ActionsUsable(Stage, built_in=True):
-    """Every action can be possible some time; else code `never_usable`. Where a bounded search only found no way to one: a warning."""
-
-    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        yield from super().__call__(draft)
-        if _passed_before(type(self), draft.script) and (unseen := survey(draft.script).unseen):
-            found = self.fault(
-                "use_not_found", f"No way was found to where these are possible: {listed(unseen, most=300)}."
-            )
-            yield found.model_copy(update={"severity": Severity.WARN})
+    """No action is certain never to be possible; else code `never_usable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if never := survey(script).unusable:

@@ -88,9 +88,9 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     check_given(config, sources)
     choose_accelerator()
     from refinesynth.train.engine.quiet import libraries_silent
-    from refinesynth.train.engine.signatures import check_rendering
+    from refinesynth.train.engine.signatures import RENDERING, check
 
-    check_rendering()
+    check(RENDERING)
     with libraries_silent(), closing(_previews(config, sources)) as found:
         return list(islice(found, number))
 

@@ -9,15 +9,6 @@ from refinesynth.world.ground import Fact, GroundAction
 DEVIATIONS = 200
 """Single actions off the solution of which it is found out whether the goal can be reached after them."""
 
-SEARCHES = 4
-"""How many of them may need a search of their own."""
-
-SEARCHED = 25
-"""States that each such search looks on from."""
-
-SEARCH_WORK = 6_000_000
-"""Most work of each such search."""
-
 
 def difficulty_of(explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction]) -> Difficulty:
     """The difficulty as far as a solution and the states along it say it; whether the goal can be lost is left open."""
@@ -43,7 +34,7 @@ def losable(
     """Whether a single action, taken instead of one of the solution's, can make the goal unreachable; None if that is not known.
 
     `complete` says whether the explorer knows all actions. An action counts as safe if the rest of the solution can be carried out after it,
-    if it can be undone, or if a search finds another way; as fatal if it is certain that nothing leads to the goal.
+    or if it can be undone; as fatal if it is certain that nothing leads to the goal.
     """
     deviations = _Deviations(explorer, set(path), complete=complete)
     unknown = False
@@ -64,7 +55,6 @@ class _Deviations:
         self._safe = safe
         self._complete = complete
         self._verdicts: dict[Node, bool | None] = {}
-        self._searches = SEARCHES
 
     def fatal(self, node: Node, rest: Sequence[GroundAction]) -> bool | None:
         """Whether the goal cannot be reached from this state; None if that is not known. `rest` is what was to be done next."""
@@ -83,24 +73,7 @@ class _Deviations:
         if any(after in self._safe for _, after in explorer.expand(node)):
             self._safe.add(node)
             return False
-        if self._complete and explorer.out_of_reach(node):
-            return True
-        if self._searches <= 0:
-            return None
-        self._searches -= 1
-        return self._searched(node)
-
-    def _searched(self, node: Node) -> bool | None:
-        """The same by searching: for the goal, and then for any state that is safe."""
-        planner = self._explorer.planner
-        found = planner.shortly(node.state, planner.goal, SEARCHED, SEARCH_WORK)
-        if found is not None and self._leads_on(node, found):
-            return False
-        around = self._explorer.breadth_first(node, SEARCHED, stop=self._safe)
-        if around.way is None:
-            return True if around.exhausted and self._complete else None
-        self._safe.add(node)
-        return False
+        return True if self._complete and explorer.out_of_reach(node) else None
 
     def _leads_on(self, node: Node, actions: Sequence[GroundAction]) -> bool:
         """Whether these actions lead from here to the goal or to a state that is safe; those on the way are safe then too."""

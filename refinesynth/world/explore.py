@@ -4,7 +4,7 @@ What holds in a state is carried over to the next one, except where an action wr
 costs a fraction of what asking every action anew would.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -67,7 +67,6 @@ class Explorer:
 
     def begin(self, state: JsonValue) -> Node:
         """The node of the state from which everything else is reached."""
-        self.planner.begin(state)
         return self._node(state)
 
     def done(self, node: Node) -> bool:
@@ -78,14 +77,10 @@ class Explorer:
         """What every possible action that changes something leads to."""
         following = self._following.get(node)
         if following is None:
-            following = self._following[node] = tuple(self.successors(node, range(len(self._needs))))
+            following = self._following[node] = tuple(self._successors(node, range(len(self._needs))))
         return following
 
-    def numbers_of(self, actions: Iterable[GroundAction]) -> tuple[int, ...]:
-        """The numbers by which `successors` knows these actions."""
-        return tuple(self._at[action.text] for action in actions)
-
-    def successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
+    def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
         """What these actions lead to, as far as they are possible and change something."""
         self.planner.meter.size = node.size
         found: list[tuple[GroundAction, Node]] = []
@@ -108,28 +103,16 @@ class Explorer:
         """The states along these actions, the first one included, up to one that is not possible."""
         nodes = [node]
         for action in actions:
-            found = self.successors(nodes[-1], self.numbers_of((action,)))
+            found = self._successors(nodes[-1], (self._at[action.text],))
             if not found:
                 break
             nodes.append(found[0][1])
         return tuple(nodes)
 
-    def breadth_first(
-        self,
-        start: Node,
-        most: int,
-        *,
-        numbers: tuple[int, ...] | None = None,
-        deepest: int | None = None,
-        stop: Container[Node] = (),
-    ) -> Breadth:
-        """Look on from at most `most` states, the nearest ones first; not from those where the goal is reached.
-
-        With `numbers`, by these actions alone, and only until the goal is found. With `deepest`, from no state that is so many actions
-        away. A state in `stop` counts as one where the goal is reached.
-        """
+    def breadth_first(self, start: Node, most: int) -> Breadth:
+        """Look on from at most `most` states, the nearest ones first; not from those where the goal is reached."""
         ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
-        if start in stop or self.done(start):
+        if self.done(start):
             return Breadth((), (), exhausted=True)
         queue = [start]
         found: tuple[GroundAction, ...] | None = None
@@ -137,16 +120,12 @@ class Explorer:
         while at < len(queue) and at < most:
             node = queue[at]
             way = ways[id(node)]
-            if deepest is not None and len(way) >= deepest:
-                break
             at += 1
-            for action, after in self.expand(node) if numbers is None else self.successors(node, numbers):
+            for action, after in self.expand(node):
                 if id(after) in ways:
                     continue
                 ways[id(after)] = (*way, action)
-                if after in stop or self.done(after):
-                    if numbers is not None:
-                        return Breadth(tuple(queue[:at]), ways[id(after)], exhausted=False)
+                if self.done(after):
                     found = found if found is not None else ways[id(after)]
                 else:
                     queue.append(after)

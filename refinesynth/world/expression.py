@@ -8,8 +8,7 @@ The rest is refused with what to write instead: it could build huge values or is
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
-from hashlib import blake2b
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -17,10 +16,9 @@ from pydantic import JsonValue
 
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.quick import Quick, quick
-from refinesynth.world.remembering import remembers_short
 from refinesynth.world.seen import Visible
 from refinesynth.world.syntax import IN_ORDER, Analysis, analyse
-from refinesynth.world.template import VISIBLE, Slot
+from refinesynth.world.template import REMEMBERED, VISIBLE, Slot
 
 if TYPE_CHECKING:
     import cel
@@ -30,12 +28,6 @@ MAX_BYTES = 262_144
 
 MAX_COST = 50_000_000
 """Most work of one evaluation, in bytes of state touched, estimated from above; some tenths of a second."""
-
-_REMEMBERED = 512
-"""Answers kept for each expression."""
-
-_SHORT = 256
-"""Longest question that is kept itself, in bytes; of longer ones a digest is kept."""
 
 _PASSTHROUGH = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -50,7 +42,7 @@ def encode(value: object, *, sort: bool = False) -> bytes | None:
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled condition. Its answer depends on the state and the parameters alone, and is remembered.
+    """A compiled condition. Its answer depends on the state and the parameters alone.
 
     What is visible is computed from the state when the condition asks for it.
     """
@@ -65,8 +57,6 @@ class Expression:
     """Most work of one evaluation."""
     quick: Quick | None = field(default=None, compare=False, repr=False)
     """Answers without the CEL library, where that is beyond doubt."""
-    answers: dict[bytes, bool | str] = field(default_factory=dict[bytes, "bool | str"], compare=False, repr=False)
-    """What was asked before and the answers, at most `_REMEMBERED`."""
 
     def answer(self, state: JsonValue, values: Mapping[str, str]) -> bool | str:
         """True, false, or in words why there is no answer. Never raises."""
@@ -79,22 +69,14 @@ class Expression:
         question = encode((shown, given))
         if question is None:
             return "the state is no JSON that a condition could read"
-        key = question if len(question) <= _SHORT else blake2b(question, digest_size=16).digest()
-        answer = self.answers.get(key)
-        if answer is None:
-            answer = self._evaluate(shown, given, len(question))
-            if len(self.answers) >= _REMEMBERED:
-                self.answers.clear()
-            # Copied, because bytes straight from orjson hold on to a buffer of 4 KiB however short they are.
-            self.answers[bytes(memoryview(key))] = answer
-        return answer
+        return self._evaluate(shown, given, len(question))
 
     def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
         """All that the answer depends on; None if the state is no JSON."""
         return encode((self._shown(state, values), self._given(state, values)))
 
     def work(self, state: JsonValue, values: Mapping[str, str], size: int) -> int:
-        """What asking costs at most in a state of so many bytes, whether or not the answer is remembered."""
+        """What asking costs at most in a state of so many bytes."""
         if len(self.analysis.work) == 1:
             return self.analysis.work[0] * size
         shown, given = self._shown(state, values), self._given(state, values)
@@ -184,7 +166,7 @@ def compile_expression(
     return Expression(source, analysis, program, None, most, fast)
 
 
-@remembers_short
+@lru_cache(maxsize=REMEMBERED)
 def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Analysis, cel.Program, Quick | None]":
     """What of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each world knows itself."""
     import cel

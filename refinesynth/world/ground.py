@@ -8,7 +8,7 @@ from itertools import chain, product
 from pydantic import JsonValue
 
 from refinesynth.trajectory import EffectOp
-from refinesynth.world.compiled import CompiledAction, CompiledInvariant
+from refinesynth.world.compiled import CompiledAction
 from refinesynth.world.effects import CompiledEffect
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, encode
@@ -144,23 +144,7 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
-    guards: tuple[CompiledInvariant, ...] = ()
-    """The invariants that it could break."""
     meter: Meter = field(default_factory=Meter, repr=False)
-
-    def after(self, state: JsonValue) -> JsonValue:
-        """The state after its effects, whatever it requires, if all invariants hold in this one.
-
-        Raises:
-            Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
-        """
-        self.meter.charge(len(self.action.effects) * (self.meter.size // 8 + BASE) + BASE)
-        new = self.action.applied(state, self.values)
-        if new is not state:
-            for guard in self.guards:
-                self.meter.charge(guard.condition.work(new, {}, self.meter.size) + BASE)
-                guard.check(new, self.action.spec.name)
-        return new
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
@@ -207,7 +191,6 @@ def ground(
     """Read action texts; those that are no action, and repetitions, are left out."""
     meter = meter or Meter()
     facts = facts or Facts(world.sights, meter)
-    guarded = [(invariant, _read(invariant.condition, {})) for invariant in world.invariants]
     found: dict[str, GroundAction] = {}
     for text in texts:
         read = world.read(text)
@@ -217,7 +200,6 @@ def ground(
         pointers = [at for effect in action.effects for at in (effect.path, effect.from_path) if at is not None]
         templates = [step for at in pointers for step in at.steps]
         templates += [template for effect in action.effects for template in effect.templates]
-        writes = tuple(place for effect in action.effects for place in _written(effect, values))
         found[text] = GroundAction(
             text=text,
             action=action,
@@ -225,13 +207,8 @@ def ground(
             requires=tuple(
                 facts.fact(part, values) for requirement in action.requires for part in requirement.condition.conjuncts
             ),
-            writes=writes,
+            writes=tuple(place for effect in action.effects for place in _written(effect, values)),
             lookups=tuple(_place(at, values) for template in templates for at in _lookups(template)),
-            guards=tuple(
-                invariant
-                for invariant, places in guarded
-                if any(overlap(write, place) for write in writes for place in places)
-            ),
             meter=meter,
         )
     return tuple(found.values())

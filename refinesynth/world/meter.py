@@ -1,7 +1,5 @@
 """A bound on a search's work that does not depend on how fast the machine is."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 MOST_WORK = 20_000_000_000
@@ -32,13 +30,3 @@ class Meter:
         self.left -= work
         if self.left < 0:
             raise Spent
-
-    @contextmanager
-    def at_most(self, work: int) -> Generator[None]:
-        """Within this block, no more than so much of what is left may be done."""
-        kept = max(self.left - work, 0)
-        self.left -= kept
-        try:
-            yield
-        finally:
-            self.left += kept

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable
 from typing import cast
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
@@ -60,27 +60,3 @@ def world_or_problem(script: Script) -> World | str:
 
 
 _by_digest: WeakValueDictionary[str, World] = WeakValueDictionary()
-
-
-class Said:
-    """A script as a key: equal if it says the same. It does not keep the script, which is there while its key is made use of."""
-
-    __slots__ = ("_script", "digest")
-
-    def __init__(self, script: Script) -> None:
-        self._script = ref(script)
-        self.digest = script.digest
-
-    @property
-    def script(self) -> Script:
-        """The script; ReferenceError if it is gone."""
-        script = self._script()
-        if script is None:
-            raise ReferenceError(f"the script {self.digest} is gone")
-        return script
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Said) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)

@@ -61,30 +61,22 @@ class Planner:
         self.facts = Facts(world.sights, meter)
         self.actions = ground(world, texts, self.facts, meter)
         self.goal = self.facts.goal(world)
-        self.careful = True
         self._guide = Guide(self.actions, self.goal, self.facts)
 
     def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
-        """The state after an action, whatever it requires; all invariants must hold in the one before, unless this is `careful`.
+        """The state after an action, whatever it requires.
 
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
         """
-        return self.world.after(state, action.action, action.values) if self.careful else action.after(state)
-
-    def begin(self, state: JsonValue) -> None:
-        """Get ready to look on from this state: if it breaks an invariant, all of them are asked after every action."""
-        self.careful = any(invariant.broken(state) for invariant in self.world.invariants)
-
-    def shortly(
-        self, state: JsonValue, goal: tuple[Fact, ...], most: int, work: int
-    ) -> tuple[GroundAction, ...] | None:
-        """The same as `find`, by what seems helpful alone and with no more than this work."""
-        try:
-            with self.meter.at_most(work):
-                return self.find(state, goal, most, blindly=False)
-        except Spent:
-            return None
+        size = self.meter.size
+        self.meter.charge(len(action.action.effects) * (size // 8 + BASE) + BASE)
+        new = self.world.after(state, action.action, action.values)
+        if new is not state:
+            self.meter.charge(
+                sum(invariant.condition.work(new, {}, size) + BASE for invariant in self.world.invariants)
+            )
+        return new
 
     def find(
         self, state: JsonValue, goal: tuple[Fact, ...], most: int, *, blindly: bool = True
@@ -95,14 +87,9 @@ class Planner:
         """
         if encode(state) is None:
             return None
-        before = self.careful
-        self.begin(state)
-        try:
-            found = self._search(state, goal, self._guide.aiming(goal).look, most)
-            if found is None and blindly:
-                found = self._search(state, goal, lambda here: Guess(_unmet(goal, here), self.actions), most)
-        finally:
-            self.careful = before
+        found = self._search(state, goal, self._guide.aiming(goal).look, most)
+        if found is None and blindly:
+            found = self._search(state, goal, lambda here: Guess(_unmet(goal, here), self.actions), most)
         return found
 
     def _search(

@@ -5,22 +5,21 @@ All bounds are numbers of states and amounts of work, never time: the same scrip
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import cast
 
 from pydantic import JsonValue
 
+from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.world.compiled import fits
 from refinesynth.world.difficulty import difficulty_of, losable
-from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import World
 from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import MAX_BYTES
 from refinesynth.world.faults import Faults
 from refinesynth.world.ground import GroundAction, some_ground_actions
 from refinesynth.world.meter import Meter, Spent
-from refinesynth.world.replaying import Said, world_of
+from refinesynth.world.replaying import world_or_problem
 from refinesynth.world.search import Planner, pruned
 
 MOST_ACTIONS = 800
@@ -32,32 +31,14 @@ MOST_WORK = 600_000_000
 WIDE = 40
 """States from the beginning on of which everything is tried that can be done."""
 
-NEAR = 120
-"""States in which a shorter solution is looked for with the names that the best one uses."""
-
 PLANNED = 120
 """States in which a solution is looked for where the author's own does not work."""
-
-PLANNED_WORK = 200_000_000
-"""Most work of that search."""
-
-TRIED = 25
-"""States in which it is looked for a way to carry out one form of an action for the first time."""
-
-TRIED_WORK = 6_000_000
-"""Most work of each such search."""
-
-FORMS = 3
-"""Forms of an action, with different names, that are tried for that."""
 
 SIGHTED = 16
 """States of those nearest to the beginning in which sights, or goals that were not reached, are looked at."""
 
 MOST_PRUNED = 40
 """Longest solution of which it is tried to leave out each action."""
-
-CACHED_SURVEYS = 512
-"""Surveys that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +57,6 @@ class Survey:
     """Whether the goal is reached before anything is done."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that can never be possible, wherever one goes: that is certain."""
-    unseen: tuple[str, ...] = ()
-    """Name templates of others that were never possible in what was reached, although it was looked for a way to them."""
     faults: tuple[str, ...] = ()
     """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there: where, and what
     to mend."""
@@ -86,21 +65,13 @@ class Survey:
 
 
 def survey(script: Script) -> Survey:
-    """Look at a script's world; kept for scripts that say the same. Never raises; a few seconds at the very worst."""
-    return _survey(Said(script))
+    """Look at a script's world; kept as long as the world is. Never raises; a few seconds at the very worst."""
+    world = world_or_problem(script)
+    return Survey(problem=world) if isinstance(world, str) else _survey(world)
 
 
-def forget() -> None:
-    """Survey scripts anew that were surveyed before."""
-    _survey.cache_clear()
-
-
-@lru_cache(maxsize=CACHED_SURVEYS)
-def _survey(said: Said) -> Survey:
-    try:
-        world = world_of(said.script)
-    except RulebookError as error:
-        return Survey(problem=str(error))
+@while_it_lives
+def _survey(world: World) -> Survey:
     if not fits(cast("JsonValue", world.script.environment)):
         fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_BYTES:,} bytes; make it smaller"
         return Survey(faults=(fault,))
@@ -121,7 +92,6 @@ class _Surveyor:
     shortest: tuple[GroundAction, ...] | None = None
     exhausted: bool = False
     unusable: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
     faults: Faults = field(default_factory=Faults)
 
@@ -133,7 +103,6 @@ class _Surveyor:
             exhausted=self.exhausted,
             met_at_start=self.world.done(cast("JsonValue", self.world.script.environment)),
             unusable=self.unusable,
-            unseen=self.unseen,
             faults=self.faults.told(),
             difficulty=self.difficulty,
         )
@@ -151,14 +120,12 @@ class _Surveyor:
         self._improve(own if own is None or len(own) > MOST_PRUNED else pruned(self.world, start.state, own))
         self._scan(explorer, start)
         if self.shortest is None:
-            self._improve(planner.shortly(start.state, planner.goal, PLANNED, PLANNED_WORK))
+            self._improve(planner.find(start.state, planner.goal, PLANNED, blindly=False))
         wide = explorer.breadth_first(start, WIDE)
         self.exhausted = complete and wide.exhausted
         self._improve(wide.way)
         if self.shortest is None:
             self._check_goal(wide.nodes)
-        elif not self.exhausted:
-            self._look_near(explorer, start, self.shortest)
         path = explorer.follow(start, self.shortest or ())
         for node in (*path, *wide.nodes[:SIGHTED]):
             self.faults.look(self.world, node.state)
@@ -166,7 +133,7 @@ class _Surveyor:
             self.difficulty = difficulty_of(explorer, path, self.shortest)
             lost = losable(explorer, path, self.shortest, complete=complete)
             self.difficulty = self.difficulty.model_copy(update={"losable": lost})
-        self._look_for_uses(explorer, start, path, complete=complete)
+        self._look_for_uses(explorer, start, complete=complete)
 
     def _improve(self, found: Sequence[GroundAction] | None) -> None:
         if found is not None and (self.shortest is None or len(found) < len(self.shortest)):
@@ -217,13 +184,6 @@ class _Surveyor:
                 where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
 
-    def _look_near(self, explorer: Explorer, start: Node, best: Sequence[GroundAction]) -> None:
-        """Look for a shorter solution with the actions that need no names but those of the best one."""
-        names = {value for action in best for value in action.values.values()}
-        near = [action for action in explorer.planner.actions if names.issuperset(action.values.values())]
-        numbers = explorer.numbers_of(near)
-        self._improve(explorer.breadth_first(start, NEAR, numbers=numbers, deepest=len(best) - 1).way)
-
     def _check_goal(self, nodes: Sequence[Node]) -> None:
         """Tell of conditions of the goal that have no answer anywhere."""
         for at, condition in enumerate(self.world.goal, 1):
@@ -233,35 +193,12 @@ class _Surveyor:
                     f"goal {at}", f"goal condition {at} has no answer in any state that was reached: {answers[0]}"
                 )
 
-    def _look_for_uses(self, explorer: Explorer, start: Node, path: Sequence[Node], *, complete: bool) -> None:
-        """Find actions that were not possible anywhere so far, and look for a way to each that could be possible at all."""
+    def _look_for_uses(self, explorer: Explorer, start: Node, *, complete: bool) -> None:
+        """Find actions that can never be possible, among those that were not possible anywhere so far."""
         listed = dict.fromkeys(action.action.spec.name for action in explorer.planner.actions)
         missing = [name for name in listed if name not in explorer.usable]
-        if not missing:
-            return
-        never = (
-            frozenset(missing) if self.exhausted else explorer.never_possible(start) if complete else frozenset[str]()
-        )
-        self.unusable = tuple(name for name in missing if name in never)
-        for name in missing:
-            if name not in never and not self._reached(explorer, path, name) and name not in explorer.usable:
-                self.unseen = (*self.unseen, name)
-
-    def _reached(self, explorer: Explorer, path: Sequence[Node], name: str) -> bool:
-        """Whether a way is found to some form of an action: first to those of which most holds already somewhere."""
-        forms = [action for action in explorer.planner.actions if action.action.spec.name == name]
-        lacking = sorted(
-            (len(explorer.unmet(node, form.requires)), number, at)
-            for number, form in enumerate(forms)
-            for at, node in enumerate(path)
-        )
-        nearest: dict[int, int] = {}
-        for _, number, at in lacking:
-            nearest.setdefault(number, at)
-        for number, at in list(nearest.items())[:FORMS]:
-            way = explorer.planner.shortly(path[at].state, forms[number].requires, TRIED, TRIED_WORK)
-            if way is not None:
-                explorer.follow(path[at], (*way, forms[number]))
-            if name in explorer.usable:
-                return True
-        return False
+        if self.exhausted:
+            self.unusable = tuple(missing)
+        elif missing and complete:
+            never = explorer.never_possible(start)
+            self.unusable = tuple(name for name in missing if name in never)

@@ -9,14 +9,17 @@ begins a new step.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pydantic import JsonValue
 
 from refinesynth.jsontext import scrub
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.pointer import look, unescape
-from refinesynth.world.remembering import remembers_short
 from refinesynth.world.seen import Visible
+
+REMEMBERED = 4_096
+"""Texts of each kind of which it is remembered how they are read: many worlds say the same, and each is compiled more than once."""
 
 MAX_STEPS = 32
 """Most steps of one pointer."""
@@ -140,7 +143,7 @@ def parse_template(text: str, names: AbstractSet[str], visible: Visible | None =
     return _template(text, frozenset(names)) if VISIBLE not in text else _read(text, _Scope(names, visible))
 
 
-@remembers_short
+@lru_cache(maxsize=REMEMBERED)
 def _template(text: str, names: frozenset[str]) -> Template:
     """Of a text that does not ask what is visible."""
     return _read(text, _Scope(names))
@@ -167,7 +170,7 @@ def parse_pointer(text: str, names: AbstractSet[str]) -> Pointer:
     return _whole_pointer(text, frozenset(names))
 
 
-@remembers_short
+@lru_cache(maxsize=REMEMBERED)
 def _whole_pointer(text: str, names: frozenset[str]) -> Pointer:
     require_text(text)
     pointer, end = _pointer(text, 0, _Scope(names), nesting=0)

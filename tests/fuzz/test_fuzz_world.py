@@ -15,7 +15,6 @@ from refinesynth.world.expression import MAX_BYTES
 from refinesynth.world.faults import MAX_FAULTS
 from refinesynth.world.ruling import MAX_CHANGES
 from refinesynth.world.sights import MAX_SEEN
-from refinesynth.world.surveyor import forget
 
 _RIGHT: Any = {
     "environment": {
@@ -129,7 +128,6 @@ def test_any_script_is_refused_in_words_or_played_within_bounds(
     assert len(script.digest) == 16
     found: Any = only(RulebookError)(lambda: World(script))
     surveyed = survey(script)
-    forget()
     assert len(surveyed.faults) <= MAX_FAULTS
     if found is None:
         assert surveyed.problem

@@ -147,7 +147,6 @@ IN_RULEBOOKS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Solvable": {"unsolvable": ("rulebook_writer", "and the last one reaches the goal")},
     "ActionsUsable": {
         "never_usable": ("rulebook_writer", "Each works at some time in some state"),
-        "use_not_found": ("rulebook_writer", "Each works at some time in some state"),
     },
     "DifficultyBand": {
         "too_easy": ("rulebook_writer", "that the shortest solution found by search is within the range"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from refinesynth import rules, testing
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.testing import GROUNDED_CORRUPTIONS, RULEBOOK_CORRUPTIONS, Corruption
-from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, Requirement, Script
+from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 
 FEWER = settings(max_examples=max(8, settings().max_examples // 8))
 """For laws that play a world for each example."""
@@ -52,21 +52,6 @@ def test_no_corruption_is_accepted(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_every_broken_rulebook_is_caught_at_the_stage_named_for_it(name: str, data: st.DataObject) -> None:
     _caught(data.draw(testing.rulebook_corruptions(name)), STAGES)
-
-
-@pytest.mark.parametrize("never", ["size(state.you.holding) == 2", "state.you.at == 'the moon'"])
-@FEWER
-@given(script=testing.valid_grounded_scripts())
-def test_an_action_to_which_no_way_is_found_is_at_least_warned_of(never: str, script: Script) -> None:
-    """In a world too large to be seen whole it is not certain that an invariant, or what can be written, rules it out."""
-    stare = ActionSpec(name="stare", pattern="stare", requires=(Requirement(condition=never),), reveals="You stare.")
-    draft = Draft(script=script.model_copy(update={"actions": (*script.actions, stare)}), finished=False)
-    (found,) = rules.verify(draft, STAGES).violations
-    assert (found.rule, "stare" in found.message) == ("ActionsUsable", True)
-    assert (found.code, found.severity) in {
-        ("never_usable", rules.Severity.REJECT),
-        ("use_not_found", rules.Severity.WARN),
-    }
 
 
 def _caught(corruption: Corruption, chain: rules.Rule) -> None:

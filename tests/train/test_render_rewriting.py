@@ -125,7 +125,7 @@ def test_a_prompt_that_differs_from_what_is_trained_is_refused() -> None:
     )
     assert template != tiny.THINKING["qwen3"].template
     with pytest.raises(
-        TemplateError, match=r"asked for message 2 is given .*assistant: .*None of enable_thinking, .* mends that"
+        TemplateError, match=r"asked for message 2 is given .*assistant: .*None of enable_thinking, .* fixes that"
     ):
         Renderer(tiny.tokenizer("qwen3"), template=template, on_rewrite="expand").render(thinking())
 

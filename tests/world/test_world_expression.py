@@ -70,22 +70,6 @@ def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, part
     assert list(analyse(source, set("abcdef")).conjuncts) == parts
 
 
-def test_questions_are_remembered_within_bounds() -> None:
-    # Not plain enough to be answered without the library.
-    expression = compile_expression("state.n == '' + p", {"p"})
-    for number in range(2_000):
-        assert expression.answer({"n": str(number), "more": number}, {"p": "7"}) is (number == 7)
-    assert len(expression.answers) <= 512
-    long: JsonValue = {"n": "x" * 10_000}
-    assert [expression.answer(long, {"p": "x" * size}) for size in (10_000, 9_999)] == [True, False]
-    assert max(map(len, expression.answers)) < 1_000
-
-
-def test_one_and_true_and_one_point_zero_are_told_apart_in_memory() -> None:
-    expression = compile_expression("state.n == true", set())
-    assert [expression.answer({"n": n}, {}) for n in (1, True, 1.0, False)] == [False, True, False, False]
-
-
 @pytest.mark.parametrize(
     ("source", "instead"),
     [

@@ -1,4 +1,4 @@
-"""What is read once and shared: never what belongs to one world, never an error, never a long text."""
+"""What is read once and shared: never what belongs to one world, never an error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import compile_expression
-from refinesynth.world.remembering import remembers_short
 from refinesynth.world.seen import Seen, Visible
 from refinesynth.world.template import parse_pointer, parse_template
 
@@ -21,20 +20,6 @@ def sees(*names: str) -> Visible:
         return Seen(names)
 
     return visible
-
-
-def test_short_texts_are_read_once_and_long_ones_each_time() -> None:
-    read: list[str] = []
-
-    @remembers_short
-    def spell(text: str, times: int) -> str:
-        read.append(text)
-        return text * times
-
-    for text in ("short", "long" * 100):
-        assert spell(text, 2) == spell(text, 2) == text * 2
-        assert spell(text, 3) == text * 3
-    assert (read.count("short"), read.count("long" * 100)) == (2, 3)
 
 
 @pytest.mark.parametrize("source", ["p in visible", "state.a == 'x' && p in visible", "visible.exists(n, n == p)"])

@@ -20,7 +20,7 @@ from torch.distributed.run import main as torchrun  # pyright: ignore[reportUnkn
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.train.engine.outcome import tell
-from refinesynth.train.engine.signatures import check_starting
+from refinesynth.train.engine.signatures import STARTING, check
 
 _ASKED_WRONGLY: Final = 2
 
@@ -28,7 +28,7 @@ _ASKED_WRONGLY: Final = 2
 def main(arguments: Sequence[str]) -> int:
     """Start the ranks and wait for them; the exit code of the first that failed, else 0."""
     try:
-        check_starting()
+        check(STARTING)
     except ConfigurationError as error:
         tell(error)
         return _ASKED_WRONGLY

@@ -4,7 +4,7 @@ Most have no promise behind them. A release that changes one would fail in the m
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from operator import attrgetter
 from pkgutil import resolve_name
@@ -13,7 +13,13 @@ from typing import Any, Final
 from refinesynth.errors import ConfigurationError
 
 _TRAINER: Final = "transformers:Trainer."
-_TRAINING: Final[Mapping[str, str]] = {
+RENDERING: Final[Mapping[str, str]] = {
+    "transformers.utils.chat_template_utils:render_jinja_template": "conversations tools documents chat_template "
+    "return_assistant_tokens_mask continue_final_message add_generation_prompt kwargs",
+}
+"""What writes conversations, which takes no trainer."""
+TRAINING: Final[Mapping[str, str]] = {
+    **RENDERING,
     f"{_TRAINER}compute_loss": "self model inputs return_outputs num_items_in_batch",
     f"{_TRAINER}evaluate": "self eval_dataset ignore_keys metric_key_prefix",
     f"{_TRAINER}floating_point_ops": "self inputs",
@@ -35,51 +41,24 @@ _TRAINING: Final[Mapping[str, str]] = {
     "transformers:TrainingArguments._setup_devices.func": "self",
     "transformers.core_model_loading:revert_weight_conversion": "model state_dict",
 }
-_RENDERING: Final[Mapping[str, str]] = {
-    "transformers.utils.chat_template_utils:render_jinja_template": "conversations tools documents chat_template "
-    "return_assistant_tokens_mask continue_final_message add_generation_prompt kwargs",
-}
-_STARTING: Final[Mapping[str, str]] = {
+STARTING: Final[Mapping[str, str]] = {
     "torch.distributed.elastic.multiprocessing.api:_terminate_process_handler": "signum frame"
 }
 _TESTED: Final = {"transformers": "5.23.0", "torch": "2.13.0"}
 
 
-def check_training() -> None:
-    """Make sure that the library's trainer is the one that ours was written for.
+def check(expected: Mapping[str, str]) -> None:
+    """Make sure that a library is the one that ours was written for, in all that one of these tables names.
 
     Raises:
         ConfigurationError: It is not; the message names the version that is.
     """
-    _check({**_RENDERING, **_TRAINING})
-
-
-def check_rendering() -> None:
-    """Likewise for what writes conversations, which takes no trainer.
-
-    Raises:
-        ConfigurationError: As above.
-    """
-    _check(_RENDERING)
-
-
-def check_starting() -> None:
-    """Likewise for what starts several processes.
-
-    Raises:
-        ConfigurationError: As above.
-    """
-    _check(_STARTING)
-
-
-def _check(expected: Mapping[str, str]) -> None:
     changed = [f"{place}{what}" for place, names in expected.items() if (what := _change(place, names))]
     if changed:
         package = next(iter(expected)).partition(":")[0].partition(".")[0]
-        allowed = " or ".join(_allowed(package)) or package
         raise ConfigurationError(
             f"the installed {package} {metadata.version(package)} is not the one that this was written for: {'; '.join(changed)}. "
-            f"{package} {_TESTED[package]} works: pip install '{package}=={_TESTED[package]}' (of {allowed})"
+            f"{package} {_TESTED[package]} works: pip install '{package}=={_TESTED[package]}'"
         )
 
 
@@ -93,11 +72,3 @@ def _change(place: str, names: str) -> str:
         return " is not there"
     got = " ".join(inspect.signature(getattr(found, "__func__", found)).parameters)
     return "" if got == names else f" takes ({got.replace(' ', ', ')}), not ({names.replace(' ', ', ')})"
-
-
-def _allowed(package: str) -> Iterator[str]:
-    """The range that this package asks for."""
-    for requirement in metadata.requires("refinesynth") or ():
-        asked, _, extra = requirement.partition(";")
-        if asked.startswith(package) and not asked[len(package)].isalnum() and "'train'" in extra.replace('"', "'"):
-            yield asked.strip()

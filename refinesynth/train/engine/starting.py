@@ -39,9 +39,9 @@ def check_trainer(config: TrainConfig) -> None:
         ConfigurationError: It is not, or does not.
     """
     choose_accelerator()
-    from refinesynth.train.engine.signatures import check_training
+    from refinesynth.train.engine.signatures import TRAINING, check
 
-    check_training()
+    check(TRAINING)
     from refinesynth.train.engine.passing import check_passed_on
 
     check_passed_on(config)
