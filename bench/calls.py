@@ -140,7 +140,7 @@ async def _aiohttp(base_url: str) -> Call:
 
 
 async def _litellm(base_url: str) -> Call:
-    from refinesynth.backends.litellm_sdk import litellm
+    from refinesynth.client.litellm_sdk import litellm
 
     request: dict[str, Any] = {"model": MODEL, "api_base": base_url, "api_key": "none", "max_retries": 0}
     messages = [{"role": "user", "content": PROMPT}]
@@ -151,14 +151,15 @@ async def _ours(base_url: str, path: str) -> Call:
     from pydantic_ai.messages import ModelRequest, UserPromptPart
     from pydantic_ai.models import ModelRequestParameters
 
-    from refinesynth.backends import Backend, open_model
-    from refinesynth.backends.governing.governor import Governor
-    from refinesynth.backends.governing.limit import Limit
+    from refinesynth.backends import Backend
+    from refinesynth.client import open_model
+    from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
 
     # The others ask as many at once as they are told to; so does this one here.
-    governor = Governor("bench", limit=Limit(start=None))
+    limiter = RateLimiter("bench", limit=ConcurrencyLimit(start=None))
     backend = Backend.model_validate({"model": MODEL, "base_url": base_url, "path": path})
-    model = open_model(backend, governor=governor)
+    model = open_model(backend, limiter=limiter)
     return lambda: model.request([ModelRequest([UserPromptPart(PROMPT)])], None, ModelRequestParameters())
 
 

@@ -19,8 +19,9 @@ from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelRequest
 
 import refinesynth
-from refinesynth.backends import Role, open_models, resolve_roles
-from refinesynth.backends.session import Session
+from refinesynth.backends import Role, resolve_roles
+from refinesynth.client import open_models
+from refinesynth.client.session import Session
 from refinesynth.episode import EpisodeSettings, play_episode, plays
 from refinesynth.grounding import Grounding
 from refinesynth.personas.shipped import shipped

@@ -113,7 +113,7 @@ async def _sample() -> rs.Trajectory:
 
 
 def _narrated(parent: Connection, recorded: Recorded, personas: list[str], few: int, many: int) -> None:
-    from refinesynth.backends.session import SESSION_HEADER
+    from refinesynth.client.session import SESSION_HEADER
 
     # One answer to each request: a recording that counts what it said to whom would grow with the run.
     recorded = Recorded({asked: known[-1:] for asked, known in recorded.bodies.items()})

@@ -45,8 +45,8 @@ async def _record(
     personas: Sequence[str], play: Literal["live", "narrated"], mistakes: rs.Mistakes | None
 ) -> Recording:
     from refinesynth.backends import Backend
-    from refinesynth.backends.rehearsal import Rehearsal
-    from refinesynth.backends.session import SESSION_HEADER
+    from refinesynth.client.session import SESSION_HEADER
+    from refinesynth.rehearsal import Rehearsal
 
     rehearsal = Rehearsal()
     bodies: dict[bytes, list[bytes]] = {}

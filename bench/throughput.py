@@ -88,7 +88,7 @@ def _figures(ran: Ran) -> tuple[Figure, Figure]:
 
 def _serve(parent: Connection) -> None:
     pin("server")
-    from refinesynth.backends.rehearsal import Rehearsal
+    from refinesynth.rehearsal import Rehearsal
     from refinesynth.serve import create_app, serve
 
     serve(
@@ -100,7 +100,8 @@ def _run(parent: Connection, address: str, server: int, in_flight: int, episodes
     """A run in a process of its own, as the command line would do it."""
     pin("client")
     from refinesynth import episode
-    from refinesynth.backends import Backend, open_model
+    from refinesynth.backends import Backend
+    from refinesynth.client import open_model
 
     backend = Backend(model=MODEL, base_url=f"{address}/v1")
     open_model(backend)

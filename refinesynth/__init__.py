@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from refinesynth._version import __version__
 
 if TYPE_CHECKING:
-    from refinesynth import backends, chat, export, personas, rules, testing, train
+    from refinesynth import backends, chat, client, export, personas, rules, testing, train
     from refinesynth.attempts import Attempts
     from refinesynth.backends import Backend
-    from refinesynth.backends.money.budget import Budget
+    from refinesynth.client.budget.budget import Budget
+    from refinesynth.cost import Cost
     from refinesynth.curation import Curation
     from refinesynth.errors import (
         BackendError,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from refinesynth.mix import Mix
     from refinesynth.outcome import Refused
     from refinesynth.presets import paper
-    from refinesynth.spent import Spent
     from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
     from refinesynth.trajectory import (
         ActionSpec,
@@ -67,11 +67,11 @@ _HOMES = {
         "TrainingError",
     ],
     "backends": ["Backend"],
-    "backends.money.budget": ["Budget"],
+    "client.budget.budget": ["Budget"],
     "mistakes": ["Mistakes"],
     "outcome": ["Refused"],
     "presets": ["paper"],
-    "spent": ["Spent"],
+    "cost": ["Cost"],
     "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
     "trajectory": [
         "ActionSpec",
@@ -86,7 +86,7 @@ _HOMES = {
     ],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = {"backends", "chat", "export", "personas", "rules", "testing", "train"}
+_ROOMS = {"backends", "chat", "client", "export", "personas", "rules", "testing", "train"}
 
 __all__ = [
     "ActionSpec",
@@ -96,6 +96,7 @@ __all__ = [
     "Budget",
     "BudgetSpent",
     "ConfigurationError",
+    "Cost",
     "Curation",
     "Draft",
     "DungeonMasterTurn",
@@ -114,7 +115,6 @@ __all__ = [
     "RunFolderError",
     "RunStopped",
     "Script",
-    "Spent",
     "StorageError",
     "SynthesisResult",
     "TrainingError",
@@ -123,6 +123,7 @@ __all__ = [
     "__version__",
     "backends",
     "chat",
+    "client",
     "estimate",
     "export",
     "paper",

@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from refinesynth.cost import Cost
 from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.rules.rule import Violation, rejects
-from refinesynth.spent import Spent
 from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
 
 
@@ -83,12 +83,12 @@ class EpisodeOutcome(Value):
         return self.trajectories[0] if self.trajectories else None
 
 
-def wasted(refused: Iterable[Refused]) -> dict[str, Spent]:
+def wasted(refused: Iterable[Refused]) -> dict[str, Cost]:
     """Rule name to what was spent on what it refused. Where several rules refused one thing, they share its cost evenly."""
-    by_rule: dict[str, Spent] = {}
+    by_rule: dict[str, Cost] = {}
     for item in refused:
         rules = item.rejecting
-        shares = Spent(usage=item.usage, cost_usd=item.cost_usd).divided(len(rules))
+        shares = Cost(usage=item.usage, cost_usd=item.cost_usd).divided(len(rules))
         for rule, share in zip(rules, shares, strict=True):
-            by_rule[rule] = by_rule.get(rule, Spent()) + share
+            by_rule[rule] = by_rule.get(rule, Cost()) + share
     return by_rule

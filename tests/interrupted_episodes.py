@@ -7,10 +7,11 @@ from typing import Any
 import anyio
 from pydantic_ai.models import Model
 
-from refinesynth.backends import BackendSpec, Role, open_models, resolve_roles
-from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.backends import BackendSpec, Role, resolve_roles
+from refinesynth.client import open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.journal.paid import Paid
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.trajectory import Persona
 
 FAULTY = "rehearsal:invalid_json=0.2,missing_keys=0.1,wrong_parameters=0.1,natural_mistake=0.2"

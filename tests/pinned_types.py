@@ -27,7 +27,7 @@ async def synthesis() -> None:
     assert_type(result.usage, rs.Usage)
     assert_type(result.cost_usd, float | None)
     assert_type(result.cost_per_accepted, float | None)
-    assert_type(result.wasted_by_rule, dict[str, rs.Spent])
+    assert_type(result.wasted_by_rule, dict[str, rs.Cost])
     assert_type(await rs.estimate(n=32_000, backend="deepseek", sample=20), rs.Estimate)
     await rs.synthesize(n=1, play="mine", budget="50usd")
     await rs.synthesize(n=1, budget=rs.Budget(usd=50, tokens=20_000_000))

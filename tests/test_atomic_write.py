@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from refinesynth.atomic_write import atomic_write, is_unfinished, output_file, write_file, write_text_file
 from refinesynth.errors import InputError, StorageError
+from refinesynth.files.atomic_write import atomic_write, is_unfinished, output_file, write_file, write_text_file
 
 KILLED = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from refinesynth.atomic_write import atomic_write
+from refinesynth.files.atomic_write import atomic_write
 with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"new")
     file.flush()

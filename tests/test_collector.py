@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from refinesynth import collector
-from refinesynth.collector import calm_collector
+from refinesynth.synthesis.collector import calm_collector
 
 
 class Ring:

@@ -15,8 +15,8 @@ from roles.scripted import GROUNDED, PROMPTS, Answer, Asked, Scripted, act, as_j
 from refinesynth import rules
 from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
-from refinesynth.backends.session import Session
 from refinesynth.chat import render_turns
+from refinesynth.client.session import Session
 from refinesynth.episode import Cast, EpisodeOutcome, EpisodeSettings, Turns, play_episode
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
-from refinesynth.backends.session import Session
+from refinesynth.client.session import Session
+from refinesynth.cost import Cost
 from refinesynth.episode.record import Record
 from refinesynth.outcome import Refused, wasted
 from refinesynth.rules import Severity, Violation
-from refinesynth.spent import Spent
 from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script, Usage
 
 PERSONA = Persona(text="Somebody")
@@ -107,7 +107,7 @@ def test_rules_that_refuse_the_same_share_its_cost_and_warnings_pay_nothing() ->
     )
     found = wasted([refused, refused.model_copy(update={"violations": (), "text": "broken off"})])
     assert {rule: spent.usage.input_tokens for rule, spent in found.items()} == {"A": 50, "B": 51}
-    assert sum(found.values(), Spent()) == Spent(usage=refused.usage, cost_usd=1.0)
+    assert sum(found.values(), Cost()) == Cost(usage=refused.usage, cost_usd=1.0)
 
 
 attempts = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 9), st.integers(0, 9)), max_size=6)

@@ -9,13 +9,14 @@ from pydantic_ai.models import Model
 
 from refinesynth import rules
 from refinesynth.attempts import Attempts
-from refinesynth.backends import Backend, OutputMode, Role, open_model, open_models, resolve_roles
-from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.backends import Backend, OutputMode, Role, resolve_roles
 from refinesynth.chat import render_turns, to_messages
+from refinesynth.client import open_model, open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.mistakes import at_least, natural
 from refinesynth.presets import paper
 from refinesynth.prompts import Prompts
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.trajectory import MistakeKind, Persona
 
 PERSONAS = tuple(
@@ -31,7 +32,7 @@ PERSONAS = tuple(
         "A baker who writes shell scripts.",
     )
 )
-CLEAN = "rehearsal:" + ",".join(
+CDIRECT = "rehearsal:" + ",".join(
     f"{fault}=0"
     for fault in (
         "invalid_json",
@@ -73,7 +74,7 @@ async def play_all(
 async def test_without_faults_the_first_draft_of_the_first_script_is_accepted(
     prompts: Prompts, play: Literal["live", "narrated"]
 ) -> None:
-    for outcome in await play_all(prompts, backend=CLEAN, play=play):
+    for outcome in await play_all(prompts, backend=CDIRECT, play=play):
         assert outcome.accepted, outcome.reason
         assert outcome.refused == ()
         trajectory = outcome.trajectory
@@ -116,7 +117,7 @@ async def test_the_same_seed_gives_the_same_bytes_whatever_runs_at_the_time(
 
 
 async def test_asked_mistakes_are_of_all_kinds_over_a_run(prompts: Prompts) -> None:
-    outcomes = await play_all(prompts, backend=CLEAN, personas=PERSONAS[:6] * 2, mistakes=at_least(2))
+    outcomes = await play_all(prompts, backend=CDIRECT, personas=PERSONAS[:6] * 2, mistakes=at_least(2))
     kinds = Counter(
         turn.mistake_kind
         for outcome in outcomes
@@ -130,7 +131,7 @@ async def test_asked_mistakes_are_of_all_kinds_over_a_run(prompts: Prompts) -> N
 
 async def test_a_player_without_mistakes_makes_too_few(prompts: Prompts) -> None:
     (outcome,) = await play_all(
-        prompts, backend=CLEAN, personas=PERSONAS[:1], mistakes=natural(), attempts=Attempts(drafts=2)
+        prompts, backend=CDIRECT, personas=PERSONAS[:1], mistakes=natural(), attempts=Attempts(drafts=2)
     )
     assert not outcome.accepted
     assert [refused.violations[0].code for refused in outcome.refused] == ["too_few_errors"] * 2
@@ -146,7 +147,7 @@ async def test_the_papers_procedure_keeps_to_four_calls(prompts: Prompts) -> Non
 
 
 async def test_the_judge_of_the_rehearsal_agrees_mostly(prompts: Prompts) -> None:
-    outcomes = await play_all(prompts, backend=CLEAN, judge=True, play="narrated")
+    outcomes = await play_all(prompts, backend=CDIRECT, judge=True, play="narrated")
     assert sum(outcome.accepted for outcome in outcomes) > len(outcomes) / 2
     assert all("judge" in outcome.trajectory.provenance.models for outcome in outcomes if outcome.trajectory)
 

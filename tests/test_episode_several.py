@@ -13,14 +13,15 @@ from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, said, tell
 
 from refinesynth import rules
 from refinesynth.attempts import Attempts
-from refinesynth.backends import BackendSpec, Role, open_models, resolve_roles
+from refinesynth.backends import BackendSpec, Role, resolve_roles
+from refinesynth.client import open_models
+from refinesynth.cost import Cost
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.episode.several import fork
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.mistakes import natural
 from refinesynth.prompts import Prompts
 from refinesynth.rules import verify
-from refinesynth.spent import Spent
 from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
 
 SHIPPED = Prompts()
@@ -71,8 +72,8 @@ class Stage:
         return await play_episode(PERSONA, index=index, settings=asked, models=models)
 
 
-def total(outcome: EpisodeOutcome) -> Spent:
-    return Spent(usage=outcome.usage, cost_usd=outcome.cost_usd)
+def total(outcome: EpisodeOutcome) -> Cost:
+    return Cost(usage=outcome.usage, cost_usd=outcome.cost_usd)
 
 
 @pytest.mark.parametrize("play", PLAYS)
@@ -201,10 +202,10 @@ async def test_what_an_episode_took_is_shared_by_its_trajectories_and_what_was_w
     for index in range(4):
         settings = settings_for(play=play, episodes_per_script=2, branches=2, seed=index)
         outcome = await rehearsed(settings, backend=FAULTY, index=index)
-        shares = [Spent(usage=one.provenance.usage, cost_usd=one.provenance.cost_usd) for one in outcome.trajectories]
+        shares = [Cost(usage=one.provenance.usage, cost_usd=one.provenance.cost_usd) for one in outcome.trajectories]
         if shares:
-            assert sum(shares, Spent()) == total(outcome)
-        wasted = sum((Spent(usage=one.usage, cost_usd=one.cost_usd) for one in outcome.refused), Spent())
+            assert sum(shares, Cost()) == total(outcome)
+        wasted = sum((Cost(usage=one.usage, cost_usd=one.cost_usd) for one in outcome.refused), Cost())
         kept = total(outcome) - wasted
         assert min(count for _, count in kept.usage) >= 0
 
@@ -212,7 +213,7 @@ async def test_what_an_episode_took_is_shared_by_its_trajectories_and_what_was_w
 async def test_an_accepted_play_is_not_charged_with_what_a_later_one_wasted() -> None:
     one = await Stage(*GOOD).play()
     outcome = await Stage(*GOOD, *HASTY).play(episodes_per_script=2, attempts=Attempts(drafts=1))
-    wasted = sum((refused.usage for refused in outcome.refused), Spent().usage)
+    wasted = sum((refused.usage for refused in outcome.refused), Cost().usage)
     assert wasted.requests == len(HASTY)
     assert outcome.usage.requests == one.usage.requests + wasted.requests
 

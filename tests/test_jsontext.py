@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.jsontext import (
+from refinesynth.testing import texts
+from refinesynth.text.jsontext import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_REPAIRED_CHARACTERS,
@@ -19,7 +20,6 @@ from refinesynth.jsontext import (
     scrub,
     write_json,
 )
-from refinesynth.testing import texts
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 SCALARS = st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False)

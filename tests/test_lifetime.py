@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from refinesynth import lifetime
-from refinesynth.lifetime import while_it_lives
+from refinesynth.trajectory.lifetime import while_it_lives
 
 
 class Thing:

@@ -6,10 +6,10 @@ from typing import Protocol, cast
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refinesynth.notebook import html_table
-from refinesynth.printable import printable
 from refinesynth.rules import Verdict, Violation
 from refinesynth.testing import texts, valid_drafts
+from refinesynth.text.notebook import html_table
+from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
 
 HOSTILE = "</pre></td><script>alert(1)</script>'\" onload=x &lt; <img src=x> $\\href{x}$ \x1b[2J\x00\r\u202e{{ 7*7 }}"

@@ -14,10 +14,10 @@ import anyio
 import pytest
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal.memory import Position
-from refinesynth.backends.rehearsal.scene import Scene
-from refinesynth.backends.session import Session
+from refinesynth.client.session import Session
 from refinesynth.episode.record import Record
+from refinesynth.rehearsal.memory import Position
+from refinesynth.rehearsal.scene import Scene
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory
 from refinesynth.world import Ruling, World
 from refinesynth.world.compiled import CompiledAction, CompiledRequirement

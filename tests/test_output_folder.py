@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.output_folder import LOCK_FILE, FolderLock, holder_of
+from refinesynth.files.output_folder import LOCK_FILE, FolderLock, holder_of
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from refinesynth.output_folder import FolderLock
+from refinesynth.files.output_folder import FolderLock
 with FolderLock(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)

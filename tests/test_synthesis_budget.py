@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from refinesynth import Backend, synthesize
-from refinesynth.backends.money.budget import Budget
-from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.spending import spent_of
-from refinesynth.spent import Spent
 from refinesynth.synthesis import Progress, SynthesisResult
 
 PEOPLE = [f"Somebody with the number {number}" for number in range(60)]
@@ -62,18 +62,18 @@ async def test_the_same_budget_again_buys_nothing(tmp_path: Path) -> None:
 
 async def test_everything_that_was_paid_is_told_where_it_went(tmp_path: Path) -> None:
     result = await run(tmp_path / "run", 10)
-    rows = sum(map(spent_of, RunFolder.open(result.path).spent()), Spent())
+    rows = sum(map(spent_of, RunFolder.open(result.path).spent()), Cost())
     spending = result.spending
     assert spending.total == rows
-    assert sum(result.spent_by_role.values(), Spent()) == rows
+    assert sum(result.spent_by_role.values(), Cost()) == rows
     assert result.spent_by_model.keys() == {"gpt-4o"}
     assert result.spent_by_role.keys() == {"script_writer", "dungeon_master", "player"}
     assert result.wasted_by_rule.keys() == result.by_rule.keys()
     # One request that several rules refused is shared out whole.
     assert all(spent.tokens > 0 for spent in result.wasted_by_rule.values())
     assert result.cost_per_accepted == pytest.approx((result.cost_usd or 0) / 10)
-    refused = sum((Spent(usage=item.usage, cost_usd=item.cost_usd) for item in result.rejected), Spent())
-    assert sum(result.wasted_by_rule.values(), Spent()).usage == refused.usage
+    refused = sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in result.rejected), Cost())
+    assert sum(result.wasted_by_rule.values(), Cost()).usage == refused.usage
     told = spending.as_json()
     assert told["kept"]["requests"] == spending.kept.usage.requests
     assert told["wasted_by_rule"].keys() == result.by_rule.keys()

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from synthesis_stage import contents, scratch
 
 from refinesynth.backends import Completion
-from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import Entry, Journal, Paid
 from refinesynth.personas.shipped import shipped
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult, synthesize
 

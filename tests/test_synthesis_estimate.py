@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth import Backend, synthesize
-from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, InputError
-from refinesynth.spent import Spent
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis.dry_run import estimate
 from refinesynth.synthesis.forecast import Estimate, Range, wilson
 from refinesynth.trajectory import Usage
@@ -35,14 +35,14 @@ def test_a_share_lies_in_its_interval(hits: int, misses: int) -> None:
 
 
 episodes = st.lists(
-    st.tuples(st.integers(0, 6), st.builds(Spent, usage=st.builds(Usage, output_tokens=st.integers(0, 10**6)))),
+    st.tuples(st.integers(0, 6), st.builds(Cost, usage=st.builds(Usage, output_tokens=st.integers(0, 10**6)))),
     min_size=1,
     max_size=12,
 )
 
 
 @given(episodes, st.integers(1, 10**6), st.integers(1, 10**4))
-def test_what_is_likely_lies_between_the_ends(played: list[tuple[int, Spent]], n: int, concurrency: int) -> None:
+def test_what_is_likely_lies_between_the_ends(played: list[tuple[int, Cost]], n: int, concurrency: int) -> None:
     found = Estimate.of(played, n=n, most=6, concurrency=concurrency, source="", elapsed=1, episode_seconds=2)
     for one in (found.personas, found.requests, found.output_tokens, found.seconds, found.acceptance):
         assert 0 <= one.low <= one.likely <= one.high
@@ -57,13 +57,13 @@ def test_what_is_likely_lies_between_the_ends(played: list[tuple[int, Spent]], n
 
 
 def test_a_forecast_is_the_sample_times_what_is_missing() -> None:
-    one = Spent(usage=Usage(requests=10, input_tokens=1_000, output_tokens=100), cost_usd=0.5)
+    one = Cost(usage=Usage(requests=10, input_tokens=1_000, output_tokens=100), cost_usd=0.5)
     found = Estimate.of([(True, one), (False, one)], n=100, concurrency=10, source="", elapsed=9, episode_seconds=4)
     assert found.personas.likely == 200
     assert found.cost_usd is not None
     assert found.cost_usd.likely == pytest.approx(100)
     assert found.seconds.likely == pytest.approx(80)
-    unknown = Estimate.of([(True, Spent(cost_usd=None))], n=1, concurrency=1, source="", elapsed=1, episode_seconds=1)
+    unknown = Estimate.of([(True, Cost(cost_usd=None))], n=1, concurrency=1, source="", elapsed=1, episode_seconds=1)
     assert unknown.cost_usd is None
     assert unknown.as_json()["cost_usd"] is None
     several = Estimate.of(
@@ -100,7 +100,7 @@ def test_the_range_holds_the_mean_of_several_as_often_as_it_says(seed: int) -> N
 
     mean, held, tries = 0.9 * 4 * 0.9, 0, 200
     for _ in range(tries):
-        sample = [(played(), Spent()) for _ in range(8)]
+        sample = [(played(), Cost()) for _ in range(8)]
         found = Estimate.of(sample, n=1, most=4, concurrency=1, source="", elapsed=1, episode_seconds=1).per_persona
         held += found.low <= mean <= found.high
     assert held >= 0.9 * tries

@@ -2,9 +2,9 @@
 
 import pytest
 
-from refinesynth.backends.governing.breaker import Position
-from refinesynth.backends.governing.governor import GovernorState
-from refinesynth.synthesis.lookout import trouble
+from refinesynth.client.limiter.circuit_breaker import CircuitState
+from refinesynth.client.limiter.rate_limiter import RateLimiterState
+from refinesynth.synthesis.status_probe import trouble
 
 
 def state(
@@ -15,15 +15,15 @@ def state(
     down_since: float | None = None,
     fault: str | None = None,
     met: bool = True,
-) -> GovernorState:
-    return GovernorState(
+) -> RateLimiterState:
+    return RateLimiterState(
         name="gpt-4o",
         limit=limit,
         in_flight=8,
         waiting=waiting,
         latency=1.0,
         held_until=held_until,
-        breaker=Position.CLOSED if down_since is None else Position.OPEN,
+        breaker=CircuitState.CLOSED if down_since is None else CircuitState.OPEN,
         down_since=down_since,
         fault=fault,
         met=met,
@@ -47,5 +47,5 @@ def state(
         (state(down_since=-500.0), "gpt-4o has been down for 10 min; the run waits for it"),
     ],
 )
-def test_what_keeps_a_backend_from_taking_requests_is_said(found: GovernorState, said: str | None) -> None:
+def test_what_keeps_a_backend_from_taking_requests_is_said(found: RateLimiterState, said: str | None) -> None:
     assert trouble(found, now=100.0) == said

@@ -10,7 +10,7 @@ from synthesis_stage import FEWER, Fate, Stage, config, contents, people, scratc
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunWriter
-from refinesynth.synthesis.means import Boundless, Means
+from refinesynth.synthesis.funds import Funds, Unbounded
 from refinesynth.synthesis.pool import Pool
 from refinesynth.trajectory import Persona
 
@@ -18,7 +18,7 @@ fates = st.lists(st.builds(Fate, steps=st.integers(0, 4), accepted=st.booleans()
 
 
 @dataclass
-class Purse:
+class CostTracker:
     """Pays for so many episodes, and lets so many be begun at once; whoever comes later is refused."""
 
     episodes: int
@@ -40,17 +40,17 @@ class Purse:
         return await self.stage.play(index, persona)
 
 
-async def play(folder: Path, stage: Stage, *, means: Means, purse: Purse | None = None, n: int = 20) -> Pool:
+async def play(folder: Path, stage: Stage, *, funds: Funds, tracker: CostTracker | None = None, n: int = 20) -> Pool:
     async with open_personas(people(60)) as personas:
         writer = RunWriter.claim(folder, config(n=n))
         try:
             pool = Pool(
-                play=stage.play if purse is None else purse.play,
+                play=stage.play if tracker is None else tracker.play,
                 personas=personas,
                 folder=writer,
                 n=n,
                 concurrency=8,
-                means=means,
+                funds=funds,
             )
             await pool.run()
             return pool
@@ -64,17 +64,17 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
     given_fates: list[Fate], episodes: int, at_once: int
 ) -> None:
     with scratch() as name:
-        purse = Purse(episodes, at_once, Stage(given_fates))
-        pool = await play(Path(name, "parts"), purse.stage, means=purse, purse=purse)
+        tracker = CostTracker(episodes, at_once, Stage(given_fates))
+        pool = await play(Path(name, "parts"), tracker.stage, funds=tracker, tracker=tracker)
         progress = pool.progress
-        assert pool.out_of_money == (purse.refused and not pool.reached)
-        assert purse.most <= at_once
+        assert pool.out_of_money == (tracker.refused and not pool.reached)
+        assert tracker.most <= at_once
         if pool.out_of_money:
-            assert sorted(purse.stage.finished) == sorted(purse.paid)
+            assert sorted(tracker.stage.finished) == sorted(tracker.paid)
             assert (progress.in_flight, progress.started) == (0, progress.finished)
-            assert progress.finished == len(purse.paid)
-        await play(Path(name, "parts"), Stage(given_fates), means=Boundless())
-        await play(Path(name, "whole"), Stage(given_fates), means=Boundless())
+            assert progress.finished == len(tracker.paid)
+        await play(Path(name, "parts"), Stage(given_fates), funds=Unbounded())
+        await play(Path(name, "whole"), Stage(given_fates), funds=Unbounded())
         assert contents(Path(name, "parts")) == contents(Path(name, "whole"))
 
 
@@ -83,6 +83,6 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
 async def test_without_any_money_nothing_is_begun(given_fates: list[Fate]) -> None:
     with scratch() as name:
         stage = Stage(given_fates)
-        pool = await play(Path(name), stage, means=Purse(0, 0, stage))
+        pool = await play(Path(name), stage, funds=CostTracker(0, 0, stage))
         assert pool.out_of_money
         assert stage.played == []

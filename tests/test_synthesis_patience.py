@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthesis_stage import FEWER, Fate, Stage, config, contents, kept, outcome, people, run, scratch
 
-from refinesynth.backends.money.budget import Budget
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
 from refinesynth.errors import InputError
 from refinesynth.personas import open_personas
 from refinesynth.run import EpisodeLine, RunFolder, RunWriter, Totals
-from refinesynth.spent import Spent
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
 from refinesynth.synthesis.patience import Patience, Yield, chance_of_so_few
 from refinesynth.synthesis.pool import Pool
@@ -222,13 +222,13 @@ def test_the_yield_is_held_against_the_personas(seen: Yield, asked: Patience, wh
     ],
 )
 def test_the_yield_is_held_against_the_budget(budget: Budget, n: int, why: str | None) -> None:
-    spent = Spent(usage=Usage(input_tokens=50_000), cost_usd=5.0)
+    spent = Cost(usage=Usage(input_tokens=50_000), cost_usd=5.0)
     assert Patience(n=n, budget=budget).runs_out(Yield(episodes=50, fruitful=3, accepted=3, spent=spent)) == why
 
 
 def test_a_cost_that_is_unknown_or_nothing_bounds_nothing() -> None:
     for cost in (None, 0.0):
-        seen = Yield(episodes=50, fruitful=3, accepted=3, spent=Spent(cost_usd=cost))
+        seen = Yield(episodes=50, fruitful=3, accepted=3, spent=Cost(cost_usd=cost))
         assert Patience(n=100, budget=Budget(usd=1)).remaining(seen) == inf
 
 

@@ -15,10 +15,10 @@ from synthesis_stage import contents, kept
 
 from refinesynth import rules
 from refinesynth.attempts import Attempts
-from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.errors import RunStopped
 from refinesynth.personas import shipped
 from refinesynth.presets import paper
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import Progress, stream, synthesize
 
@@ -162,7 +162,7 @@ async def test_a_stream_of_the_rehearsal(tmp_path: Path) -> None:
 HANGING = """
 import sys
 import anyio
-from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import synthesize
 
 rehearsal = Rehearsal()

@@ -9,8 +9,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from refinesynth.jsontext import scrub
 from refinesynth.testing import drafts, scripts, texts, turns, valid_drafts, valid_scripts
+from refinesynth.text.jsontext import scrub
 from refinesynth.trajectory import (
     MAX_RAW_CHARACTERS,
     ActionSpec,

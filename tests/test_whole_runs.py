@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import HttpFaults, create_app, running
 
 SPOILT = Faults(invalid_json=0.05, missing_keys=0.05, too_few_errors=0.1, wrong_parameters=0.1)

@@ -27,8 +27,8 @@ from typing import NamedTuple, NoReturn
 IMPORTED = [
     "refinesynth.cli.running",
     "refinesynth.episode",
-    "refinesynth.backends.litellm_model",
-    "refinesynth.backends.rehearsal",
+    "refinesynth.client.model",
+    "refinesynth.rehearsal",
     "refinesynth.serve",
     "refinesynth.export",
     "refinesynth.train.engine.running",
@@ -198,7 +198,7 @@ def main() -> None:
     """Import, serve, and in each fork run what was asked for."""
     for name in IMPORTED:
         import_module(name)
-    from refinesynth.backends.litellm_sdk import litellm
+    from refinesynth.client.litellm_sdk import litellm
 
     litellm()
     threads = {(thread / "comm").read_text().strip() for thread in Path("/proc/self/task").iterdir()}

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
-from refinesynth.backends.rehearsal.families import Act, Family, Plot, State, Verb
-from refinesynth.backends.rehearsal.families.family import Condition, act, chance, listed, logic, place, quoted, sets
+from refinesynth.rehearsal.families import Act, Family, Plot, State, Verb
+from refinesynth.rehearsal.families.family import Condition, act, chance, listed, logic, place, quoted, sets
 
 PLACES = ("attic", "cellar", "chest", "drawer", "pantry", "shed")
 ITEMS = ("apple", "book", "coin", "drum", "fork", "glove")

@@ -8,8 +8,8 @@ import torch
 
 from bench.ablation.speaking import ASSISTANT, END, USER
 from bench.ablation.worlds import MOST_ACTIONS, answered, opening
-from refinesynth.backends.rehearsal.memory import Past
 from refinesynth.chat import parse_player, render_task
+from refinesynth.rehearsal.memory import Past
 
 _MOST_TOKENS = 64
 """Of one turn; the rehearsal's have about half of that."""

@@ -28,8 +28,8 @@ from bench.grounded.imagining import (
 )
 from bench.measuring import program
 from refinesynth import rules
-from refinesynth.backends.rehearsal.families import FAMILIES
-from refinesynth.backends.rehearsal.scene import draw_scene
+from refinesynth.rehearsal.families import FAMILIES
+from refinesynth.rehearsal.scene import draw_scene
 from refinesynth.rules import Rule
 from refinesynth.testing import GROUNDED_CORRUPTIONS
 from refinesynth.trajectory import Draft, Script

@@ -10,11 +10,12 @@ from pathlib import Path
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 
-from refinesynth.backends import Backend, Role, open_model
-from refinesynth.backends.session import Session
-from refinesynth.collector import calm_collector
+from refinesynth.backends import Backend, Role
+from refinesynth.client import open_model
+from refinesynth.client.session import Session
 from refinesynth.journal import Journal
 from refinesynth.run import EpisodeMemory
+from refinesynth.synthesis.collector import calm_collector
 
 CONCURRENCY = 256
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, encode
 from refinesynth.actions.wording import listed, quoted
-from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import ActionSpec, Script
+from refinesynth.trajectory.lifetime import while_it_lives
 
 MAX_ACTION_CHARACTERS = 10_000
 """Longest action text that is matched, in characters; a longer one matches nothing."""

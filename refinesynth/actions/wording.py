@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from refinesynth.jsontext import scrub
+from refinesynth.text.jsontext import scrub
 
 
 def quoted(text: str, *, most: int = 160) -> str:

@@ -114,7 +114,7 @@ def rehearsal_faults(model: str) -> dict[str, float]:
     Raises:
         ConfigurationError: A fault that the rehearsal cannot make, or a rate that is no probability.
     """
-    from refinesynth.backends.rehearsal import Faults
+    from refinesynth.rehearsal import Faults
 
     rates: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in model.partition(":")[2].split(","))):

@@ -5,8 +5,8 @@ def backends() -> None:
     """List the backends by name, with their models, how requests travel and whether the keys are set (never the keys)."""
     from rich.table import Table
 
-    from refinesynth.backends import describe
     from refinesynth.cli.terminal import output, styled
+    from refinesynth.client import describe
 
     console = output()
     table = Table.grid(padding=(0, 2))

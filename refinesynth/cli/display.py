@@ -11,8 +11,8 @@ from refinesynth.cli import bill
 from refinesynth.cli.figures import counted, duration, per_time
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.printable import one_line
 from refinesynth.synthesis.progress import Progress
+from refinesynth.text.printable import one_line
 
 LOG_EVERY = 10.0
 """Seconds between log lines where there is no terminal."""

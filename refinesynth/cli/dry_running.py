@@ -16,11 +16,11 @@ from refinesynth.cli.figures import compact, counted, dollars, duration
 from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.running import import_backends, shown
 from refinesynth.cli.terminal import notes, output, styled
-from refinesynth.collector import calm_collector
-from refinesynth.jsontext import write_json
-from refinesynth.printable import one_line, printable
+from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.dry_run import SAMPLE, estimate
 from refinesynth.synthesis.forecast import CONFIDENCE, Estimate, Range
+from refinesynth.text.jsontext import write_json
+from refinesynth.text.printable import one_line, printable
 
 
 def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: bool) -> ExitCode:

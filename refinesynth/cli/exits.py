@@ -5,7 +5,7 @@ from enum import IntEnum
 from traceback import format_exception
 
 from refinesynth.errors import BackendError, RefinesynthError, StorageError, TrainingError
-from refinesynth.printable import printable
+from refinesynth.text.printable import printable
 
 
 class ExitCode(IntEnum):
@@ -58,7 +58,7 @@ def traced(error: Exception) -> str:
 
 
 def _harmless(text: str) -> str:
-    from refinesynth.backends.redaction import redact
+    from refinesynth.client.redaction import redact
 
     return printable(redact(text))
 

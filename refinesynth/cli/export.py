@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from refinesynth.atomic_write import COMPRESSED, refuse_existing
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.train import ChatTemplate, LossOption, MaxLength, OverLengthOption, Set, Tokenizer
 from refinesynth.errors import InputError
+from refinesynth.files.atomic_write import COMPRESSED, refuse_existing
 
 if TYPE_CHECKING:
     from refinesynth.export import ExportReport, Tally

@@ -12,9 +12,9 @@ from refinesynth.cli import spending as told
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.reading import why_refused
 from refinesynth.cli.terminal import styled
-from refinesynth.printable import one_line
 from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.text.printable import one_line
 
 _BESIDE = 60
 """Longest command beside which the reasons are lined up."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.cli.figures import counted
-from refinesynth.printable import one_line
+from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,9 +7,9 @@ from typing import Any
 
 from refinesynth.cli.figures import counted
 from refinesynth.cli.terminal import labelled, notes, output, styled
-from refinesynth.jsontext import write_json
 from refinesynth.personas import DedupReport, PersonaStats, Sample
-from refinesynth.printable import one_line, printable
+from refinesynth.text.jsontext import write_json
+from refinesynth.text.printable import one_line, printable
 
 _LISTED = 10
 """Most frequent things that people are shown; JSON has more."""

@@ -89,10 +89,10 @@ def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":
 
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
-    from refinesynth.backends.tokens import TOKENIZER, count_tokens
     from refinesynth.cli.terminal import notes, output
-    from refinesynth.jsontext import write_json
-    from refinesynth.printable import printable
+    from refinesynth.client.tokens import TOKENIZER, count_tokens
+    from refinesynth.text.jsontext import write_json
+    from refinesynth.text.printable import printable
 
     parts = list(_parts(request))
     counts = [(name, count_tokens(text)) for name, text in parts]

@@ -16,11 +16,11 @@ from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
-from refinesynth.jsontext import write_json
 from refinesynth.outcome import Refused
-from refinesynth.printable import one_line, printable
 from refinesynth.rules import Severity, Violation, rejects
 from refinesynth.rules.repairs import refinements
+from refinesynth.text.jsontext import write_json
+from refinesynth.text.printable import one_line, printable
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

@@ -268,10 +268,10 @@ def run(
     Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when the folder cannot be
     written, 130 after Ctrl-C.
     """
-    from refinesynth.backends.money.budget import Budget
     from refinesynth.cli import options
     from refinesynth.cli.running import fresh_folder, run_and_report
     from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
+    from refinesynth.client.budget.budget import Budget
     from refinesynth.errors import InputError
     from refinesynth.tracing import Tracing
 

@@ -17,18 +17,18 @@ from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_command
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
-from refinesynth.collector import calm_collector
 from refinesynth.errors import BackendError, ConfigurationError, RefinesynthError, RunFolderError, StorageError
-from refinesynth.output_folder import next_aside
-from refinesynth.printable import one_line
+from refinesynth.files.output_folder import next_aside
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.synthesis import SynthesisResult, synthesize
+from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.synthesize import CONCURRENCY
+from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
-    from refinesynth.backends.lean.choosing import Chosen
+    from refinesynth.client.http.choosing import Chosen
 
 _Result = TypeVar("_Result")
 
@@ -104,7 +104,7 @@ def import_backends(asked: Mapping[str, Any]) -> None:
     import_module("refinesynth.episode")
 
     if any(chosen.path == "litellm" for chosen in _chosen(asked)):
-        from refinesynth.backends.litellm_sdk import litellm
+        from refinesynth.client.litellm_sdk import litellm
 
         litellm()
 
@@ -160,7 +160,7 @@ def _paths(asked: Mapping[str, Any]) -> str:
 def _chosen(asked: Mapping[str, Any]) -> list["Chosen"]:
     """How each backend is asked."""
     from refinesynth.backends import resolve_roles
-    from refinesynth.backends.lean.choosing import path_of
+    from refinesynth.client.http.choosing import path_of
 
     backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
     return [path_of(one, in_flight=asked.get("concurrency", CONCURRENCY)) for one in backends]

@@ -47,8 +47,8 @@ def serve(
     """
     from refinesynth.backends import resolve
     from refinesynth.backends.names import rehearsal_faults
-    from refinesynth.backends.rehearsal import Faults, Rehearsal
     from refinesynth.cli.terminal import output
+    from refinesynth.rehearsal import Faults, Rehearsal
     from refinesynth.serve import create_app, parse_duration, parse_faults
     from refinesynth.serve import serve as serve_app
 

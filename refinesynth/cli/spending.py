@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 from refinesynth.cli.figures import compact, dollars
-from refinesynth.printable import one_line
+from refinesynth.cost import Cost
 from refinesynth.run.spending import Spending
-from refinesynth.spent import Spent
+from refinesynth.text.printable import one_line
 
 _LEAST = 0.005
 """Shares below this are not told, nor is a single one."""
 
 
-def amount(spent: Spent, *, of: Spent) -> str:
+def amount(spent: Cost, *, of: Cost) -> str:
     """A part of the whole, in the whole's unit: `0.0242 USD` if that was paid for, else `12.3k tokens`."""
     if of.cost_usd:
         return dollars(spent.cost_usd or 0.0)
@@ -23,7 +23,7 @@ def by_outcome(spending: Spending) -> str:
     return _shares(
         {
             "on accepted trajectories": spending.kept,
-            "on what rules refused": sum(spending.wasted.values(), Spent()),
+            "on what rules refused": sum(spending.wasted.values(), Cost()),
             "on episodes that gave none": spending.fruitless,
             "on what was not needed or not finished": spending.unneeded,
         },
@@ -44,7 +44,7 @@ def by_model(spending: Spending) -> str:
     return _shares(models, of=spending.total) if len(models) > 1 else ""
 
 
-def _shares(parts: Mapping[str, Spent], *, of: Spent) -> str:
+def _shares(parts: Mapping[str, Cost], *, of: Cost) -> str:
     whole = of.cost_usd or of.tokens
     if not whole:
         return ""

@@ -60,7 +60,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 def _overview(found: "RunStatus") -> "Table":
     from refinesynth.cli.figures import counted, duration
     from refinesynth.cli.terminal import labelled, styled
-    from refinesynth.printable import one_line
+    from refinesynth.text.printable import one_line
 
     table = labelled(width=10)
     totals = found.totals
@@ -115,7 +115,7 @@ def _various(found: "RunStatus") -> "RenderableType | None":
 def _in_flight(found: "RunStatus") -> "RenderableType | None":
     from refinesynth.cli.figures import counted
     from refinesynth.cli.terminal import labelled
-    from refinesynth.printable import one_line
+    from refinesynth.text.printable import one_line
 
     if not found.outstanding:
         return None
@@ -136,7 +136,7 @@ def _paid(found: "RunStatus") -> "RenderableType | None":
 
     from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import styled
-    from refinesynth.printable import one_line
+    from refinesynth.text.printable import one_line
 
     if not found.spent:
         return None
@@ -164,7 +164,7 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     from refinesynth.cli import spending as told
     from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import labelled, styled
-    from refinesynth.printable import one_line
+    from refinesynth.text.printable import one_line
 
     spending = found.spending
     if not found.spent:
@@ -185,8 +185,8 @@ def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
     from dataclasses import asdict
 
     from refinesynth.cli import variety
-    from refinesynth.jsontext import write_json
-    from refinesynth.printable import printable
+    from refinesynth.text.jsontext import write_json
+    from refinesynth.text.printable import printable
 
     holder = found.holder
     value: dict[str, Any] = {

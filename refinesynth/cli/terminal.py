@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.printable import printable
+from refinesynth.text.printable import printable
 
 _NARROWEST = 20
 """Columns that are needed to show anything at all."""

@@ -13,8 +13,8 @@ from refinesynth.cli.exits import ExitCode, code_of
 from refinesynth.cli.interrupt import EXIT_CODES
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
-from refinesynth.jsontext import write_json
-from refinesynth.printable import one_line, printable
+from refinesynth.text.jsontext import write_json
+from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered

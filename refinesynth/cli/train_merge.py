@@ -41,7 +41,7 @@ def merge(
     """
     from refinesynth.cli.terminal import output as said
     from refinesynth.cli.terminal import styled
-    from refinesynth.printable import one_line
+    from refinesynth.text.printable import one_line
     from refinesynth.train.merging import merge
 
     merged = merge(

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 
 from refinesynth.cli.figures import compact, counted
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.printable import one_line
+from refinesynth.text.printable import one_line
 from refinesynth.train.memory import Memory
 from refinesynth.train.plan import Plan, SourceSizes
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from refinesynth.cli.figures import counted
 from refinesynth.cli.terminal import styled
-from refinesynth.printable import one_line, printable
+from refinesynth.text.printable import one_line, printable
 from refinesynth.train.preview import Preview
 from refinesynth.train.tokens import Label
 

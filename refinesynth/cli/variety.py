@@ -7,9 +7,9 @@ from typing import Any
 
 from refinesynth.cli.figures import counted
 from refinesynth.diversity.borrowing import Borrowed
-from refinesynth.printable import one_line
 from refinesynth.run.figures import FEATURES, UNREADABLE
 from refinesynth.run.variety import Spread, Stage, Variety
+from refinesynth.text.printable import one_line
 
 _MANY_STEPS = 12
 """Lengths of solutions that are told apart; what is longer is told together."""

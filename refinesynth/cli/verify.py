@@ -69,8 +69,8 @@ def _rules_for(source: Path, rules: str | None, script_rules: str | None) -> "tu
 
 
 def _change(item: "Checked") -> str:
-    from refinesynth.printable import one_line
     from refinesynth.rules import rejects
+    from refinesynth.text.printable import one_line
 
     if item.accepted_now:
         return one_line(f"{item.id}  {item.stage}: refused then, accepted now")

@@ -8,8 +8,8 @@ from typing import BinaryIO, NamedTuple
 import orjson
 from pydantic import JsonValue
 
-from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
+from refinesynth.files.compressed import open_binary
 
 MAX_BYTES = 1 << 30
 """Most bytes of a file that are read, unpacked."""

@@ -7,10 +7,11 @@ from hashlib import blake2b
 from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
-from refinesynth.backends.account import Forgetful, Memory, Purse, Unlimited
-from refinesynth.backends.governing.deadline import deadline
 from refinesynth.backends.role import Role
-from refinesynth.backends.session import Session
+from refinesynth.client.account import CostTracker, Forgetful, Memory, Unlimited
+from refinesynth.client.limiter.deadline import deadline
+from refinesynth.client.session import Session
+from refinesynth.cost import Cost
 from refinesynth.diversity.borrowing import Borrowed, Marks
 from refinesynth.episode.play import Cast
 from refinesynth.episode.plays import find
@@ -21,7 +22,6 @@ from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.rules.repairs import counted, repairs
-from refinesynth.spent import Spent
 from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
 
@@ -45,13 +45,13 @@ async def play_episode(
     settings: EpisodeSettings,
     models: Mapping[Role, Model],
     memory: Memory | None = None,
-    purse: Purse | None = None,
+    tracker: CostTracker | None = None,
 ) -> EpisodeOutcome:
     """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
 
     With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
     clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for again, so
-    an episode that was interrupted goes on where it was; what is asked for is paid from `purse`.
+    an episode that was interrupted goes on where it was; what is asked for is paid from `tracker`.
 
     Raises:
         RunStopped: No episode can go on.
@@ -66,7 +66,7 @@ async def play_episode(
                 seed=episode_seed(index=index, seed=settings.seed),
                 index=index,
                 memory=memory or Forgetful(),
-                purse=purse or Unlimited(),
+                tracker=tracker or Unlimited(),
             ),
             persona,
             settings,
@@ -121,7 +121,7 @@ def _trajectories(accepted: Sequence[Accepted], *, record: Record, settings: Epi
     )
 
 
-def _trajectory(accepted: Accepted, *, spent: Spent, record: Record, settings: EpisodeSettings) -> Trajectory:
+def _trajectory(accepted: Accepted, *, spent: Cost, record: Record, settings: EpisodeSettings) -> Trajectory:
     script, number = accepted.draft.script, accepted.branch.number if accepted.branch else 0
     provenance = Provenance(
         models=accepted.models,

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic_ai.models import Model
 
-from refinesynth.backends.mixed import in_turn
 from refinesynth.backends.role import Role
-from refinesynth.backends.session import Session
+from refinesynth.client.mixed import in_turn
+from refinesynth.client.session import Session
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import ConfigurationError

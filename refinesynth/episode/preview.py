@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from refinesynth.backends import Backend, Role, open_model
-from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.backends import Backend, Role
+from refinesynth.client import open_model
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.plays import find
 from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.trajectory import Persona
 
 _PERFECT = Rehearsal(Faults.none())

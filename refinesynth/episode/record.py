@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from refinesynth.backends.session import Session
+from refinesynth.client.session import Session
+from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
 from refinesynth.rules.rule import Violation
-from refinesynth.spent import Spent
 from refinesynth.trajectory import Draft, Persona, Script
 
 
@@ -16,7 +16,7 @@ class _Stretch:
 
     start: int
     end: int
-    spent: Spent
+    spent: Cost
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Record:
     """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
     _kept: list[_Stretch] = field(default_factory=list[_Stretch])
-    _before: Spent = field(default_factory=Spent)
+    _before: Cost = field(default_factory=Cost)
     """What was spent when the current attempt began."""
     _after: int = 0
     """How many turns of earlier drafts the current one began with."""
@@ -114,7 +114,7 @@ class Record:
         self.session.attempt += 1
         self._before = self.session.ledger.total
 
-    def _since_it_began(self) -> Spent:
+    def _since_it_began(self) -> Cost:
         return self.session.ledger.total - self._before
 
     def _take_back(self, *, to: int) -> None:
@@ -122,7 +122,7 @@ class Record:
         if not self._open:
             return
         self._open = False
-        kept, thrown = list[_Stretch](), Spent()
+        kept, thrown = list[_Stretch](), Cost()
         for stretch in self._kept:
             if stretch.start >= to:
                 thrown += stretch.spent

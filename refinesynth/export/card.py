@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
-from refinesynth.atomic_write import output_file
 from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
-from refinesynth.jsontext import scrub
-from refinesynth.markdown import code, plain
+from refinesynth.files.atomic_write import output_file
+from refinesynth.text.jsontext import scrub
+from refinesynth.text.markdown import code, plain
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -6,8 +6,8 @@ from typing import cast
 import orjson
 from pydantic import JsonValue
 
-from refinesynth.atomic_write import COMPRESSED, output_file
 from refinesynth.errors import InputError
+from refinesynth.files.atomic_write import COMPRESSED, output_file
 
 FILE_NAME = "dataset_info.json"
 

@@ -14,7 +14,7 @@ from refinesynth.export import shapes
 from refinesynth.export.masking import Masking, conversations
 from refinesynth.export.preferences import PreferenceFormat
 from refinesynth.export.shapes import Record
-from refinesynth.jsontext import write_json
+from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 

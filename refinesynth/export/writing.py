@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from refinesynth.atomic_write import output_file, refuse_existing
 from refinesynth.errors import InputError
 from refinesynth.export.dataset_info import DatasetInfo
 from refinesynth.export.formats import Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.shapes import Record
-from refinesynth.jsontext import write_json
+from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Trajectory
 
 

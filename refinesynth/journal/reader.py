@@ -28,7 +28,7 @@ from refinesynth.journal.rows import (
     spent_from_row,
     whole_from_row,
 )
-from refinesynth.jsontext import scrub
+from refinesynth.text.jsontext import scrub
 
 _PAGE = 500
 _PAGE_OF_PERSONAS = 5_000

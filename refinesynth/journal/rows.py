@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from refinesynth.journal.entry import Entry
 from refinesynth.journal.figures import Committed, Outstanding, SpentRow
 from refinesynth.journal.paid import Paid
-from refinesynth.jsontext import scrub
+from refinesynth.text.jsontext import scrub
 
 Row: TypeAlias = tuple[Any, ...]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from refinesynth.atomic_write import output_file, refuse_existing
 from refinesynth.errors import InputError
-from refinesynth.jsontext import write_json
+from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.personas.near import NearDuplicates, Similar
 from refinesynth.personas.records import Records, RecordSource
+from refinesynth.text.jsontext import write_json
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 import orjson
 
-from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.files.compressed import open_binary
 from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
 from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows

@@ -5,8 +5,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from refinesynth.atomic_write import output_file
 from refinesynth.errors import InputError
+from refinesynth.files.atomic_write import output_file
 from refinesynth.personas.files import PersonaFile
 from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row
 from refinesynth.personas.shipped import shipped

@@ -7,7 +7,7 @@ from typing import cast
 import orjson
 from pydantic import JsonValue, ValidationError
 
-from refinesynth.jsontext import write_json
+from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, explain
 
 COLUMNS = ("persona", "text")

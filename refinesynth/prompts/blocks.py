@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from refinesynth.jsontext import write_json
+from refinesynth.text.jsontext import write_json
 
 _ESCAPED = r"\u003c"
 _GROUP = "(?P"

@@ -20,9 +20,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.jsontext import scrub
 from refinesynth.prompts import Prompts
 from refinesynth.roles.forms import AnswerForm, called, said
+from refinesynth.text.jsontext import scrub
 from refinesynth.trajectory import explain
 
 _Answer = TypeVar("_Answer")

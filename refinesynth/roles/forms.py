@@ -23,7 +23,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.jsontext import read_json
+from refinesynth.text.jsontext import read_json
 
 _Answer = TypeVar("_Answer")
 

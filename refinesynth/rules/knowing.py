@@ -11,11 +11,11 @@ from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import quoted
-from refinesynth.lifetime import while_it_lives
 from refinesynth.rules.names import Names, names_of
 from refinesynth.rules.replaying import Answered, Played, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
+from refinesynth.trajectory.lifetime import while_it_lives
 from refinesynth.world import World
 from refinesynth.world.hiding import Hiding, hiding_of
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import Script
+from refinesynth.trajectory.lifetime import while_it_lives
 
 _KINDS = (
     "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",

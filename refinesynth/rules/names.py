@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from refinesynth.lifetime import while_it_lives
+from refinesynth.trajectory.lifetime import while_it_lives
 from refinesynth.world import World
 
 MAX_CHARACTERS = 20_000

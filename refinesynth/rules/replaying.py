@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
+from refinesynth.trajectory.lifetime import while_it_lives
 from refinesynth.world import Ruling, World
 from refinesynth.world.expression import Expression
 from refinesynth.world.replaying import world_or_problem

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from refinesynth.jsontext import scrub
-from refinesynth.notebook import html_table
+from refinesynth.text.jsontext import scrub
+from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Draft
 
 FIELDS = ConfigDict(extra="forbid")

@@ -10,8 +10,8 @@ from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.wording import folded, quoted
-from refinesynth.jsontext import depth, write_json
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
+from refinesynth.text.jsontext import depth, write_json
 from refinesynth.trajectory import ActionSpec, Draft
 
 MAX_ACTIONS_READ = 100

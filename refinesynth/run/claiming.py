@@ -4,9 +4,9 @@ import errno
 from contextlib import ExitStack
 from pathlib import Path
 
-from refinesynth.atomic_write import is_unfinished
 from refinesynth.errors import RefinesynthError, RunFolderError
-from refinesynth.output_folder import LOCK_FILE, FolderLock, move_aside
+from refinesynth.files.atomic_write import is_unfinished
+from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
 from refinesynth.run.lines import cannot
 
 CONFIG = "config.json"

@@ -9,10 +9,10 @@ from typing import Literal
 import orjson
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from refinesynth.atomic_write import atomic_write
 from refinesynth.errors import RunFolderError
-from refinesynth.jsontext import write_json
+from refinesynth.files.atomic_write import atomic_write
 from refinesynth.run.lines import cannot
+from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayName, explain
 
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "patience", "connections", "personas", "versions"})

@@ -7,11 +7,11 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from refinesynth.cost import Cost
 from refinesynth.errors import StorageError
-from refinesynth.jsontext import write_json
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
 from refinesynth.run.figures import EpisodeFigures, Figures
-from refinesynth.spent import Spent
+from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, Trajectory, Usage, explain
 
 _Kept = TypeVar("_Kept", bound=BaseModel)
@@ -53,7 +53,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     usage: Usage
     cost_usd: float | None
     """US dollars; None where a model's price is unknown."""
-    wasted: dict[str, Spent] = Field(default_factory=dict[str, Spent])
+    wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
     """Rule name to what was spent on what it refused, see `Refused.usage`."""
     figures: EpisodeFigures = EpisodeFigures()
     """What its trajectories are like."""
@@ -65,9 +65,9 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
         return self
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Cost:
         """By the whole episode."""
-        return Spent(usage=self.usage, cost_usd=self.cost_usd)
+        return Cost(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
@@ -133,9 +133,9 @@ class Totals(BaseModel, extra="forbid"):
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     """US dollars; None as soon as the cost of one episode is unknown."""
-    wasted: dict[str, Spent] = Field(default_factory=dict[str, Spent])
+    wasted: dict[str, Cost] = Field(default_factory=dict[str, Cost])
     """Rule name to what was spent on what it refused."""
-    fruitless: Spent = Spent()
+    fruitless: Cost = Cost()
     """By episodes without a trajectory, beside what rules wasted."""
     figures: Figures = Field(default_factory=Figures)
     """What the trajectories are like."""
@@ -156,15 +156,15 @@ class Totals(BaseModel, extra="forbid"):
         self.cost_usd = sum_costs(self.cost_usd, line.cost_usd)
         self.figures.add(line.figures)
         for rule, spent in line.wasted.items():
-            self.wasted[rule] = self.wasted.get(rule, Spent()) + spent
+            self.wasted[rule] = self.wasted.get(rule, Cost()) + spent
         if not line.accepted:
-            self.fruitless += line.spent - sum(line.wasted.values(), Spent())
+            self.fruitless += line.spent - sum(line.wasted.values(), Cost())
             self.last_reason = None if line.reason is None else line.reason[:_REASON]
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Cost:
         """By all of these episodes."""
-        return Spent(usage=self.usage, cost_usd=self.cost_usd)
+        return Cost(usage=self.usage, cost_usd=self.cost_usd)
 
     @classmethod
     def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:

@@ -17,8 +17,8 @@ Events, at level info unless said otherwise; docs/events.md lists their fields:
 import logging
 from typing import TYPE_CHECKING, cast
 
-from refinesynth.jsontext import write_json
 from refinesynth.run.lines import LineWriter
+from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

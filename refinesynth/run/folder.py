@@ -19,9 +19,9 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import RunFolderError
+from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
-from refinesynth.output_folder import LOCK_FILE
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.lines import read_lines

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
 from refinesynth.run.episodes import Totals
-from refinesynth.spent import Spent
 from refinesynth.trajectory import Usage
 
 
@@ -14,24 +14,24 @@ from refinesynth.trajectory import Usage
 class Spending:
     """Everything that was paid, told twice: by who took it, and by what came of it. Either adds up to `total`."""
 
-    by_role: Mapping[str, Spent]
-    by_model: Mapping[str, Spent]
-    kept: Spent
+    by_role: Mapping[str, Cost]
+    by_model: Mapping[str, Cost]
+    kept: Cost
     """On trajectories in the files: their scripts, and the turns that are in them."""
-    wasted: Mapping[str, Spent]
+    wasted: Mapping[str, Cost]
     """Rule name to what was spent on scripts and drafts that it refused, see `Refused.usage`; where several refused one, they
     share it."""
-    fruitless: Spent
+    fruitless: Cost
     """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers to
     nobody's use."""
-    unneeded: Spent
+    unneeded: Cost
     """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
 
     @classmethod
     def of(cls, rows: Sequence[SpentRow], totals: Totals) -> "Spending":
         """From what the journal has summed up, and the sums over the episodes in the files."""
-        wasted = sum(totals.wasted.values(), Spent())
-        total = sum(map(spent_of, rows), Spent()) if rows else totals.spent
+        wasted = sum(totals.wasted.values(), Cost())
+        total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
         return cls(
             by_role=_by(rows, lambda row: row.role),
             by_model=_by(rows, lambda row: row.model),
@@ -42,17 +42,17 @@ class Spending:
         )
 
     @property
-    def total(self) -> Spent:
+    def total(self) -> Cost:
         """Everything."""
-        return sum(self.wasted.values(), Spent()) + self.kept + self.fruitless + self.unneeded
+        return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
 
-        def one(spent: Spent) -> dict[str, Any]:
+        def one(spent: Cost) -> dict[str, Any]:
             return {**spent.usage.model_dump(), "cost_usd": spent.cost_usd}
 
-        def each(spent: Mapping[str, Spent]) -> dict[str, Any]:
+        def each(spent: Mapping[str, Cost]) -> dict[str, Any]:
             return {name: one(part) for name, part in spent.items()}
 
         return {
@@ -66,7 +66,7 @@ class Spending:
         }
 
 
-def spent_of(row: SpentRow) -> Spent:
+def spent_of(row: SpentRow) -> Cost:
     """One of the journal's sums."""
     usage = Usage(
         requests=row.requests,
@@ -74,11 +74,11 @@ def spent_of(row: SpentRow) -> Spent:
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
     )
-    return Spent(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
+    return Cost(usage=usage, cost_usd=None if row.unpriced else row.cost_usd)
 
 
-def _by(rows: Iterable[SpentRow], name: Callable[[SpentRow], str]) -> dict[str, Spent]:
-    sums: dict[str, Spent] = {}
+def _by(rows: Iterable[SpentRow], name: Callable[[SpentRow], str]) -> dict[str, Cost]:
+    sums: dict[str, Cost] = {}
     for row in rows:
-        sums[name(row)] = sums.get(name(row), Spent()) + spent_of(row)
+        sums[name(row)] = sums.get(name(row), Cost()) + spent_of(row)
     return sums

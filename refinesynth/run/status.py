@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 
+from refinesynth.files.output_folder import Holder, holder_of
 from refinesynth.journal import Outstanding, SpentRow
-from refinesynth.output_folder import Holder, holder_of
 from refinesynth.run.episodes import Totals
 from refinesynth.run.folder import RunFolder
 from refinesynth.run.lines import last_line

@@ -13,10 +13,10 @@ import anyio
 from aiohttp import web
 
 from refinesynth.backends import Completion
-from refinesynth.jsontext import write_json
 from refinesynth.serve import wire
 from refinesynth.serve.faults import HttpFaults
 from refinesynth.serve.traffic import SESSION_HEADER, Exchange, Traffic
+from refinesynth.text.jsontext import write_json
 
 RETRY_AFTER_SECONDS = 1
 """What 429 and 503 ask a client to wait."""

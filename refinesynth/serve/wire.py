@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from refinesynth.jsontext import write_json
+from refinesynth.text.jsontext import write_json
 
 JSON = "application/json"
 

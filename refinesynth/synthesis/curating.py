@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from refinesynth.cost import Cost
 from refinesynth.curation import Curation
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
-from refinesynth.jsontext import scrub
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
-from refinesynth.spent import Spent
+from refinesynth.text.jsontext import scrub
 from refinesynth.trajectory import Script, Trajectory
 
 _TOLD = 3
@@ -117,13 +117,13 @@ def _scripts(trajectories: Iterable[Trajectory]) -> "Iterable[tuple[str, Script]
             yield trajectory.id, before
 
 
-def _spent_on_kept(outcome: EpisodeOutcome) -> Spent:
+def _spent_on_kept(outcome: EpisodeOutcome) -> Cost:
     """What an episode took beside what was wasted in it."""
-    wasted = (Spent(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused)
-    return Spent(usage=outcome.usage, cost_usd=outcome.cost_usd) - sum(wasted, Spent())
+    wasted = (Cost(usage=item.usage, cost_usd=item.cost_usd) for item in outcome.refused)
+    return Cost(usage=outcome.usage, cost_usd=outcome.cost_usd) - sum(wasted, Cost())
 
 
-def _refused(outcome: EpisodeOutcome, trajectory: Trajectory, violation: Violation, spent: Spent) -> Refused:
+def _refused(outcome: EpisodeOutcome, trajectory: Trajectory, violation: Violation, spent: Cost) -> Refused:
     return Refused(
         episode=outcome.id,
         persona=trajectory.persona,

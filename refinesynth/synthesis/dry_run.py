@@ -17,7 +17,7 @@ from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from refinesynth.backends import BackendSpec
-    from refinesynth.backends.money.budget import Budget
+    from refinesynth.client.budget.budget import Budget
 
 SAMPLE = 8
 """Personas that are played, unless told otherwise."""

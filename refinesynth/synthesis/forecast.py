@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Any, Self
 
-from refinesynth.spent import Spent
+from refinesynth.cost import Cost
 
 CONFIDENCE = 0.9
 """How often the yield lies within its range."""
@@ -65,7 +65,7 @@ class Estimate:
     """Of these episodes, those that gave one or more."""
     most: int
     """Trajectories that one persona may give."""
-    paid: Spent
+    paid: Cost
     """By this estimate."""
     elapsed: float
     """Seconds that it took."""
@@ -86,7 +86,7 @@ class Estimate:
     @classmethod
     def of(
         cls,
-        episodes: Sequence[tuple[int, Spent]],
+        episodes: Sequence[tuple[int, Cost]],
         *,
         n: int,
         most: int = 1,
@@ -103,11 +103,11 @@ class Estimate:
         per_persona = wilson(accepted / most, len(episodes)).times(most)
         needed = Range(n, n, n).over(per_persona)
 
-        def in_all(amount: Callable[[Spent], float]) -> Range:
+        def in_all(amount: Callable[[Cost], float]) -> Range:
             in_n = n * fmean(amount(spent) for _, spent in episodes) if episodes else 0.0
             return Range(in_n, in_n, in_n).over(per_persona)
 
-        paid = sum((spent for _, spent in episodes), Spent())
+        paid = sum((spent for _, spent in episodes), Cost())
         return cls(
             n=n,
             concurrency=concurrency,

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from refinesynth.backends.money.budget import Budget
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
 from refinesynth.run import EpisodeLine, Totals
-from refinesynth.spent import Spent
 
 PATIENCE = 32
 """Episodes that a run may finish without one accepted, unless it says otherwise."""
@@ -36,7 +36,7 @@ class Yield:
     """Of these, with a trajectory."""
     accepted: int = 0
     """Trajectories."""
-    spent: Spent = field(default_factory=Spent)
+    spent: Cost = field(default_factory=Cost)
 
     @classmethod
     def of(cls, totals: Totals) -> "Yield":

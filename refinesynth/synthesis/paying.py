@@ -1,21 +1,21 @@
-"""The purse of a run: made from its budget, its backends' prices and what earlier processes have spent."""
+"""The tracker of a run: made from its budget, its backends' prices and what earlier processes have spent."""
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from refinesynth.backends.money.budget import Budget
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.spending import spent_of
-from refinesynth.spent import Spent
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
-    from refinesynth.backends.account import Price
-    from refinesynth.backends.money.purse import BudgetPurse
+    from refinesynth.client.account import Price
+    from refinesynth.client.budget.tracker import BudgetTracker
 
 
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
@@ -26,7 +26,7 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     """
     if budget is None or budget.usd is None:
         return []
-    from refinesynth.backends.money.prices import is_known, price_of
+    from refinesynth.client.budget.price_table import is_known, price_of
 
     prices: list[Price] = []
     for backend in chain.from_iterable(mixture.each for mixture in backends):
@@ -41,22 +41,22 @@ def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected:
     return prices
 
 
-def purse_of(
+def tracker_of(
     budget: Budget | None,
     prices: "Sequence[Price]",
     *,
     spent: Sequence[SpentRow],
     totals: Totals,
     waiting: Iterable[EpisodeLine] = (),
-) -> "BudgetPurse":
-    """The purse of a run that has spent this so far; `waiting` are finished episodes that are not in `totals`.
+) -> "BudgetTracker":
+    """The tracker of a run that has spent this so far; `waiting` are finished episodes that are not in `totals`.
 
     Raises:
         ConfigurationError: The budget is in US dollars, and what was spent so far had no price.
     """
-    from refinesynth.backends.money.purse import BudgetPurse
+    from refinesynth.client.budget.tracker import BudgetTracker
 
-    before, ended, episodes = sum(map(spent_of, spent), Spent()), totals.spent, totals.episodes
+    before, ended, episodes = sum(map(spent_of, spent), Cost()), totals.spent, totals.episodes
     for line in waiting:
         ended, episodes = ended + line.spent, episodes + 1
     if budget is not None and budget.usd is not None and before.cost_usd is None:
@@ -64,10 +64,10 @@ def purse_of(
             f"a budget of {budget} cannot be kept: the run has made {before.usage.requests:,} requests, and the price of some "
             f"was unknown; give a budget in tokens instead, it has used {before.tokens:,} so far"
         )
-    return BudgetPurse(budget, spent=before, ended=ended, episodes=episodes, prices=prices)
+    return BudgetTracker(budget, spent=before, ended=ended, episodes=episodes, prices=prices)
 
 
-def what_it_takes(budget: Budget, spent: Spent, *, accepted: int, n: int) -> str:
+def what_it_takes(budget: Budget, spent: Cost, *, accepted: int, n: int) -> str:
     """In a clause, which budget would do for `n`, at what the accepted ones have cost so far."""
     if not accepted:
         return f"the budget of {budget} is spent before the first was accepted"

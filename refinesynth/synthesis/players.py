@@ -16,8 +16,8 @@ from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
-    from refinesynth.backends.money.purse import BudgetPurse
-    from refinesynth.backends.watch import Calls
+    from refinesynth.client.budget.tracker import BudgetTracker
+    from refinesynth.client.watch import Calls
     from refinesynth.episode import EpisodeSettings
 
 
@@ -47,14 +47,14 @@ class Players:
     tracing: Tracing | None
 
     @asynccontextmanager
-    async def open(self, folder: RunWriter, purse: "BudgetPurse") -> AsyncGenerator["Ready", None]:
+    async def open(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator["Ready", None]:
         """What plays one episode, as long as the block runs.
 
         Raises:
             ConfigurationError: Spans are to be exported, and what that needs is not installed.
         """
         if self.processes == 1:
-            from refinesynth.backends import close_models
+            from refinesynth.client import close_models
 
             opened: dict[Role, Any] = {}
 
@@ -65,7 +65,7 @@ class Players:
             try:
                 with traced(self.tracing):
                     async with watched(self.calls):
-                        yield Ready(_Here(self, models, folder, purse))
+                        yield Ready(_Here(self, models, folder, tracker))
             finally:
                 with anyio.CancelScope(shield=True):
                     await close_models(opened.values())
@@ -86,16 +86,16 @@ class Players:
                 journal=journal,
                 recall=tuple(sorted(known - {journal})),
                 shards=self.processes,
-                limited=bool(purse.tills),
+                limited=bool(tracker.limits),
                 log_level=self.log_level,
                 tracing=self.tracing,
             )
             for journal in journals
         ]
-        async with open_crew(assignments, purse=purse) as crew:
+        async with open_crew(assignments, tracker=tracker) as crew:
 
             async def play(index: int, persona: Persona) -> Finished:
-                return _counted(await crew.play(index, persona), purse)
+                return _counted(await crew.play(index, persona), tracker)
 
             yield Ready(play, crew.how)
 
@@ -107,7 +107,7 @@ class _Here:
     players: Players
     models: "Callable[[], Mapping[Role, Any]]"
     folder: RunWriter
-    purse: "BudgetPurse"
+    tracker: "BudgetTracker"
 
     async def __call__(self, index: int, persona: Persona) -> Finished:
         # Imported here: it brings pydantic-ai with it.
@@ -115,11 +115,11 @@ class _Here:
 
         settings = self.players.settings
         memory = self.folder.memory(episode_id(persona, index=index, seed=settings.seed), index)
-        with self.purse.episode(index) as paying:
+        with self.tracker.episode(index) as paying:
             outcome = await play_episode(
-                persona, index=index, settings=settings, models=self.models(), memory=memory, purse=paying
+                persona, index=index, settings=settings, models=self.models(), memory=memory, tracker=paying
             )
-        return _counted(Finished.of(outcome), self.purse)
+        return _counted(Finished.of(outcome), self.tracker)
 
 
 def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", processes: int) -> None:
@@ -131,15 +131,15 @@ def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", processes: int
             )
 
 
-def _counted(finished: Finished, purse: "BudgetPurse") -> Finished:
-    purse.ended(finished.line.spent)
+def _counted(finished: Finished, tracker: "BudgetTracker") -> Finished:
+    tracker.ended(finished.line.spent)
     return finished
 
 
 @asynccontextmanager
 async def watched(calls: "Calls") -> AsyncGenerator[None, None]:
     """While the block runs, say so when a request takes too long, or nothing is answered."""
-    from refinesynth.backends.watch import log_alarm, watch
+    from refinesynth.client.watch import log_alarm, watch
 
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:

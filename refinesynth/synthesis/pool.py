@@ -16,7 +16,7 @@ from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageE
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
-from refinesynth.synthesis.means import Boundless, Means
+from refinesynth.synthesis.funds import Funds, Unbounded
 from refinesynth.synthesis.patience import Patience, Why, Yield
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.synthesis.tally import Tally
@@ -59,7 +59,7 @@ class Pool:
         on_progress: Callable[[Progress], None] | None = None,
         on_accepted: Callable[[Trajectory], None] | None = None,
         has_room: Callable[[], bool] | None = None,
-        means: Means | None = None,
+        funds: Funds | None = None,
         surroundings: Callable[[], Surroundings] | None = None,
         curate: Curate | None = None,
         per_episode: int = 1,
@@ -80,7 +80,7 @@ class Pool:
         self._on_progress = on_progress
         self._on_accepted = on_accepted
         self._has_room = has_room
-        self._means = means or Boundless()
+        self._funds = funds or Unbounded()
         self._surroundings = surroundings
         self._curate = curate
         self._patience = patience or Patience(n=n, episodes=0)
@@ -218,7 +218,7 @@ class Pool:
                     self._tally.pass_by(line)
                 else:
                     while not self._may_start(index):
-                        if not self._tally.in_flight and not self._means.may_start(0):
+                        if not self._tally.in_flight and not self._funds.may_start(0):
                             self.out_of_money = True
                             return
                         self._changed = anyio.Event()
@@ -237,7 +237,7 @@ class Pool:
         return (
             self._tally.in_flight < min(self._concurrency, self._tally.wanted())
             and index < self._folder.committed.episodes + window(self._concurrency)
-            and self._means.may_start(self._tally.in_flight)
+            and self._funds.may_start(self._tally.in_flight)
             and (self._has_room is None or self._has_room())
         )
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from refinesynth.backends.money.budget import Budget
-from refinesynth.printable import one_line
-from refinesynth.spent import Spent
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
+from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Usage
 
 
@@ -13,7 +13,7 @@ from refinesynth.trajectory import Usage
 class Surroundings:
     """What changes also while no episode begins or ends: the bill, and how the backends are."""
 
-    paid: Spent
+    paid: Cost
     """In all: episodes in flight, broken-off ones and earlier processes included."""
     budget: Budget | None = None
     """What may be paid; None without limit."""
@@ -67,7 +67,7 @@ class Progress:
         """What is around the run now; what finished episodes took, if nothing more is known."""
         if self.surroundings is not None:
             return self.surroundings()
-        return Surroundings(paid=Spent(usage=self.usage, cost_usd=self.cost_usd))
+        return Surroundings(paid=Cost(usage=self.usage, cost_usd=self.cost_usd))
 
     def __str__(self) -> str:
         """The moment on one line, whatever servers said: `3/10 accepted, 7 in flight, 1 gave none`."""

@@ -103,7 +103,7 @@ def _curation(curation: Curation) -> dict[str, JsonValue]:
 
 def _hidden(value: JsonValue) -> JsonValue:
     """The value without the keys that the environment holds; `Backend` itself refuses what is named like a secret."""
-    from refinesynth.backends.redaction import redact
+    from refinesynth.client.redaction import redact
 
     if isinstance(value, dict):
         return {name: _hidden(item) for name, item in value.items()}

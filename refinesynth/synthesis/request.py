@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from refinesynth.attempts import Attempts
-from refinesynth.backends.money.budget import Budget
+from refinesynth.client.budget.budget import Budget
 from refinesynth.curation import Curation
 from refinesynth.episode import plays
 from refinesynth.errors import InputError, RunFolderError
@@ -21,14 +21,14 @@ from refinesynth.mistakes import Mistakes
 from refinesynth.personas import BadRow, Personas, PersonaSource, open_personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.logs import level_of
-from refinesynth.synthesis.lookout import Lookout
 from refinesynth.synthesis.patience import Patience, Yield
-from refinesynth.synthesis.paying import prices_of, purse_of, what_it_takes
+from refinesynth.synthesis.paying import prices_of, tracker_of, what_it_takes
 from refinesynth.synthesis.players import Players
 from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.recording import record
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.synthesis.status_probe import StatusProbe
 from refinesynth.tracing import Tracing
 from refinesynth.trajectory import Trajectory
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from refinesynth.backends import Backend, BackendSpec, Completion
-    from refinesynth.backends.money.purse import BudgetPurse
+    from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.diversity import Overlap
     from refinesynth.episode import EpisodeSettings
     from refinesynth.rules import Rule
@@ -66,7 +66,7 @@ class Begun:
     pool: Pool
     folder: RunWriter
     personas: Personas
-    purse: "BudgetPurse"
+    tracker: "BudgetTracker"
     patience: Patience
 
     def result(self) -> SynthesisResult:
@@ -79,7 +79,7 @@ class Begun:
     def _why(self) -> str | None:
         if self.pool.out_of_money:
             accepted = self.folder.committed.accepted
-            return what_it_takes(self.purse.budget, self.purse.spent, accepted=accepted, n=self.folder.config.n)
+            return what_it_takes(self.tracker.budget, self.tracker.spent, accepted=accepted, n=self.folder.config.n)
         count = self.pool.ran_out_after
         source = self.personas.description
         return None if count is None else f"{source} ran out after {count:,} persona{'s' * (count != 1)}"
@@ -174,9 +174,10 @@ class Request:
             StorageError: The folder cannot be written.
         """
         # Imported here: what opens models brings pydantic-ai with it.
-        from refinesynth.backends import open_models, resolve, resolve_roles
-        from refinesynth.backends.lean.choosing import routed
-        from refinesynth.backends.watch import Calls
+        from refinesynth.backends import resolve, resolve_roles
+        from refinesynth.client import open_models
+        from refinesynth.client.http.choosing import routed
+        from refinesynth.client.watch import Calls
 
         settings = self._settings()
         # A key is asked for only where a role is played.
@@ -226,7 +227,7 @@ class Request:
                 log_level=level_of(self.log_level),
             )
             try:
-                purse = purse_of(
+                tracker = tracker_of(
                     budget, prices, spent=folder.spent(), totals=folder.committed, waiting=folder.waiting_lines()
                 )
                 if curator is not None:
@@ -241,7 +242,7 @@ class Request:
                     personas=at_most,
                     budget=budget or Budget(),
                 )
-                async with players.open(folder, purse) as ready:
+                async with players.open(folder, tracker) as ready:
                     pool = Pool(
                         play=ready.play,
                         personas=personas,
@@ -251,15 +252,15 @@ class Request:
                         on_progress=self.on_progress,
                         on_accepted=on_accepted,
                         has_room=has_room,
-                        means=purse,
-                        surroundings=Lookout(purse, calls, open_once, ready.elsewhere).look,
+                        funds=tracker,
+                        surroundings=StatusProbe(tracker, calls, open_once, ready.elsewhere).look,
                         curate=None if curator is None else curator.curate,
                         per_episode=per_episode,
                         patience=patience,
                     )
                     if not pool.reached:
                         _log_start(folder, personas)
-                    yield Begun(pool, folder, personas, purse, patience)
+                    yield Begun(pool, folder, personas, tracker, patience)
             finally:
                 folder.close()
 

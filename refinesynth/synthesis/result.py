@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from refinesynth.notebook import html_table
+from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.figures import Figures
 from refinesynth.run.spending import Spending
-from refinesynth.spent import Spent
 from refinesynth.synthesis.patience import Why
+from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -170,17 +170,17 @@ class SynthesisResult:
         return None if self.cost_usd is None or not len(self) else self.cost_usd / len(self)
 
     @property
-    def spent_by_role(self) -> dict[str, Spent]:
+    def spent_by_role(self) -> dict[str, Cost]:
         """Role name to what it took, refused attempts and unfinished episodes included."""
         return dict(self.spending.by_role)
 
     @property
-    def spent_by_model(self) -> dict[str, Spent]:
+    def spent_by_model(self) -> dict[str, Cost]:
         """Backend's model to what it took, likewise."""
         return dict(self.spending.by_model)
 
     @property
-    def wasted_by_rule(self) -> dict[str, Spent]:
+    def wasted_by_rule(self) -> dict[str, Cost]:
         """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that nobody went on
         from. Where several rules refused one thing, they share its cost.
         """

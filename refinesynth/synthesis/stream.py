@@ -24,7 +24,7 @@ from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
-    from refinesynth.backends.money.budget import Budget
+    from refinesynth.client.budget.budget import Budget
     from refinesynth.rules import Rule
 
 

@@ -19,7 +19,7 @@ from refinesynth.tracing import Tracing
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
-    from refinesynth.backends.money.budget import Budget
+    from refinesynth.client.budget.budget import Budget
     from refinesynth.rules import Rule
 
 CONCURRENCY = 16

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from refinesynth._version import __version__
-from refinesynth.atomic_write import write_json_file, write_text_file
 from refinesynth.extras import require
-from refinesynth.output_folder import FolderLock
+from refinesynth.files.atomic_write import write_json_file, write_text_file
+from refinesynth.files.output_folder import FolderLock
 from refinesynth.train import folder
 from refinesynth.train.card import ModelFacts, render_card
 from refinesynth.train.config import TrainConfig

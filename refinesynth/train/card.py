@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from refinesynth.extras import require
-from refinesynth.markdown import code_in_table
+from refinesynth.text.markdown import code_in_table
 from refinesynth.train import events
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn

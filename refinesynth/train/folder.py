@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 
 import orjson
 
-from refinesynth.atomic_write import write_json_file, write_text_file
 from refinesynth.errors import InputError, RefinesynthError, StorageError
-from refinesynth.output_folder import FolderLock, move_aside, refuse_from_within
+from refinesynth.files.atomic_write import write_json_file, write_text_file
+from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_within
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.layers import layered
 from refinesynth.train.passed import deciding

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 from refinesynth._version import __version__
-from refinesynth.atomic_write import write_text_file
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.markdown import code_in_table as code
+from refinesynth.files.atomic_write import write_text_file
+from refinesynth.text.markdown import code_in_table as code
 from refinesynth.train.adapter import SETTINGS, base_of, find_adapter
 from refinesynth.train.card import hub_header, shown_name
 from refinesynth.train.config import TrainConfig

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from refinesynth.atomic_write import write_file
 from refinesynth.errors import StorageError
-from refinesynth.jsontext import write_json
+from refinesynth.files.atomic_write import write_file
+from refinesynth.text.jsontext import write_json
 from refinesynth.train.events import Silent
 
 Kind = Literal["train", "held_out"]

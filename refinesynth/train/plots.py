@@ -5,7 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from refinesynth.atomic_write import write_file
+from refinesynth.files.atomic_write import write_file
 from refinesynth.train import events
 from refinesynth.train.metrics import Kind, Measured
 

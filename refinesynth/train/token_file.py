@@ -11,10 +11,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from refinesynth.atomic_write import output_file, refuse_existing
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
-from refinesynth.jsontext import write_json
+from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.text.jsontext import write_json
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
 from refinesynth.train.given import check_given

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field
 
-from refinesynth.jsontext import read_json, scrub
+from refinesynth.text.jsontext import read_json, scrub
 from refinesynth.trajectory.liberties import Answer, Liberty, read_answer
 from refinesynth.trajectory.script import Script
 from refinesynth.trajectory.turns import DraftTurn, DungeonMasterTurn, PlayerTurn

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from refinesynth.jsontext import written
+from refinesynth.text.jsontext import written
 from refinesynth.trajectory.turns import EXECUTED, DraftTurn, MalformedTurn, listed_turns, read_turn
 
 _FLAGS = ("parameter_error", "place_error", "logic_error")
@@ -21,7 +21,7 @@ class Liberty(StrEnum):
     """Keys or the role are spelled otherwise than the paper prints them: `thought`, `"role": "player"`."""
     UNNUMBERED = "unnumbered"
     """A turn has no key `turn`; its place in the list says the same."""
-    TEXT_BOOLEANS = "text_booleans"
+    TEXT_BOODIRECTS = "text_booleans"
     """A flag is `"true"`, `"no"`, 0 or 1, and neither true nor false."""
     FENCED = "fenced"
     """The JSON stands in a code fence, perhaps among words; what is in the fence parses as it is."""
@@ -70,4 +70,4 @@ def _taken(item: JsonValue, turn: DraftTurn) -> Iterator[Liberty]:
     if "turn" not in given:
         yield Liberty.UNNUMBERED
     if any(not isinstance(given[flag], bool) for flag in _FLAGS if flag in ours):
-        yield Liberty.TEXT_BOOLEANS
+        yield Liberty.TEXT_BOODIRECTS

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from refinesynth.notebook import html_table
+from refinesynth.text.notebook import html_table
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
 from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns

@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refinesynth.jsontext import depth
+from refinesynth.text.jsontext import depth
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.expression import Expression, compile_expression, encode

@@ -44,7 +44,7 @@ class Breadth:
 
 
 class Explorer:
-    """A world's states as far as they were reached. Every method raises `Spent` where the planner's meter runs out."""
+    """A world's states as far as they were reached. Every method raises `Cost` where the planner's meter runs out."""
 
     def __init__(self, planner: Planner, faults: Faults) -> None:
         self.planner = planner

@@ -87,7 +87,7 @@ class Fact:
         """True, false, or in words why there is no answer.
 
         Raises:
-            Spent: The meter has run out.
+            Cost: The meter has run out.
         """
         self.meter.charge(self.condition.work(state, self.values, self.meter.size) + BASE)
         return self.condition.answer(state, self.values)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from refinesynth.lifetime import while_it_lives
+from refinesynth.trajectory.lifetime import while_it_lives
 from refinesynth.world.executor import World
 from refinesynth.world.sights import CompiledSight, names_in
 from refinesynth.world.template import Slot, Template

@@ -9,7 +9,7 @@ BASE = 1_000
 """What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state touched."""
 
 
-class Spent(Exception):
+class Cost(Exception):
     """All of the work that was allowed is done. Caught where the meter was set up."""
 
 
@@ -25,8 +25,8 @@ class Meter:
         """Count this work.
 
         Raises:
-            Spent: Nothing is left.
+            Cost: Nothing is left.
         """
         self.left -= work
         if self.left < 0:
-            raise Spent
+            raise Cost

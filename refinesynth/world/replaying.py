@@ -6,8 +6,8 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import Script
+from refinesynth.trajectory.lifetime import while_it_lives
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import World
 from refinesynth.world.ruling import Ruling

@@ -13,7 +13,7 @@ from refinesynth.world.executor import World
 from refinesynth.world.expression import encode
 from refinesynth.world.ground import MOST_ACTIONS, Fact, Facts, GroundAction, ground, some_ground_actions
 from refinesynth.world.guide import UNREACHED, Guess, Guide
-from refinesynth.world.meter import BASE, Meter, Spent
+from refinesynth.world.meter import BASE, Cost, Meter
 
 MOST_NODES = 2_000
 """States that a search looks on from, unless told otherwise."""
@@ -45,14 +45,14 @@ def plan(
     try:
         found = planner.find(state, planner.goal, most)
         return None if found is None else tuple(action.text for action in pruned(world, state, found))
-    except Spent:
+    except Cost:
         return None
 
 
 class Planner:
     """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the next.
 
-    Every search raises `Spent` where the meter runs out.
+    Every search raises `Cost` where the meter runs out.
     """
 
     def __init__(self, world: World, texts: Iterable[str], meter: Meter) -> None:

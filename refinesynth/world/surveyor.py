@@ -9,8 +9,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refinesynth.lifetime import while_it_lives
 from refinesynth.trajectory import Difficulty, Script
+from refinesynth.trajectory.lifetime import while_it_lives
 from refinesynth.world.compiled import fits
 from refinesynth.world.difficulty import difficulty_of, losable
 from refinesynth.world.executor import World
@@ -18,7 +18,7 @@ from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import MAX_BYTES
 from refinesynth.world.faults import Faults
 from refinesynth.world.ground import GroundAction, some_ground_actions
-from refinesynth.world.meter import Meter, Spent
+from refinesynth.world.meter import Cost, Meter
 from refinesynth.world.replaying import world_or_problem
 from refinesynth.world.search import Planner, pruned
 
@@ -78,7 +78,7 @@ def _survey(world: World) -> Survey:
     surveyor = _Surveyor(world)
     try:
         surveyor.look()
-    except Spent:
+    except Cost:
         surveyor.exhausted = False
     return surveyor.survey()
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
-from refinesynth.jsontext import scrub
+from refinesynth.text.jsontext import scrub
 from refinesynth.world.errors import Inapplicable, RulebookError
 from refinesynth.world.pointer import look, unescape
 from refinesynth.world.seen import Visible

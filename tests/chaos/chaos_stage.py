@@ -11,7 +11,7 @@ from aiohttp import web
 from spoiling import SPOILING, spoils
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import NAMES, HttpFaults, create_app
 
 STATUSES = (429, 500, 502, 503, 529)

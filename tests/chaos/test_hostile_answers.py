@@ -11,8 +11,8 @@ import pytest
 from chaos_stage import KINDS, PATHS, STATUSES, backend, check_folder, counts, failing, served
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.errors import RunStopped
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import HttpFaults, running
 
 LONGEST_SECONDS = 120

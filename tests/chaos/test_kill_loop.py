@@ -13,8 +13,8 @@ from chaos_stage import check_folder
 from launching import Launcher
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.journal import JournalReader
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import HttpFaults, create_app, running
 
 KILLS = 26

@@ -18,7 +18,7 @@ from chaos_stage import check_folder, lines
 from spoiling import CHARACTERS
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 
 COMMAND = [sys.executable, "-m", "refinesynth"]
@@ -233,10 +233,10 @@ resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 import random, re2
 from refinesynth import rules, Draft, Script, ActionSpec, PlayerTurn, DungeonMasterTurn
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.redaction import redact
-from refinesynth.backends.sorting import sort
+from refinesynth.client.redaction import redact
+from refinesynth.client.classify_error import sort
 from refinesynth.chat import parse_player
-from refinesynth.jsontext import read_json
+from refinesynth.text.jsontext import read_json
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
 
 LONG = ("a" * 100_000 + "!", "a!" * 50_000, " " * 100_000, "x" * 99_999 + "\\n", "[" * 100_000, '{"a":' * 50_000, "```" * 50_000, "sk-" * 50_000,

@@ -7,15 +7,15 @@ from cli_records import moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.backends.money.budget import Budget
 from refinesynth.cli import bill
-from refinesynth.spent import Spent
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.trajectory import Usage
 
 
 def around(usd: float | None, tokens: int = 0, budget: Budget | None = None) -> Surroundings:
-    return Surroundings(paid=Spent(usage=Usage(requests=2, input_tokens=tokens), cost_usd=usd), budget=budget)
+    return Surroundings(paid=Cost(usage=Usage(requests=2, input_tokens=tokens), cost_usd=usd), budget=budget)
 
 
 def test_the_forecast_is_what_was_paid_and_the_missing_ones_at_the_price_of_those_so_far() -> None:

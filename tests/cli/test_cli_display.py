@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_printable import is_inert, nasty
 
-from refinesynth.backends.money.budget import Budget
 from refinesynth.cli.display import Display, Pace, board, in_a_line
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.spent import Spent
+from refinesynth.client.budget.budget import Budget
+from refinesynth.cost import Cost
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.progress import Surroundings
 from refinesynth.trajectory import Usage
@@ -98,7 +98,7 @@ def test_more_than_needed_is_said_and_not_counted_as_if_it_were_wrong() -> None:
 def test_what_is_around_the_run_is_looked_at_when_it_is_drawn() -> None:
     around = [
         Surroundings(
-            paid=Spent(usage=Usage(requests=1, input_tokens=900, output_tokens=100), cost_usd=2.0),
+            paid=Cost(usage=Usage(requests=1, input_tokens=900, output_tokens=100), cost_usd=2.0),
             budget=Budget(usd=4, tokens=2_000_000),
             retries=1,
             troubles=("gpt-4o has been down for 80 s (\x1b[2J); the run waits for it",),
@@ -110,7 +110,7 @@ def test_what_is_around_the_run_is_looked_at_when_it_is_drawn() -> None:
     assert "cost     2.00 USD of 4.00 USD, 0.1000 USD each, about 30 of 100 on this budget" in lines
     assert "backend  ! gpt-4o has been down for 80 s (\\u001b[2J); the run waits for it" in lines
     assert "gpt-4o has been down" in in_a_line(progress, Pace(), 5)
-    around[0] = replace(around[0], paid=Spent(cost_usd=3.0), troubles=())
+    around[0] = replace(around[0], paid=Cost(cost_usd=3.0), troubles=())
     assert any(line.startswith("cost     3.00 USD of 4.00") for line in drawn(progress))
     assert not any("backend" in line for line in drawn(progress))
 
@@ -178,6 +178,6 @@ def test_the_board_stays_with_its_last_moment() -> None:
 def test_a_moment_is_a_line_whatever_servers_say() -> None:
     now = moment(1_200, 5.0, n=32_000, in_flight=16, failed=3)
     assert str(now) == "1,200/32,000 accepted, 16 in flight, 3 gave none"
-    around = Surroundings(paid=Spent(), troubles=("it said \x1b[2J\r\nand more",))
+    around = Surroundings(paid=Cost(), troubles=("it said \x1b[2J\r\nand more",))
     said = str(replace(now, surroundings=lambda: around))
     assert said.endswith("gave none; it said \\u001b[2J\\u000aand more")

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth import Backend
-from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app, running
+from refinesynth.rehearsal import Rehearsal
 
 
 def run(*arguments: object) -> Result:

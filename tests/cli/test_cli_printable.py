@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.terminal import SafeConsole, notes, output, styled
-from refinesynth.printable import one_line, printable
+from refinesynth.text.printable import one_line, printable
 
 anything = st.text(st.characters(exclude_categories=()))
 """Any code points, lone surrogates included."""

@@ -14,7 +14,7 @@ import pytest
 from cli_records import a_trajectory, write_run
 
 from refinesynth import __version__
-from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.serve import create_app, running
 

@@ -6,8 +6,8 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from refinesynth.backends.tokens import TOKENIZER, count_tokens
 from refinesynth.cli import app
+from refinesynth.client.tokens import TOKENIZER, count_tokens
 from refinesynth.prompts import SHOWN, Prompts
 from refinesynth.prompts.blocks import read_blocks
 

@@ -13,13 +13,13 @@ from aiohttp import web
 from synthesis_stage import SCRIPT
 from typer.testing import CliRunner, Result
 
-from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app, running
 from refinesynth.cli.display import Display
 from refinesynth.cli.reading import why_refused
 from refinesynth.errors import StorageError
+from refinesynth.files.output_folder import FolderLock
 from refinesynth.outcome import Refused
-from refinesynth.output_folder import FolderLock
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.rules import Violation
 from refinesynth.serve import HttpFaults, create_app
 from refinesynth.serve import running as serving

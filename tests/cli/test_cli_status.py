@@ -15,10 +15,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from refinesynth.backends.rehearsal import Rehearsal
 from refinesynth.cli import app
 from refinesynth.diversity import Contamination, Novelty
 from refinesynth.outcome import EpisodeOutcome
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
 from refinesynth.serve import create_app, running
 from refinesynth.synthesis import Progress, synthesize

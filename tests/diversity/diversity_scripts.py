@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refinesynth.backends.rehearsal.scene import draw_scene, random_label
+from refinesynth.rehearsal.scene import draw_scene, random_label
 from refinesynth.trajectory import Script
 
 REWORDINGS = (

@@ -10,12 +10,12 @@ from diversity_scripts import drawn, renamed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refinesynth.cost import Cost
 from refinesynth.curation import Curation
 from refinesynth.diversity import Contamination, Novelty, Overlap
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
-from refinesynth.spent import Spent
 from refinesynth.synthesis.curating import Curator
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory, Usage
 
@@ -99,7 +99,7 @@ def test_a_copy_is_refused_and_says_of_what_and_how_much() -> None:
     assert after.reason == violation.message
     assert (after.usage, after.cost_usd) == (copy.usage, copy.cost_usd)
     # What the episode took is wasted now, all of it.
-    assert sum((Spent(usage=item.usage, cost_usd=item.cost_usd) for item in after.refused), Spent()) == Spent(
+    assert sum((Cost(usage=item.usage, cost_usd=item.cost_usd) for item in after.refused), Cost()) == Cost(
         usage=copy.usage, cost_usd=copy.cost_usd
     )
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic_ai.models import ModelRequestParameters
 from spoiling import SPOILING, spoil
 
-from refinesynth.backends.answer import Answer, read_answer
 from refinesynth.backends.backend import Backend
-from refinesynth.backends.sorting import AnswerFault, Fault, sort
+from refinesynth.client.answers import Answer, read_answer
+from refinesynth.client.classify_error import AnswerFault, Fault, classify_error
 from refinesynth.testing import texts
 
 BACKEND = Backend(model="openai/any", base_url="http://127.0.0.1:1/v1")
@@ -59,7 +59,7 @@ def survives(raw: Any) -> None:
         assert parts
         assert isinstance(answer, Answer)
     except AnswerFault as error:
-        fault = sort(error, BACKEND)
+        fault = classify_error(error, BACKEND)
         assert fault.message.startswith("openai/any ")
 
 
@@ -102,7 +102,7 @@ def test_any_error_is_sorted_and_its_words_are_bounded(text: str, status: Any, h
     error = RuntimeError(text * 500)
     error.status_code = status  # type: ignore[attr-defined]
     error.litellm_response_headers = headers  # type: ignore[attr-defined]
-    fault = sort(error, BACKEND)
+    fault = classify_error(error, BACKEND)
     assert isinstance(fault, Fault)
     assert len(fault.message) < 1_000
     assert fault.after is None or 0 <= fault.after < float("inf")

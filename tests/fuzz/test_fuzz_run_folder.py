@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import refinesynth as rs
-from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.errors import RunFolderError, StorageError
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.synthesis.progress import Progress
 
 N = 6

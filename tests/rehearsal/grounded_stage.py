@@ -9,15 +9,15 @@ from pydantic import JsonValue
 from rehearsal_stage import PERFECT, Spoken, text, user
 
 from refinesynth import chat
-from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.backends.rehearsal.families import FAMILIES
-from refinesynth.backends.rehearsal.scene import GROUNDED, SCENES, draw_scene
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.ruled import Ruled
-from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal.families import FAMILIES
+from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
 from refinesynth.roles.dungeon_master import told, told_of
 from refinesynth.rules.words import judge_words
+from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.world import Ruling, World, world_of
 

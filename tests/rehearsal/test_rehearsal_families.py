@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from refinesynth import rules
 from refinesynth.actions.matching import match_action
-from refinesynth.backends.rehearsal.families import FAMILIES
-from refinesynth.backends.rehearsal.memory import Exchange, Past, Position, opening
-from refinesynth.backends.rehearsal.refusals import refusal, sounds_refused
-from refinesynth.backends.rehearsal.scene import SCENES, draw_scene, label_in, random_label
-from refinesynth.backends.rehearsal.slips import slip
+from refinesynth.rehearsal.families import FAMILIES
+from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.rehearsal.refusals import refusal, sounds_refused
+from refinesynth.rehearsal.scene import SCENES, draw_scene, label_in, random_label
+from refinesynth.rehearsal.slips import slip
 from refinesynth.trajectory import Draft, MistakeKind
 from refinesynth.world import Ruling
 

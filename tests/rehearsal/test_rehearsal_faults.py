@@ -9,11 +9,11 @@ from pydantic import JsonValue, ValidationError
 from rehearsal_stage import PERFECT, SEEDS, STRANGE, ask, codes, narrate, play, tell, text, user, write, write_json
 
 from refinesynth import rules
-from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.backends.rehearsal.scene import label_in
 from refinesynth.chat import parse_player, render_task
-from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal.scene import label_in
+from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Script, read_turns
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth import rules
-from refinesynth.backends.rehearsal.families import FAMILIES
-from refinesynth.backends.rehearsal.grounding import FORMS
-from refinesynth.backends.rehearsal.scene import GROUNDED, draw_scene, label_in, outline
+from refinesynth.rehearsal.families import FAMILIES
+from refinesynth.rehearsal.grounding import FORMS
+from refinesynth.rehearsal.scene import GROUNDED, draw_scene, label_in, outline
 from refinesynth.trajectory import Draft
 from refinesynth.world import survey, world_of
 

@@ -5,12 +5,12 @@ from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, t
 from hypothesis import example, given, settings
 from rehearsal_stage import PERFECT, Spoken
 
-from refinesynth.backends.rehearsal import ruled_words
-from refinesynth.backends.rehearsal.hearing import heard
-from refinesynth.backends.rehearsal.memory import Exchange, opening
-from refinesynth.backends.rehearsal.scene import GROUNDED
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.ruled import Ruled
+from refinesynth.rehearsal import ruled_words
+from refinesynth.rehearsal.hearing import heard
+from refinesynth.rehearsal.memory import Exchange, opening
+from refinesynth.rehearsal.scene import GROUNDED
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 FEW = settings(max_examples=10)

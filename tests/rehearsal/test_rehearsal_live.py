@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, STRANGE, SUCCESS, Spoken, act, codes, narrate, play, user, write
 
 from refinesynth import rules
-from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.backends.rehearsal.memory import opening
-from refinesynth.backends.rehearsal.scene import label_in
 from refinesynth.chat import render_task
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal.memory import opening
+from refinesynth.rehearsal.scene import label_in
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
 
 PERSONAS = st.text(min_size=1, max_size=60).filter(str.strip)

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from rehearsal_stage import PERFECT, codes
 
 from refinesynth import rules
-from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.backends.rehearsal.scene import label_in, outline
 from refinesynth.mix import FEATURES
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal.scene import label_in, outline
 from refinesynth.roles.answers import GROUNDED_SCRIPT
 from refinesynth.roles.rulebooks import read_grounded
 from refinesynth.trajectory import Draft, Script

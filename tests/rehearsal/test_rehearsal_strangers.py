@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from rehearsal_stage import PERFECT, STRANGE, ask, text, user, write
 
-from refinesynth.backends.rehearsal import Rehearsal
-from refinesynth.backends.rehearsal.rehearsal import GREETING
-from refinesynth.backends.rehearsal.schema import instance
 from refinesynth.chat import parse_player, render_task
 from refinesynth.prompts.blocks import block
+from refinesynth.rehearsal import Rehearsal
+from refinesynth.rehearsal.rehearsal import GREETING
+from refinesynth.rehearsal.schema import instance
 from refinesynth.trajectory import ActionSpec
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from rehearsal_stage import PERFECT, SEEDS, STRANGE
 
-from refinesynth.backends.rehearsal.families import FAMILIES
-from refinesynth.backends.rehearsal.scene import GROUNDED, draw_scene, outline
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.ruled import Ruled
 from refinesynth.prompts.blocks import block
+from refinesynth.rehearsal.families import FAMILIES
+from refinesynth.rehearsal.scene import GROUNDED, draw_scene, outline
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.world import World, world_of
 

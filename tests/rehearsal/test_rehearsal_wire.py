@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, ask, play, text, user, write
 
-from refinesynth.backends.rehearsal import Faults, Rehearsal
-from refinesynth.backends.rehearsal.memory import forget
 from refinesynth.chat import parse_player, render_task
-from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal.memory import forget
+from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import Script
 
 PERSONA = user(block("a lighthouse keeper", "persona"))
@@ -155,10 +155,10 @@ def test_earlier_tool_calls_are_part_of_the_request() -> None:
 
 _PROGRAM = """
 import asyncio, sys
-from refinesynth.backends.rehearsal import Rehearsal
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.prompts.blocks import block
 from refinesynth.chat import render_task
-from refinesynth.jsontext import read_json
+from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import Script
 import orjson
 

@@ -28,7 +28,7 @@ from scripted import PROMPTS, said, tell
 
 from refinesynth.backends import Backend
 from refinesynth.backends.backend import OutputMode
-from refinesynth.backends.opening import open_model
+from refinesynth.client.opening import open_model
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles.answers import GROUNDED_SCRIPT, RULING, SCRIPT, TURNS, WORDS
 from refinesynth.roles.asking import Actor, Calls, InvalidAnswer

@@ -14,7 +14,7 @@ from scripted import GROUNDED, SCRIPT
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
-from refinesynth.backends.session import Session
+from refinesynth.client.session import Session
 from refinesynth.episode import Cast, EpisodeSettings
 from refinesynth.episode.narrated import NARRATED, narrator_of
 from refinesynth.episode.record import Record

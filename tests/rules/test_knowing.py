@@ -9,9 +9,9 @@ from rule_drafts import dm, player
 from words_corpus import HOUSE
 
 from refinesynth import rules, testing
-from refinesynth.backends.rehearsal.families import FAMILIES
-from refinesynth.backends.rehearsal.scene import GROUNDED, draw_scene
 from refinesynth.prompts.fewshot import shipped_examples
+from refinesynth.rehearsal.families import FAMILIES
+from refinesynth.rehearsal.scene import GROUNDED, draw_scene
 from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen, first_tries
 from refinesynth.trajectory import Draft, DraftTurn, MistakeKind, Script, Sight
 from refinesynth.world import ground_actions, world_of

@@ -51,7 +51,7 @@ class Recording(Recorded):
     """Answers as the rehearsal does, and keeps it."""
 
     async def __call__(self, **request: Any) -> Any:
-        from refinesynth.backends.rehearsal import Rehearsal
+        from refinesynth.rehearsal import Rehearsal
 
         self.answers[key_of(request)] = answer = await Rehearsal()(**request)
         return answer

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from run_records import CONFIG, FEWER, contents, finished, outcome, paid, scratch, write
 
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
-from refinesynth.output_folder import next_aside
+from refinesynth.files.output_folder import next_aside
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")

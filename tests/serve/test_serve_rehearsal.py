@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from refinesynth import rules
-from refinesynth.backends.rehearsal import Faults, Rehearsal
 from refinesynth.chat import parse_player, render_task
-from refinesynth.jsontext import read_json
 from refinesynth.prompts.blocks import block
+from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import create_app, running
+from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import Draft, Script
 
 STRANGE = Script.model_validate(

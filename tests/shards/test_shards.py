@@ -13,8 +13,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth import rules
-from refinesynth.backends import Backend, Role, open_models, resolve_roles
-from refinesynth.backends.account import Hold, Price, Purse, Unlimited
+from refinesynth.backends import Backend, Role, resolve_roles
+from refinesynth.client import open_models
+from refinesynth.client.account import CostTracker, Price, Reservation, Unlimited
 from refinesynth.episode import EpisodeSettings, play_episode
 from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunStopped, StorageError
@@ -81,7 +82,7 @@ def completions(folder: Path) -> int:
 
 async def test_episodes_are_the_same_in_whichever_process_they_are_played(tmp_path: Path) -> None:
     expected = await in_this_process()
-    async with open_crew(assignments(tmp_path, shards=2), purse=Counted(free=True)) as crew:
+    async with open_crew(assignments(tmp_path, shards=2), tracker=Counted(free=True)) as crew:
         assert await all_of(crew) == expected
     assert completions(tmp_path) == sum(finished.line.usage.requests for finished in expected)
     for number in (1, 2):
@@ -90,18 +91,18 @@ async def test_episodes_are_the_same_in_whichever_process_they_are_played(tmp_pa
 
 
 async def test_what_one_shard_has_paid_for_another_recalls(tmp_path: Path) -> None:
-    async with open_crew(assignments(tmp_path, shards=2), purse=Counted(free=True)) as crew:
+    async with open_crew(assignments(tmp_path, shards=2), tracker=Counted(free=True)) as crew:
         expected = await all_of(crew)
     paid = completions(tmp_path)
     turned = assignments(tmp_path, shards=2)[::-1]
-    async with open_crew(turned, purse=Counted(free=True)) as crew:
+    async with open_crew(turned, tracker=Counted(free=True)) as crew:
         assert await all_of(crew) == expected
     assert completions(tmp_path) == paid
 
 
 @dataclass
 class Counted(Unlimited):
-    """A purse that counts, says when there is something to count, and refuses after `most`."""
+    """A tracker that counts, says when there is something to count, and refuses after `most`."""
 
     most: int = 10**9
     free: bool = False
@@ -111,11 +112,11 @@ class Counted(Unlimited):
     on_hold: Callable[[], None] = field(default=lambda: None)
 
     @contextmanager
-    def episode(self, index: int) -> Generator[Purse]:
+    def episode(self, index: int) -> Generator[CostTracker]:
         assert 0 <= index < len(PERSONAS)
         yield self
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Hold:
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
         del max_tokens
         if self.free:
             return self
@@ -135,26 +136,26 @@ class Counted(Unlimited):
         self.released += 1
 
 
-async def test_all_shards_pay_from_one_purse(tmp_path: Path) -> None:
-    purse = Counted()
-    async with open_crew(assignments(tmp_path, shards=2, limited=True), purse=purse) as crew:
+async def test_all_shards_pay_from_one_tracker(tmp_path: Path) -> None:
+    tracker = Counted()
+    async with open_crew(assignments(tmp_path, shards=2, limited=True), tracker=tracker) as crew:
         finished = await all_of(crew)
-    assert purse.held == purse.settled == completions(tmp_path) == sum(one.line.usage.requests for one in finished)
+    assert tracker.held == tracker.settled == completions(tmp_path) == sum(one.line.usage.requests for one in finished)
 
 
 async def test_without_a_budget_what_is_paid_is_counted_all_the_same(tmp_path: Path) -> None:
-    purse = Counted(free=True)
-    async with open_crew(assignments(tmp_path, shards=1), purse=purse) as crew:
+    tracker = Counted(free=True)
+    async with open_crew(assignments(tmp_path, shards=1), tracker=tracker) as crew:
         finished = await crew.play(0, PERSONAS[0])
-    assert purse.settled == finished.line.usage.requests
+    assert tracker.settled == finished.line.usage.requests
 
 
-async def test_an_empty_purse_ends_it_with_its_own_words(tmp_path: Path) -> None:
-    purse = Counted(most=7)
+async def test_an_empty_tracker_ends_it_with_its_own_words(tmp_path: Path) -> None:
+    tracker = Counted(most=7)
     with pytest.raises(RunStopped, match=r"^the budget is spent\.$"):
-        async with open_crew(assignments(tmp_path, shards=2, limited=True), purse=purse) as crew:
+        async with open_crew(assignments(tmp_path, shards=2, limited=True), tracker=tracker) as crew:
             await crew.play(0, PERSONAS[0])
-    assert purse.settled == completions(tmp_path) == 7
+    assert tracker.settled == completions(tmp_path) == 7
 
 
 async def test_a_process_that_is_killed_is_replaced_and_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -163,13 +164,13 @@ async def test_a_process_that_is_killed_is_replaced_and_goes_on_where_it_was(tmp
 
     def kill_sometimes() -> None:
         nonlocal kills
-        if purse.held in (9, 40):
+        if tracker.held in (9, 40):
             for process in multiprocessing.active_children():
                 process.kill()
                 kills += 1
 
-    purse = Counted(on_hold=kill_sometimes)
-    async with open_crew(assignments(tmp_path, shards=1, limited=True), purse=purse) as crew:
+    tracker = Counted(on_hold=kill_sometimes)
+    async with open_crew(assignments(tmp_path, shards=1, limited=True), tracker=tracker) as crew:
         assert await all_of(crew) == expected
     assert kills == 2
     # Twice paid for is at most what was in flight.
@@ -183,14 +184,14 @@ async def die(**_: object) -> object:
 async def test_processes_that_always_die_are_given_up_on(tmp_path: Path) -> None:
     assigned = [replace(one, call=die) for one in assignments(tmp_path, shards=1)]
     with pytest.raises(RunStopped, match="worker processes died one after the other, the last with exit code 1"):
-        async with open_crew(assigned, purse=Counted(free=True)) as crew:
+        async with open_crew(assigned, tracker=Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])
 
 
 async def test_what_no_process_could_do_better_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "journal-1.sqlite").mkdir()
     with pytest.raises(StorageError, match="Is a directory"):
-        async with open_crew(assignments(tmp_path, shards=1), purse=Counted(free=True)) as crew:
+        async with open_crew(assignments(tmp_path, shards=1), tracker=Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])
 
 
@@ -201,7 +202,7 @@ async def test_what_cannot_be_given_to_another_process_is_said(tmp_path: Path) -
 
     settings = EpisodeSettings(rules=local, script_rules=rules.script(), prompts=Prompts())
     with pytest.raises(ConfigurationError, match="defined at the top of a module"):
-        async with open_crew(assignments(tmp_path, shards=1, settings=settings), purse=Counted(free=True)) as crew:
+        async with open_crew(assignments(tmp_path, shards=1, settings=settings), tracker=Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_values import LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
 
-from refinesynth.markdown import code_in_table as code
+from refinesynth.text.markdown import code_in_table as code
 from refinesynth.train.artefacts import Artefacts, versions
 from refinesynth.train.card import ModelFacts, render_card, shown_name
 

@@ -244,7 +244,7 @@ def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Pat
 
 def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from refinesynth.output_folder import FolderLock; "
+        "import sys, time; from pathlib import Path; from refinesynth.files.output_folder import FolderLock; "
         "from refinesynth.train.folder import MARKER; path = Path(sys.argv[1]); path.mkdir(parents=True); "
         "held = FolderLock(path, MARKER).acquire(); print('held', flush=True); time.sleep(600)"
     )

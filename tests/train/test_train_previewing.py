@@ -10,8 +10,8 @@ import orjson
 import pytest
 import tiny
 
-from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
+from refinesynth.files.compressed import open_binary
 from refinesynth.train import Trainer
 from refinesynth.train.data import files
 from refinesynth.train.tokens import Label

@@ -11,7 +11,7 @@ from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.faults import Faults
 from refinesynth.world.ground import Item, overlap, some_ground_actions
-from refinesynth.world.meter import Meter, Spent
+from refinesynth.world.meter import Cost, Meter
 from refinesynth.world.search import Planner
 
 NAMES = ("a", "b")
@@ -165,5 +165,5 @@ def test_each_action_has_its_share_of_what_is_looked_at(sizes: list[int], most: 
 def test_a_meter_runs_out() -> None:
     meter = Meter(100)
     meter.charge(100)
-    with pytest.raises(Spent):
+    with pytest.raises(Cost):
         meter.charge(1)

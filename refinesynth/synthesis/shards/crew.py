@@ -9,7 +9,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from refinesynth.backends.account import Hold, Price, Purse
+from refinesynth.client.account import CostTracker, Price, Reservation
 from refinesynth.errors import RunStopped
 from refinesynth.run import Finished
 from refinesynth.synthesis.shards.channel import Channel, Closed
@@ -27,10 +27,10 @@ _LOG = logging.getLogger("refinesynth.shards")
 
 
 class RunPurse(Protocol):
-    """The purse of a run; `BudgetPurse` is one."""
+    """The tracker of a run; `BudgetTracker` is one."""
 
-    def episode(self, index: int) -> AbstractContextManager[Purse]:
-        """The purse for one episode."""
+    def episode(self, index: int) -> AbstractContextManager[CostTracker]:
+        """The tracker for one episode."""
         ...
 
 
@@ -39,7 +39,7 @@ class _Playing:
     """An episode in another process."""
 
     persona: Persona
-    purse: Purse
+    tracker: CostTracker
     done: anyio.Event = field(default_factory=anyio.Event)
     result: Finished | Exception = field(default_factory=lambda: RunStopped("a worker process was let go."))
 
@@ -52,11 +52,11 @@ class _Playing:
 class _Member:
     """One assignment, and the processes that do it one after the other."""
 
-    def __init__(self, assignment: Assignment, *, purse: RunPurse) -> None:
+    def __init__(self, assignment: Assignment, *, tracker: RunPurse) -> None:
         self.playing: dict[int, _Playing] = {}
         self._assignment = assignment
-        self._purse = purse
-        self._holds: dict[int, Hold] = {}
+        self._tracker = tracker
+        self._holds: dict[int, Reservation] = {}
         self._asked: dict[int, anyio.CancelScope] = {}
         """Reservations that are not decided yet."""
         self._deaths = 0
@@ -70,8 +70,8 @@ class _Member:
         """One episode."""
         if self._failure is not None:
             raise self._failure
-        with self._purse.episode(index) as purse:
-            playing = self.playing[index] = _Playing(persona, purse)
+        with self._tracker.episode(index) as tracker:
+            playing = self.playing[index] = _Playing(persona, tracker)
             if self._channel is not None:
                 self._channel.post(PlayPersona(index, persona))
             try:
@@ -155,7 +155,7 @@ class _Member:
             with self._asked[asked.hold] as given_up:
                 if playing is not None:
                     try:
-                        hold = await playing.purse.reserve(
+                        hold = await playing.tracker.reserve(
                             prompt_tokens=asked.prompt_tokens, max_tokens=asked.max_tokens, price=priced(asked.prices)
                         )
                         self._holds[asked.hold] = hold
@@ -177,7 +177,7 @@ class _Member:
         hold = self._holds.pop(message.hold, None)
         if hold is None and message.hold == 0 and (playing := self.playing.get(message.index)) is not None:
             # There is no budget, so nothing was asked, and nothing waits here.
-            hold = await playing.purse.reserve(prompt_tokens=0, max_tokens=None, price=_ANY)
+            hold = await playing.tracker.reserve(prompt_tokens=0, max_tokens=None, price=_ANY)
         if hold is None:
             return
         if message.usage is None:
@@ -219,9 +219,9 @@ class Crew:
 
 
 @asynccontextmanager
-async def open_crew(assignments: Sequence[Assignment], *, purse: RunPurse) -> AsyncGenerator[Crew, None]:
-    """A worker process for each assignment, all paid from `purse`. They end with the block, whatever is being played then."""
-    members = [_Member(assignment, purse=purse) for assignment in assignments]
+async def open_crew(assignments: Sequence[Assignment], *, tracker: RunPurse) -> AsyncGenerator[Crew, None]:
+    """A worker process for each assignment, all paid from `tracker`. They end with the block, whatever is being played then."""
+    members = [_Member(assignment, tracker=tracker) for assignment in assignments]
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         for member in members:

@@ -1,11 +1,11 @@
-"""One purse for all shards: a shard's requests ask its parent before they are sent, and tell it what they cost."""
+"""One tracker for all shards: a shard's requests ask its parent before they are sent, and tell it what they cost."""
 
 from dataclasses import dataclass, field
 
 import anyio
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends.account import Price
+from refinesynth.client.account import Price
 from refinesynth.synthesis.shards.channel import Channel
 from refinesynth.synthesis.shards.messages import Reserve, Reserved, Settle
 
@@ -20,7 +20,7 @@ class _Asked:
 
 
 class RemotePurse:
-    """The parent's purse, seen from a shard. Without a budget nothing is asked, and only told."""
+    """The parent's tracker, seen from a shard. Without a budget nothing is asked, and only told."""
 
     def __init__(self, channel: Channel, *, limited: bool) -> None:
         self._channel = channel
@@ -29,11 +29,11 @@ class RemotePurse:
         self._last = 0
 
     def episode(self, index: int) -> "RemoteEpisodePurse":
-        """The purse for one episode."""
+        """The tracker for one episode."""
         return RemoteEpisodePurse(self, index)
 
     async def hold(self, index: int, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteHold":
-        """See `Purse.reserve`.
+        """See `CostTracker.reserve`.
 
         Raises:
             RunStopped: The budget does not allow it.
@@ -65,14 +65,14 @@ class RemotePurse:
 
 @dataclass(frozen=True)
 class RemoteEpisodePurse:
-    """The parent's purse for one episode."""
+    """The parent's tracker for one episode."""
 
-    purse: RemotePurse
+    tracker: RemotePurse
     index: int
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteHold":
-        """See `Purse.reserve`."""
-        return await self.purse.hold(self.index, prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
+        """See `CostTracker.reserve`."""
+        return await self.tracker.hold(self.index, prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class RemoteHold:
     channel: Channel
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """See `Hold.settle`."""
+        """See `Reservation.settle`."""
         self.channel.post(Settle(self.number, self.index, usage, cost_usd))
 
     def release(self) -> None:
-        """See `Hold.release`."""
+        """See `Reservation.release`."""
         if self.number:
             self.channel.post(Settle(self.number, self.index))
 

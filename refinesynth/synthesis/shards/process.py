@@ -15,11 +15,11 @@ from traceback import format_exception_only
 import anyio
 from anyio.abc import SocketStream
 
-from refinesynth.backends.account import Purse
-from refinesynth.collector import calm_collector
+from refinesynth.client.account import CostTracker
 from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.run import Finished
 from refinesynth.run.logs import LOGGER, facts_of
+from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.shards.channel import Channel, Closed
 from refinesynth.synthesis.shards.messages import Broken, Ended, How, PlayPersona, Reserved, Said
 from refinesynth.synthesis.shards.paying import RemotePurse
@@ -29,8 +29,8 @@ from refinesynth.trajectory import Persona
 _NEEDED = [
     __name__,
     "refinesynth.episode",
-    "refinesynth.backends.litellm_model",
-    "refinesynth.backends.governing.governors",
+    "refinesynth.client.model",
+    "refinesynth.client.limiter.endpoints",
     "cel",
 ]
 """What a worker imports sooner or later."""
@@ -150,8 +150,8 @@ class _Parent:
             return None
         return play.index, play.persona
 
-    def purse(self, index: int) -> Purse:
-        """See `Commons.purse`."""
+    def tracker(self, index: int) -> CostTracker:
+        """See `Commons.tracker`."""
         return self._remote.episode(index)
 
     def how(self, retries: int, troubles: Iterable[str]) -> None:

@@ -15,15 +15,15 @@ import anyio
 from refinesynth.backends.backend import Mixed
 from refinesynth.journal import Journal, JournalReader
 from refinesynth.run import EpisodeMemory, Finished
-from refinesynth.synthesis.lookout import troubles_of
+from refinesynth.synthesis.status_probe import troubles_of
 from refinesynth.tracing import Tracing, traced
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
-    from refinesynth.backends.account import Purse
-    from refinesynth.backends.governing.governor import Governor
-    from refinesynth.backends.watch import Calls
+    from refinesynth.client.account import CostTracker
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
+    from refinesynth.client.watch import Calls
     from refinesynth.episode import EpisodeSettings
 
 _TELL_EVERY = 1.0
@@ -59,7 +59,7 @@ class Commons(Protocol):
     Rate limits are shared out beforehand, see `share`, so that no request has to ask for its turn.
     """
 
-    def purse(self, index: int) -> "Purse":
+    def tracker(self, index: int) -> "CostTracker":
         """Where an episode's completions are paid from."""
         ...
 
@@ -100,9 +100,9 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
         StorageError: The journal cannot be written.
     """
     # Imported here: what opens models brings pydantic-ai with it.
-    from refinesynth.backends import close_models, open_models
-    from refinesynth.backends.governing.governors import governors_in
-    from refinesynth.backends.watch import Calls, log_alarm, watch
+    from refinesynth.client import close_models, open_models
+    from refinesynth.client.limiter.endpoints import limiters_in
+    from refinesynth.client.watch import Calls, log_alarm, watch
     from refinesynth.episode import episode_id, play_episode
 
     settings = assignment.settings
@@ -122,7 +122,12 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
             memory = EpisodeMemory(journal, name, begun=index < begun, elsewhere=elsewhere)
             try:
                 outcome = await play_episode(
-                    persona, index=index, settings=settings, models=models, memory=memory, purse=commons.purse(index)
+                    persona,
+                    index=index,
+                    settings=settings,
+                    models=models,
+                    memory=memory,
+                    tracker=commons.tracker(index),
                 )
             except Exception as error:  # noqa: BLE001 - for whoever the run belongs to
                 journal.over(index)
@@ -134,7 +139,7 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch, calls, log_alarm)
-                tasks.start_soon(_tell_how, calls, governors_in(models.values()), commons)
+                tasks.start_soon(_tell_how, calls, limiters_in(models.values()), commons)
                 while (given := await commons.next()) is not None:
                     tasks.start_soon(play, *given)
                 tasks.cancel_scope.cancel()
@@ -142,11 +147,11 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
             await close_models(models.values())
 
 
-async def _tell_how(calls: "Calls", governors: "Sequence[Governor]", commons: Commons) -> None:
+async def _tell_how(calls: "Calls", limiters: "Sequence[RateLimiter]", commons: Commons) -> None:
     told: tuple[int, list[str]] = (0, [])
     while True:
         await anyio.sleep(_TELL_EVERY)
-        now = calls.retried, troubles_of(governors)
+        now = calls.retried, troubles_of(limiters)
         if now != told:
             told = now
             commons.how(*now)

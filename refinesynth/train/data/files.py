@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 from zstandard import ZstdError
 
-from refinesynth.compressed import open_binary
 from refinesynth.errors import InputError
+from refinesynth.files.compressed import open_binary
 
 TRAJECTORIES = "trajectories.jsonl"
 """What a run folder keeps its accepted trajectories in."""

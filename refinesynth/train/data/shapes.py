@@ -23,7 +23,7 @@ from pydantic import JsonValue, ValidationError
 
 from refinesynth.chat import Message, render_turns, to_messages
 from refinesynth.errors import InputError
-from refinesynth.jsontext import read_json, write_json
+from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data.speaking import Said, conversation, digest, opening
 from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns

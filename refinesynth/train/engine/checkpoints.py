@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, cast
 import orjson
 
 from refinesynth._version import __version__
-from refinesynth.atomic_write import atomic_write
 from refinesynth.errors import InputError
+from refinesynth.files.atomic_write import atomic_write
 
 MARK: Final = "refinesynth.json"
 _PREFIX: Final = "checkpoint-"

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import orjson
 
 from refinesynth import errors
-from refinesynth.atomic_write import atomic_write
+from refinesynth.files.atomic_write import atomic_write
 from refinesynth.train.result import TrainResult
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers.modeling_utils import get_state_dict_dtype, load_state_dict
 from transformers.utils.hub import cached_file
 
-from refinesynth.atomic_write import write_json_file
 from refinesynth.errors import TrainingError
+from refinesynth.files.atomic_write import write_json_file
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.hub import bare

@@ -1,6 +1,0 @@
-"""The embedded default backend: plays all roles in small generated worlds, offline and deterministic per seed."""
-
-from refinesynth.backends.rehearsal.faults import Faults
-from refinesynth.backends.rehearsal.rehearsal import Rehearsal
-
-__all__ = ["Faults", "Rehearsal"]

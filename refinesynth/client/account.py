@@ -1,0 +1,143 @@
+"""Who asks, who pays, and who remembers: what a model must know about the episode behind a request.
+
+It goes by a context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol, TypeAlias
+
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.client.answers import Answer
+from refinesynth.journal.paid import Paid
+
+Price: TypeAlias = Callable[[RequestUsage], float | None]
+"""What a completion costs in US dollars; None where the price is unknown."""
+
+
+class Memory(Protocol):
+    """What is known of the completions that one episode has paid for, in this process or an earlier one."""
+
+    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+        """The completion that this request of an episode's `role` was answered with before."""
+        ...
+
+    async def keep(self, paid: Paid) -> None:
+        """Returns when the completion will be there even if the process is killed."""
+        ...
+
+
+class Reservation(Protocol):
+    """Money and tokens put aside for one request."""
+
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """The request was answered and has cost this."""
+        ...
+
+    def release(self) -> None:
+        """The request was not answered; nothing was paid."""
+        ...
+
+
+class CostTracker(Protocol):
+    """What may still be spent."""
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+        """Put aside what a request may cost.
+
+        Raises:
+            RunStopped: It would go beyond the budget.
+        """
+        ...
+
+
+class Account(Protocol):
+    """One request of one role of one episode; its completions, thrown-away ones included, are entered one by one."""
+
+    @property
+    def priority(self) -> float:
+        """Smaller goes first where requests wait for each other."""
+        ...
+
+    @property
+    def episode(self) -> str:
+        """Whose request it is, to be shown."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """Which of its roles asks."""
+        ...
+
+    def recall(self) -> Paid | None:
+        """The next completion of this request, if it was paid for before; it is entered as if it came now."""
+        ...
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+        """See `CostTracker.reserve`."""
+        ...
+
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
+        ...
+
+
+class Unlimited:
+    """A tracker without a bottom, and what it puts aside."""
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:  # noqa: ARG002
+        """Always granted."""
+        return self
+
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Nothing is counted."""
+
+    def release(self) -> None:
+        """Nothing was put aside."""
+
+
+class Forgetful:
+    """A memory that keeps nothing."""
+
+    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:  # noqa: ARG002
+        """Nothing is known."""
+        return None
+
+    async def keep(self, paid: Paid) -> None:
+        """Nothing is kept."""
+
+
+class Nobody(Unlimited):
+    """The account of requests that belong to no episode."""
+
+    priority = 0.0
+    episode = ""
+    role = ""
+
+    def recall(self) -> Paid | None:
+        """Nothing is known."""
+        return None
+
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+        """Nothing is kept."""
+
+
+_NOBODY = Nobody()
+_current: ContextVar[Account] = ContextVar("account", default=_NOBODY)
+
+
+def current_account() -> Account:
+    """The account of the request that this task is making."""
+    return _current.get()
+
+
+@contextmanager
+def charged_to(account: Account) -> Generator[None]:
+    """Within this block and task, requests belong to `account`."""
+    token = _current.set(account)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,280 @@
+"""From a chat completion, which a server wrote and nobody checked, to the parts of a pydantic-ai response."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, cast
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
+from refinesynth.client.redaction import redact
+from refinesynth.errors import StorageError
+from refinesynth.journal.paid import Paid
+from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
+
+_MOST_TOKENS = 10**9
+"""A larger count in a server's bill is taken for garbage."""
+_LONGEST = MAX_CHARACTERS + 1
+_LONGEST_NAME = 200
+
+
+def _count(value: object) -> int:
+    """A number of tokens; 0 for anything that is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else 0
+
+
+def _words(value: object) -> str | None:
+    """Text that any file can reservation, also where a server sends a list of text parts; None for anything else."""
+    if isinstance(value, str):
+        # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
+        return scrub(value[:_LONGEST])
+    if isinstance(value, list | tuple):
+        texts = [_words(_get(part, "text")) for part in cast("Sequence[object]", value)]
+        return "".join(filter(None, texts))[:_LONGEST] or None
+    if isinstance(value, dict):
+        # Some servers parse the JSON that they were asked for.
+        return json.dumps(value)[:_LONGEST]
+    return None
+
+
+def _name(value: object) -> str | None:
+    """A word or two that a server says of itself."""
+    words = _words(value)
+    return None if words is None else words[:_LONGEST_NAME]
+
+
+def _get(value: object, name: str) -> object:
+    return cast("Mapping[str, object]", value).get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+_Count = Annotated[int, BeforeValidator(_count)]
+_Words = Annotated[str | None, BeforeValidator(_words)]
+_Name = Annotated[str | None, BeforeValidator(_name)]
+
+
+class _Wire(BaseModel):
+    # The attributes of litellm's objects are read as the keys of a dict would be, without dumping them first.
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
+
+
+class _Function(_Wire):
+    name: str
+    arguments: _Words = None
+
+
+class _Call(_Wire):
+    id: _Name = None
+    function: _Function
+
+
+class _Specific(_Wire):
+    # Where litellm puts what only some providers send.
+    refusal: _Words = None
+
+
+class _Message(_Wire):
+    content: _Words = None
+    reasoning_content: _Words = None
+    refusal: _Words = None
+    provider_specific_fields: _Specific | None = None
+    tool_calls: tuple[_Call, ...] | None = None
+
+
+class _Choice(_Wire):
+    message: _Message
+    finish_reason: _Name = None
+
+
+class _PromptDetails(_Wire):
+    cached_tokens: _Count = 0
+    cache_creation_tokens: _Count = 0
+
+
+class _AnswerDetails(_Wire):
+    reasoning_tokens: _Count = 0
+
+
+class _Usage(_Wire):
+    prompt_tokens: _Count = 0
+    completion_tokens: _Count = 0
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _AnswerDetails | None = None
+
+
+class _Completion(_Wire):
+    id: _Name = None
+    model: _Name = None
+    choices: tuple[_Choice, ...] = Field(max_length=64)
+    usage: _Usage | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A completion, as far as it could be read."""
+
+    text: str
+    thinking: str
+    calls: tuple[tuple[str, str, str | None], ...]
+    """Tool name, arguments as JSON text, call id."""
+    finish_reason: str | None
+    refusal: str | None
+    usage: RequestUsage
+    model: str | None
+    id: str | None
+
+    def to_json(self) -> bytes:
+        """The answer without its bill, for the journal."""
+        kept = {"text": self.text, "thinking": self.thinking, "calls": self.calls, "finish_reason": self.finish_reason}
+        named = {"refusal": self.refusal, "model": self.model, "id": self.id}
+        return orjson.dumps({name: value for name, value in (kept | named).items() if value})
+
+    @classmethod
+    def from_paid(cls, paid: Paid) -> "Answer":
+        """What `to_json` kept, with its bill.
+
+        Raises:
+            StorageError: This is not what was kept.
+        """
+        try:
+            return cls(**_Kept.model_validate_json(paid.answer).model_dump(), usage=usage_of(paid))
+        except ValidationError as error:
+            raise StorageError(
+                f"the journal's answer {paid.step} of {paid.role} in episode {paid.episode} is damaged; "
+                f"put the original journal back, or begin anew (--fresh keeps the old folder)"
+            ) from error
+
+    def check(self, *, max_tokens: int | None) -> None:
+        """Refuse what cannot be used although it was paid for.
+
+        Raises:
+            AnswerFault: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
+        """
+        if self.finish_reason == "content_filter" or self.refusal:
+            why = f" ({self.refusal[:200]})" if self.refusal else ""
+            raise AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, f"refuses to answer by its content policy{why}")
+        if self.finish_reason == "length":
+            limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
+            raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, f"cut its answer off at {limit}; raise max_tokens")
+        if self.finish_reason == "error":
+            raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "broke off its answer with an error")
+        if not self.text.strip() and not self.calls:
+            raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer")
+        if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
+            raise AnswerFault(
+                FaultStep.RETRY, FaultKind.CONTENT, f"gave an answer of more than {MAX_CHARACTERS:,} characters"
+            )
+
+    def parts(self, parameters: ModelRequestParameters) -> list[ModelResponsePart]:
+        """The answer as pydantic-ai wants it, its JSON mended where that is expected and possible.
+
+        What cannot be mended stays as it is, so that the validation error goes back to the model.
+        """
+        parts: list[ModelResponsePart] = []
+        if self.thinking:
+            parts.append(ThinkingPart(content=self.thinking))
+        for name, arguments, call_id in self.calls:
+            part = ToolCallPart(tool_name=name, args=mended(arguments))
+            # pydantic-ai makes an id up where the server sent none.
+            parts.append(replace(part, tool_call_id=call_id) if call_id else part)
+        if self.text.strip():
+            parts.append(self._text_part(parameters))
+        return parts
+
+    def _text_part(self, parameters: ModelRequestParameters) -> ModelResponsePart:
+        if parameters.output_object is not None:
+            return TextPart(content=mended(self.text))
+        tools = parameters.output_tools
+        if self.calls or len(tools) != 1 or parameters.function_tools or parameters.allow_text_output:
+            return TextPart(content=self.text)
+        # Asked to call the one tool there is, weaker models write its arguments down as text instead.
+        arguments = mended(self.text)
+        return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
+
+
+class _Kept(BaseModel):
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[tuple[str, str, str | None], ...] = ()
+    finish_reason: str | None = None
+    refusal: str | None = None
+    model: str | None = None
+    id: str | None = None
+
+
+def usage_of(paid: Paid) -> RequestUsage:
+    """What a completion used."""
+    return RequestUsage(
+        input_tokens=paid.input_tokens,
+        cache_read_tokens=paid.cached_tokens,
+        cache_write_tokens=paid.cache_write_tokens,
+        output_tokens=paid.output_tokens,
+    )
+
+
+def read_answer(raw: object) -> Answer:
+    """Read an OpenAI chat completion, given as a dict or as an object with its attributes.
+
+    Lone surrogates become U+FFFD. A bill that makes no sense counts as none.
+
+    Raises:
+        AnswerFault: This is no chat completion, or it has no choice.
+    """
+    try:
+        completion = _Completion.model_validate(raw)
+    except (ValidationError, RecursionError) as error:
+        where = ".".join(str(at) for at in error.errors()[0]["loc"]) if isinstance(error, ValidationError) else "depth"
+        raise AnswerFault(
+            FaultStep.RETRY, FaultKind.SERVER, f"sent something that is no completion (at {where!r})"
+        ) from None
+    if not completion.choices:
+        raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "sent a completion without choices")
+    choice = completion.choices[0]
+    calls = choice.message.tool_calls or ()
+    specific = choice.message.provider_specific_fields
+    refusal = choice.message.refusal or (specific.refusal if specific else None)
+    return Answer(
+        text=choice.message.content or "",
+        thinking=choice.message.reasoning_content or "",
+        calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),
+        finish_reason=choice.finish_reason,
+        # Some servers refuse with what they were sent, and this is kept.
+        refusal=redact(refusal) if refusal else None,
+        usage=_billed(completion.usage or _Usage()),
+        model=completion.model,
+        id=completion.id,
+    )
+
+
+def _billed(usage: _Usage) -> RequestUsage:
+    prompt = usage.prompt_tokens_details or _PromptDetails()
+    answer = usage.completion_tokens_details or _AnswerDetails()
+    return RequestUsage(
+        input_tokens=usage.prompt_tokens,
+        cache_read_tokens=min(prompt.cached_tokens, usage.prompt_tokens),
+        cache_write_tokens=min(prompt.cache_creation_tokens, usage.prompt_tokens),
+        output_tokens=usage.completion_tokens,
+        output_reasoning_tokens=min(answer.reasoning_tokens, usage.completion_tokens),
+    )
+
+
+def mended(text: str) -> str:
+    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair."""
+    if _is_json(text):
+        return text
+    try:
+        value: Any = read_json(text)
+    except ValueError:
+        return text
+    return orjson.dumps(value).decode()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict | list)
+    except orjson.JSONDecodeError:
+        return False

@@ -1,0 +1,279 @@
+"""The tracker of a run: asked before every request, told after it."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+
+import anyio
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.client.account import Price, Reservation
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.budget.budget_limit import BudgetLimit
+from refinesynth.client.budget.estimates import Estimates, Forecast
+from refinesynth.client.ledger import Count
+from refinesynth.cost import Cost
+from refinesynth.errors import BudgetSpent
+
+_AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
+"""What one is taken to need before the first has ended."""
+_A_THOUSAND = RequestUsage(output_tokens=1_000)
+_ASKED = RequestUsage()
+"""Written to before each question for a price; prices keep nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class BudgetReservation:
+    """Put aside for one request."""
+
+    tracker: "BudgetTracker"
+    episode: "EpisodeTracker | None" = None
+    amounts: tuple[tuple[float, float], ...] = ()
+    """For every limit: at worst, and as expected."""
+    estimates: Estimates | None = None
+    prompt_tokens: float = 0.0
+
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        """See `Reservation.settle`."""
+        self.tracker.settle(self, usage, cost_usd)
+
+    def release(self) -> None:
+        """See `Reservation.release`."""
+        self.tracker.put_back(self)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A request that cannot be paid before others have been settled."""
+
+    reserved: BudgetReservation
+    decided: anyio.Event = field(default_factory=anyio.Event)
+    granted: bool = False
+    gone: bool = False
+
+
+class BudgetTracker:
+    """Pays for requests until the budget is spent; counts what is paid, with or without a budget.
+
+    Guarantees, whatever is in flight and however it ends:
+        - The total passes the budget by less than the worst case of one request, and is expected not to pass it at all. The
+          worst case is `max_tokens` of an answer; without that, 8,192 or twice the longest answer so far are taken for it.
+        - A request that cannot be paid now, but perhaps once others are settled, waits; those of earlier episodes go first.
+        - Once a request is refused, episodes after its own get nothing more: the money goes to what was begun first.
+
+    Not promised: anything about requests that a provider bills though no answer came.
+
+    Belongs to one event loop; other processes of the run ask through the one that has it.
+    """
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        *,
+        spent: Cost | None = None,
+        ended: Cost | None = None,
+        episodes: int = 0,
+        prices: Iterable[Price] = (),
+    ) -> None:
+        """A tracker for a run.
+
+        Args:
+            budget: What may be spent in all, by earlier processes too; None sets no limit.
+            spent: By earlier processes.
+            ended: Of that, by the episodes that have ended.
+            episodes: How many these are.
+            prices: Of the backends, for a first guess at what an episode costs.
+        """
+        self.budget = budget or Budget()
+        self._before = spent or Cost()
+        self._paid = Count()
+        self._tills: list[tuple[BudgetLimit, bool]] = []
+        """Each with whether it counts tokens, and not US dollars."""
+        self._estimates: dict[object, Estimates] = {}
+        self._waiting: list[tuple[float, int, _Waiter]] = []
+        self._order = count()
+        self._holds = 0
+        self._refused_from = inf
+        """Priority of the first episode that was refused something."""
+        self._counts_alone = BudgetReservation(self)
+        before, known = self._before, ended or Cost()
+        if self.budget.usd is not None:
+            guess = max((price(_AN_EPISODE) or 0.0 for price in prices), default=0.0)
+            limit = BudgetLimit(self.budget.usd, guess, spent=before.cost_usd or 0.0)
+            limit.episode.know(known.cost_usd or 0.0, episodes)
+            self._tills.append((limit, False))
+        if self.budget.tokens is not None:
+            limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=before.tokens)
+            limit.episode.know(known.tokens, episodes)
+            self._tills.append((limit, True))
+
+    @property
+    def spent(self) -> Cost:
+        """By this process and earlier ones, episodes in flight included."""
+        return self._before + self._paid.spent()
+
+    @property
+    def limits(self) -> list[BudgetLimit]:
+        """The limits of the budget, US dollars first."""
+        return [limit for limit, _ in self._tills]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a request was refused."""
+        return self._refused_from < inf
+
+    def may_start(self, in_flight: int) -> bool:
+        """Whether one more episode is expected to be paid to its end, beside so many that have begun."""
+        return not self.refused and all(limit.covers_another(in_flight) for limit, _ in self._tills)
+
+    @contextmanager
+    def episode(self, index: int) -> Generator["EpisodeTracker"]:
+        """This tracker for one episode; those with a smaller index go first."""
+        its = EpisodeTracker(self, index, [0.0] * len(self._tills))
+        try:
+            yield its
+        finally:
+            for (limit, _), spent in zip(self._tills, its.spent, strict=True):
+                limit.in_flight -= spent
+
+    def ended(self, spent: Cost) -> None:
+        """An episode has ended, and this is what it took in all: from now on others are expected to take the like."""
+        for limit, of_tokens in self._tills:
+            limit.episode.add(spent.tokens if of_tokens else spent.cost_usd or 0.0)
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+        """See `CostTracker.reserve`.
+
+        Raises:
+            BudgetSpent: What is left does not pay for it, and nothing is in flight that could turn out cheaper.
+        """
+        return await self.reservation(prompt_tokens, max_tokens, price)
+
+    async def reservation(
+        self,
+        prompt_tokens: float,
+        max_tokens: int | None,
+        price: Price,
+        *,
+        priority: float = 0.0,
+        episode: "EpisodeTracker | None" = None,
+    ) -> BudgetReservation:
+        """`reserve`, for an episode."""
+        if not self._tills:
+            return self._counts_alone
+        reserved = self._priced(prompt_tokens, max_tokens, price, episode)
+        if not self._waiting and priority <= self._refused_from and self._admits(reserved):
+            self._put_aside(reserved)
+            return reserved
+        waiter = _Waiter(reserved)
+        heappush(self._waiting, (priority, next(self._order), waiter))
+        self._decide()
+        try:
+            await waiter.decided.wait()
+        except BaseException:
+            if waiter.granted:
+                self.put_back(reserved)
+            waiter.gone = True
+            self._decide()
+            raise
+        if not waiter.granted:
+            raise BudgetSpent(
+                f"the budget of {self.budget} is spent: what is left of it does not pay for this request."
+            )
+        return reserved
+
+    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
+        """The request was answered, and has cost this."""
+        self._paid.enter(usage, cost_usd)
+        if reserved.estimates is None:
+            return
+        reserved.estimates.learn(reserved.prompt_tokens, usage)
+        for at, ((limit, of_tokens), (_, expected)) in enumerate(zip(self._tills, reserved.amounts, strict=True)):
+            # A price that is unknown all of a sudden is taken to be as expected.
+            amount = usage.total_tokens if of_tokens else expected if cost_usd is None else cost_usd
+            limit.spent += amount
+            if reserved.episode is not None:
+                reserved.episode.spent[at] += amount
+                limit.in_flight += amount
+        self.put_back(reserved)
+
+    def put_back(self, reserved: BudgetReservation) -> None:
+        """Nothing is put aside for this request any more."""
+        if reserved.estimates is None:
+            return
+        self._holds -= 1
+        for (limit, _), (worst, expected) in zip(self._tills, reserved.amounts, strict=True):
+            limit.put_back(worst, expected)
+            if not self._holds:
+                limit.settle_rounding()
+        self._decide()
+
+    def _put_aside(self, reserved: BudgetReservation) -> None:
+        self._holds += 1
+        for (limit, _), (worst, expected) in zip(self._tills, reserved.amounts, strict=True):
+            limit.put_aside(worst, expected)
+
+    def _admits(self, reserved: BudgetReservation) -> bool:
+        return all(
+            limit.admits(expected) for (limit, _), (_, expected) in zip(self._tills, reserved.amounts, strict=True)
+        )
+
+    def _decide(self) -> None:
+        """Let in who is first in line as long as there is money, and refuse whom nothing can help any more."""
+        while self._waiting:
+            priority, _, waiter = self._waiting[0]
+            if not waiter.gone and priority <= self._refused_from:
+                if self._admits(waiter.reserved):
+                    waiter.granted = True
+                    self._put_aside(waiter.reserved)
+                elif self._holds:
+                    return
+                else:
+                    self._refused_from = priority
+            heappop(self._waiting)
+            waiter.decided.set()
+
+    def _priced(
+        self, prompt_tokens: float, max_tokens: int | None, price: Price, episode: "EpisodeTracker | None"
+    ) -> BudgetReservation:
+        # Backends are told apart by what they charge and allow: a price may be a new object for every request.
+        key = max_tokens, price(_A_THOUSAND)
+        estimates = self._estimates.get(key)
+        if estimates is None:
+            estimates = self._estimates[key] = Estimates()
+        forecast = estimates.forecast(prompt_tokens, max_tokens)
+        amounts = tuple(_tokens(forecast) if of_tokens else _dollars(forecast, price) for _, of_tokens in self._tills)
+        return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
+
+
+@dataclass(slots=True, eq=False)
+class EpisodeTracker:
+    """The run's tracker, for one episode."""
+
+    tracker: BudgetTracker
+    index: int
+    spent: list[float]
+    """In this process, for every limit."""
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+        """See `BudgetTracker.reserve`."""
+        return await self.tracker.reservation(prompt_tokens, max_tokens, price, priority=self.index, episode=self)
+
+
+def _tokens(forecast: Forecast) -> tuple[float, float]:
+    return forecast.worst_prompt + forecast.worst_answer, forecast.prompt + forecast.answer
+
+
+def _dollars(forecast: Forecast, price: Price) -> tuple[float, float]:
+    # One object for all: making it costs more than asking the price.
+    _ASKED.input_tokens = int(forecast.worst_prompt) + 1
+    _ASKED.cache_read_tokens = 0
+    _ASKED.output_tokens = int(forecast.worst_answer)
+    worst = price(_ASKED) or 0.0
+    _ASKED.input_tokens = int(forecast.prompt)
+    _ASKED.cache_read_tokens = int(forecast.cached)
+    _ASKED.output_tokens = int(forecast.answer)
+    return worst, price(_ASKED) or 0.0

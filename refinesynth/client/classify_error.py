@@ -1,0 +1,368 @@
+"""Every fault of a completion, sorted once: try again, give up the episode, or stop the run.
+
+litellm's classes say little (a 500 whose body says `invalid_request_error` comes as BadRequestError, a refused connection as
+InternalServerError, a bug of litellm's own as APIConnectionError), so the HTTP status decides, then the chain of causes, then
+the text. Nothing here imports litellm, so that other completion functions are sorted the same way.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from socket import gaierror
+from typing import cast
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
+from refinesynth.client.redaction import redact
+
+_SHOWN = 400
+"""Characters of a server's own words that a message repeats."""
+_READ = 20_000
+"""Characters of them that are looked at: what decides may stand behind a long echo."""
+
+
+class FaultStep(StrEnum):
+    """What to do about a fault."""
+
+    RETRY = "retry"
+    ABANDON = "abandon"
+    """Give up this episode; others can go on."""
+    STOP = "stop"
+    """Give up the run; no episode can go on."""
+
+
+class FaultKind(StrEnum):
+    """What went wrong."""
+
+    RATE_LIMIT = "rate_limit"
+    TIMEOUT = "timeout"
+    SERVER = "server"
+    """The backend is down, overloaded, breaks the connection off, or answers with something that is no completion."""
+    UNREACHED = "unreached"
+    """There is no connection at all: refused, or no host of this name."""
+    CONTENT = "content"
+    """A completion came and was paid for, but is empty or cut off."""
+    POLICY = "policy"
+    CONTEXT = "context"
+    """The prompt is longer than the model reads."""
+    REJECTED = "rejected"
+    """The server will not take this request; it may be the settings, or only this one prompt."""
+    AUTHENTICATION = "authentication"
+    NOT_FOUND = "not_found"
+    QUOTA = "quota"
+    DEFECT = "defect"
+    """The completion function itself failed, before it reached a server or over what that sent."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, sorted."""
+
+    step: FaultStep
+    kind: FaultKind
+    message: str
+    """What happened and what to do, without keys."""
+    after: float | None = None
+    """Seconds that the server asks to wait."""
+    certain: bool = True
+    """False for a STOP that only the text of an answer suggests, which may repeat what the prompt says."""
+    status: int | None = None
+    """The HTTP status, as far as there is one; litellm makes one up where there is none."""
+    page: str | None = None
+    """The title or the beginning of a web page that came instead of an answer: from a server that has never answered, a sign that
+    no completion API is there. None where a status says that the page is about something else: the key, the load, the size."""
+
+
+class AnswerFault(Exception):
+    """An answer came that cannot be used; carries its fault."""
+
+    def __init__(self, step: FaultStep, kind: FaultKind, message: str) -> None:
+        super().__init__(message)
+        self.step = step
+        self.kind = kind
+
+
+_POLICY = re.compile(
+    r"content[_ ](policy|filter|management)|safety (system|setting|filter)|responsible ?ai|flagged|moderation"
+    r"|data_?inspection|prohibited[_ ]content|violat\w{1,5} (our|the) (usage )?polic|content exists risk",
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(
+    r"context[_ ](length|window|size)|maximum (context|prompt|input)|max(imum)?[_ ]model[_ ]len|prompt is too long"
+    r"|input( length| tokens?)? (is too long|exceed)|too many (input )?tokens|(reduce|exceed)\w{0,3} .{0,40}length|token limit",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(
+    r"insufficient[_ ](quota|balance|credit|fund)|exceeded your current quota|check your plan and billing"
+    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)",
+    re.IGNORECASE,
+)
+_PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
+"""What is said along with a quota that fills up again: Google words a limit per minute as `exceeded your current quota`."""
+_KEY = re.compile(
+    r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
+    # What litellm's proxy says of a key that is not its master key where it has no database to look others up in.
+    r"|no connected db|no_db_connection|api_key client option|unauthori[sz]ed|permission[ _]denied",
+    re.IGNORECASE,
+)
+_MODEL = re.compile(
+    r"model[ _](not|does)[ _](not )?(exist|found)|model `[^`]*` does not|not a valid model|unknown model|no such model|server is pinned to"
+    r"|LLM Provider NOT provided|invalid model|model .{0,80}(deprecated|retired|decommissioned|not supported)",
+    re.IGNORECASE,
+)
+_UNREADABLE = re.compile(
+    r"body is no JSON|invalid response object|error converting to valid response|unable to get json|no 'choices'|'choices' that is not|empty or invalid response",
+    re.IGNORECASE,
+)
+_BEGINNING = re.compile(r"^\W{0,4}(<!doctype html|<html\b)", re.IGNORECASE)
+_QUOTED = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4}(<[a-z!])", re.IGNORECASE)
+"""The beginning of a page that came with 200, as litellm and the direct client quote it."""
+_TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
+_GLANCE = 80
+"""Characters of a page without a title that are shown."""
+_UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
+_NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
+"""Libraries whose errors mean that the server could not be talked to."""
+_REFUSED = (ConnectionRefusedError, gaierror)
+_UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
+"""What httpx and aiohttp call it, whose reasons the system words in many ways."""
+_BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""Someone was there after all; litellm hands these on as httpx's ConnectError too."""
+_REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
+"""Python objects in a message, which tell a reader nothing."""
+
+
+def classify_error(error: Exception, backend: Backend) -> Fault:
+    """What to do about `error`, which the completion function of `backend` raised or its answer led to.
+
+    Any exception is sorted; one that nothing explains is taken for a defect of the completion function and stops the
+    run, because it would meet every episode.
+    """
+    key = key_of(backend)
+    if isinstance(error, AnswerFault):
+        return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
+    status, text = _status(error), _words(error, key)
+    page = _page(error, status, text)
+    # A model that is not there is told in JSON; this is a gateway's page.
+    row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
+    text = text if page is None else f"a web page: {page!r}"
+    says = row.says.format(
+        text=text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...",
+        status=status,
+        model=backend.model,
+        key=_key_advice(backend),
+        server=f" at {backend.base_url}" if backend.base_url else "",
+        timeout=f"{backend.timeout:g} s",
+        error=type(error).__name__,
+    )
+    after = _seconds(_header(error, "retry-after")) if row.step is FaultStep.RETRY else None
+    certain = row.step is not FaultStep.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
+    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain, status, page)
+
+
+@dataclass(frozen=True)
+class _Row:
+    kind: FaultKind
+    step: FaultStep
+    says: str
+    """After the backend's name; `{text}` is what the server said."""
+    statuses: frozenset[int] = frozenset()
+    """HTTP statuses that decide by themselves."""
+    words: re.Pattern[str] | None = None
+    """What in the text decides, whatever the status."""
+
+    def fits(self, status: int, text: str) -> bool:
+        return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
+
+    def by_words_alone(self, status: int | None) -> bool:
+        """Whether nothing but the text can have led here, if this row fits."""
+        return self.words is not None and status not in self.statuses | _TELLING
+
+
+_TIMEOUT = _Row(FaultKind.TIMEOUT, FaultStep.RETRY, "gave no answer within {timeout}")
+_UNREACHED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server} ({text})")
+_DROPPED = _Row(FaultKind.SERVER, FaultStep.RETRY, "broke off the connection{server} ({text})")
+_BROKEN = _Row(FaultKind.SERVER, FaultStep.RETRY, "sent something that is no completion ({text})")
+_DEFECT = _Row(FaultKind.DEFECT, FaultStep.STOP, "cannot be asked: {error}: {text}")
+# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts tell which.
+_CONFUSED = _Row(FaultKind.DEFECT, FaultStep.RETRY, "cannot be asked, or sent something odd ({text})")
+_SETTINGS = _Row(
+    FaultKind.REJECTED, FaultStep.STOP, "does not take these settings; change them in the backend ({text})"
+)
+_REJECTED = _Row(FaultKind.REJECTED, FaultStep.ABANDON, "rejects the request with HTTP {status} ({text})")
+_NO_CREDIT = "has no credit left for this key; top it up or choose another backend ({text})"
+_WRONG_KEY = "does not accept the key; {key} ({text})"
+_WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
+
+_BUSY = _Row(FaultKind.RATE_LIMIT, FaultStep.RETRY, "says that there are too many requests ({text})", frozenset({429}))
+
+_BY_STATUS = (
+    _Row(FaultKind.QUOTA, FaultStep.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
+    _BUSY,
+    _Row(
+        FaultKind.TIMEOUT,
+        FaultStep.RETRY,
+        "gave no answer in time and says so with HTTP {status} ({text})",
+        frozenset({408, 504}),
+    ),
+    _Row(
+        FaultKind.SERVER, FaultStep.RETRY, "failed with HTTP {status} ({text})", frozenset({409, 425, *range(500, 600)})
+    ),
+    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({401}), _KEY),
+    # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
+    _Row(FaultKind.POLICY, FaultStep.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY),
+    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({403})),
+    _Row(FaultKind.NOT_FOUND, FaultStep.STOP, _WRONG_MODEL, frozenset({404}), _MODEL),
+    _Row(
+        FaultKind.CONTEXT, FaultStep.ABANDON, "cannot read a prompt of this length ({text})", frozenset({413}), _CONTEXT
+    ),
+    _REJECTED,
+)
+"""The first row that fits a status from 400 on; the last fits all that is left."""
+
+_TIMEOUTS = frozenset({"Timeout", "APITimeoutError", "ReadTimeout", "WriteTimeout", "ConnectTimeout", "PoolTimeout"})
+_SERVER_ERROR = 500
+"""What litellm says, too, when no server was reached, the body was broken, or it failed itself."""
+_SUCCESS = 200
+"""litellm's status for a body that was no JSON."""
+_NOT_FOUND = 404
+_PAGES_OF_THEIR_OWN = frozenset({401, 402, 403, 408, 413, 429})
+"""Statuses, beside those of 500 and more, that mean what they say also where a page comes with them."""
+_TELLING = frozenset({401, 402, 403, 404, 429})
+"""Statuses of servers that did not look at the prompt, so that their words are about the account or the model."""
+
+
+def _row(error: Exception, status: int | None, text: str) -> _Row:
+    name = type(error).__name__
+    certain = (
+        (_TIMEOUT, isinstance(error, TimeoutError) or name in _TIMEOUTS),
+        (_SETTINGS, name == "UnsupportedParamsError"),
+        (_BUSY, _BUSY.fits(status or 0, text) and _PER_MINUTE.search(text) is not None),
+        (_BROKEN, _UNREADABLE.search(text) is not None),
+    )
+    found = next((row for row, holds in certain if holds), None)
+    if found is None and status in {None, _SUCCESS, _SERVER_ERROR}:
+        found = _row_without_answer(error, status, text)
+    code = status or _SERVER_ERROR
+    return found or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
+
+
+def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
+    """The row for a fault whose status is made up or missing; None if it may be a server's own 500 after all."""
+    if _out_of_reach(error):
+        return _UNREACHED if _unconnected(error) else _DROPPED
+    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _chain(error)):
+        return _BROKEN
+    if _has_answer(error, status):
+        return None
+    known = next((row for row in _BY_STATUS if row.step is FaultStep.STOP and row.fits(0, text)), None)
+    return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
+
+
+def _out_of_reach(error: Exception) -> bool:
+    return any(
+        isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK
+        for cause in _chain(error)
+        # httpx's own word for "the server answered with a status" is no word about the network.
+        if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
+    )
+
+
+def _unconnected(error: Exception) -> bool:
+    causes = list(_chain(error))
+    named = any(kind.__name__ in _UNCONNECTED for cause in causes for kind in type(cause).__mro__)
+    refused = named or any(isinstance(cause, _REFUSED) for cause in causes)
+    return refused and not any(isinstance(cause, _BROKEN_OFF) for cause in causes)
+
+
+def _has_answer(error: Exception, status: int | None) -> bool:
+    """Whether a server answered, as far as the error's class tells: litellm makes a status up where none did."""
+    return status is not None and type(error).__name__ != "APIConnectionError"
+
+
+def _something_is_missing(error: Exception, text: str) -> bool:
+    return "No module named" in text or any(isinstance(at, ImportError) for at in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _status(error: Exception) -> int | None:
+    response = getattr(error, "response", None)
+    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.isdecimal():
+            return int(value)
+    return None
+
+
+def _page(error: Exception, status: int | None, text: str) -> str | None:
+    unread = _UNREADABLE.search(text) is not None
+    # litellm makes a 500 of a page that came with 200.
+    if not unread and (status in _PAGES_OF_THEIR_OWN or (status or 0) >= _SERVER_ERROR):
+        return None
+    begins = (_QUOTED if unread else _BEGINNING).search(text)
+    says_so = "text/html" in _header(error, "content-type").casefold() and (unread or text.startswith("<"))
+    if begins is None and not says_so:
+        return None
+    if (title := _TITLE.search(text)) is not None:
+        return title[1].strip()
+    glance = text[0 if begins is None else begins.start(1) :][:_GLANCE]
+    # Up to its last tag: behind the page litellm may have words of its own.
+    return glance[: glance.rfind(">") + 1] or glance
+
+
+def _header(error: Exception, wanted: str) -> str:
+    """A header of the answer, wherever litellm, the direct client or another client keeps them; empty if it has none of that name."""
+    response = getattr(error, "response", None)
+    kept = (getattr(error, name, None) for name in ("litellm_response_headers", "headers"))
+    for headers in (*kept, getattr(response, "headers", None)):
+        if not isinstance(headers, Mapping):
+            continue
+        for name, value in cast("Mapping[object, object]", headers).items():
+            if str(name).casefold() == wanted:
+                return str(value)
+    return ""
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        # The header may be a date as well; providers of models do not send one, and our own backoff will do.
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _words(error: Exception, key: str | None) -> str:
+    text = " ".join(redact(str(error)[: 2 * _READ], key=key).split())
+    # litellm repeats class names and appends tracebacks; neither helps whoever has to mend this.
+    text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
+    return _REPR.sub("", text[:_READ]) or type(error).__name__
+
+
+def _key_advice(backend: Backend) -> str:
+    """Which variable to look at: the one that is read for this backend, or the one that would be."""
+    names = key_variables(backend)
+    if names:
+        read = next((name for name in names if os.environ.get(name)), None)
+        return f"check the key in {read}" if read else f"{names[0]} holds none: set it"
+    provider, known = split(backend.model)[0], provider_of(backend)
+    if server_of(backend) is not None:
+        usual = known.keys[0] if known is not None and known.keys else "MY_KEY"
+        return f"none was sent to this server: name the variable that holds one, such as api_key_env={usual}"
+    if known is not None and known.base_url_env is None:
+        return f"check the credentials that litellm reads for {provider}"
+    usual = f"{provider.upper()}_API_KEY" if provider.isidentifier() else "a variable of the provider's"
+    return f"check the key that litellm reads, mostly from {usual}, or name another variable in api_key_env"

@@ -1,0 +1,82 @@
+"""A second model for the time in which the first cannot be asked."""
+
+import logging
+from typing import cast
+
+import anyio
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+
+from refinesynth.errors import BudgetSpent, RunStopped
+
+_LOG = logging.getLogger("refinesynth.backends")
+_AGAIN = 300.0
+"""Seconds after which a model that stopped for another reason than an outage is asked again."""
+
+
+class FallbackModel(WrapperModel):
+    """Asks `wrapped`; where that would stop the run, the same request goes to `fallback`.
+
+    What would stop it: an outage, a key that is not accepted, an exhausted quota, an unknown model. `wrapped` should not
+    wait for the end of an outage (its limiter has `outage=0`): it then says at once that it is down, except to the one
+    request at a time with which it tries whether it is back. So requests return to it by themselves. A model that is up
+    and will not be asked is left alone for five minutes at a time.
+
+    A request that is refused or answered badly (`EpisodeAbandoned`) does not go to `fallback`, nor one that the budget does
+    not pay for. The response names the model that answered.
+    """
+
+    def __init__(self, wrapped: Model, fallback: Model, *, again: float = _AGAIN) -> None:
+        """`again` is how many seconds a model is left alone that is up and will not be asked."""
+        super().__init__(wrapped)
+        self.fallback = fallback
+        self._again = again
+        self._left_alone_until = float("-inf")
+        self._away = False
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """One answer, of either model.
+
+        Raises:
+            EpisodeAbandoned: This request cannot be answered; others can.
+            RunStopped: Neither can be asked.
+        """
+        if anyio.current_time() >= self._left_alone_until:
+            try:
+                response = await self.wrapped.request(messages, model_settings, model_request_parameters)
+            except BudgetSpent:
+                raise
+            except RunStopped as stopped:
+                self._leave(str(stopped))
+            else:
+                self._return()
+                return response
+        return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
+
+    def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
+        """Without what was only the first model's own."""
+        own = cast("dict[str, object]", self.wrapped.settings or {})
+        given = cast("dict[str, object]", settings or {})
+        kept = {name: value for name, value in given.items() if name not in own or own[name] != value}
+        return cast("ModelSettings", kept) or None
+
+    def _leave(self, why: str) -> None:
+        limiter = getattr(self.wrapped, "limiter", None)
+        # One that is down sees to its own return.
+        if limiter is None or not limiter.down:
+            self._left_alone_until = anyio.current_time() + self._again
+        if not self._away:
+            self._away = True
+            _LOG.warning("%s Requests go to %s meanwhile", why, self.fallback.model_name)
+
+    def _return(self) -> None:
+        if self._away:
+            self._away = False
+            _LOG.warning("%s answers again; requests return to it from %s", self.model_name, self.fallback.model_name)

@@ -1,0 +1,115 @@
+"""Which backends are asked over the direct HTTP client, and which through litellm. Importing this loads no heavy library."""
+
+import os
+from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from refinesynth.backends.backend import Backend, Mixed
+from refinesynth.backends.providers import server_of, split
+from refinesynth.backends.replayed import replayed_folder
+from refinesynth.client.http.dialects import DIALECTS, Dialect
+from refinesynth.client.http.openai_models import asked_straight
+from refinesynth.client.http.request import ELSEWHERE, PASSED_ON
+
+_ONLY_LITELLM_READS = (
+    "OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_VERIFY", "SSL_CERTIFICATE", "SSL_SECURITY_LEVEL",
+    "SSL_ECDH_CURVE", "USE_LITELLM_PROXY", "MISTRAL_AZURE_API_BASE", "MISTRAL_AZURE_API_KEY",
+)  # fmt: skip
+"""Variables that change what litellm sends or trusts; where one is set, litellm is left to it."""
+
+
+MANY = 128
+"""Requests in flight from which litellm's CPU counts: 3 ms a request, eight times that of the direct client."""
+
+_PROXIES = ("http", "https")
+"""Kinds of proxies that the direct client can use."""
+
+Path: TypeAlias = Literal["direct", "litellm", "built in"]
+"""How requests travel: over our own HTTP client, through litellm's SDK, or not at all."""
+
+
+class Chosen(NamedTuple):
+    """A path, and why it is taken."""
+
+    path: Path
+    why: str
+
+
+def path_of(backend: Backend, *, in_flight: int) -> Chosen:
+    """The path of one backend in the present environment, in a run that may have so many requests in flight.
+
+    For `path=direct` that is the direct client even where it cannot be used; opening it says why.
+    """
+    if backend.rehearses or replayed_folder(backend):
+        return Chosen("built in", "no server is asked")
+    if backend.path != "auto":
+        return Chosen(backend.path, f"path={backend.path}")
+    if (why_not := why_not_direct(backend)) is not None:
+        return Chosen("litellm", why_not)
+    many = min(in_flight, backend.max_in_flight or in_flight)
+    if many < MANY:
+        return Chosen("litellm", f"fewer than {MANY} requests in flight")
+    return Chosen("direct", f"up to {many:,} requests in flight")
+
+
+def routed(backend: Backend, *, in_flight: int) -> Backend:
+    """The same backend with `auto` replaced by the path that is taken; each of a mixture for itself."""
+    return Mixed.of([_routed(one, in_flight) for one in backend.each])
+
+
+def _routed(backend: Backend, in_flight: int) -> Backend:
+    path = path_of(backend, in_flight=in_flight).path
+    return backend if path == "built in" else backend.model_copy(update={"path": path})
+
+
+def why_not_direct(backend: Backend) -> str | None:
+    """Why a backend cannot be asked over the direct client, to stand after a colon; None if it can. Opens nothing."""
+    if backend.rehearses:
+        return "it is built in"
+    provider, model = split(backend.model)
+    dialect = DIALECTS.get(provider)
+    if dialect is None:
+        return f"only litellm knows how {provider or 'its provider'} is asked"
+    return _why_not_in(dialect, backend, provider, model)
+
+
+def _why_not_in(dialect: Dialect, backend: Backend, provider: str, model: str) -> str | None:
+    if not dialect.only(model) or (provider == "openai" and not asked_straight(backend, model)):
+        return f"{model} needs what only litellm does for it"
+    if (unknown := _unknown(backend, dialect, model)) is not None:
+        return f"only litellm knows what {unknown} means there"
+    if (variable := next((name for name in _ONLY_LITELLM_READS if os.environ.get(name)), None)) is not None:
+        return f"the variable {variable} is set, which only litellm heeds"
+    if (address := base_url_of(backend, dialect)) is None:
+        return "it has no base_url"
+    if (proxy_of(address) or _PROXIES[0]).partition("://")[0] not in _PROXIES:
+        return "the proxy that the environment names is not one of HTTP's"
+    return None
+
+
+def _unknown(backend: Backend, dialect: Dialect, model: str) -> str | None:
+    """The first argument of a backend's requests that its dialect does not have."""
+    own = {"temperature": backend.temperature, "top_p": backend.top_p, "max_tokens": backend.max_tokens}
+    asked = [*(name for name, value in own.items() if value is not None), *backend.extra]
+    body = backend.extra.get("extra_body")
+    if isinstance(body, dict) and "model" in body:
+        return "another model in extra_body"
+    known = dialect.takes(model) | PASSED_ON | (ELSEWHERE - {"model", "messages", "api_base", "api_key"})
+    return next((name for name in asked if name not in known), None)
+
+
+def base_url_of(backend: Backend, dialect: Dialect) -> str | None:
+    """The server to ask; None if nobody names one."""
+    named = next((value for name in dialect.base_url_env if (value := os.environ.get(name))), None)
+    return server_of(backend) or named or dialect.base_url
+
+
+def proxy_of(url: str) -> str | None:
+    """The URL of the proxy that the environment names for this one; None where there is none, or its host needs none."""
+    from urllib.request import getproxies, proxy_bypass
+
+    address, proxies = urlsplit(url), getproxies()
+    named = proxies.get(address.scheme) or proxies.get("all")
+    if named is None or proxy_bypass(address.hostname or ""):
+        return None
+    return named if "://" in named else f"http://{named}"

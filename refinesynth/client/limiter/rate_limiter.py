@@ -1,0 +1,330 @@
+"""Who may ask a backend, and when: one limiter for everyone who asks the same server with the same key."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from refinesynth.client.classify_error import Fault, FaultKind
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
+from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
+from refinesynth.client.limiter.deadline import current_deadline
+from refinesynth.client.limiter.permit import Permit, Queue
+from refinesynth.client.limiter.rate_headers import RateHeaders
+from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.errors import RunStopped
+
+_LOG = logging.getLogger("refinesynth.backends")
+_OVERLOADED = frozenset({503, 529})
+_EASY = 8
+"""Answers over which the latency that is shown is smoothed."""
+
+
+@dataclass(frozen=True)
+class RateLimiterState:
+    """A limiter at one moment, for whoever watches a run."""
+
+    name: str
+    limit: int | None
+    """Requests that may be in flight; None without bound."""
+    in_flight: int
+    waiting: int
+    latency: float | None
+    """Seconds that an answer takes, smoothed; None before the first."""
+    held_until: float | None
+    """Until when the server wants no request, on the event loop's clock (`time.monotonic`); None if it takes them."""
+    breaker: CircuitState
+    down_since: float | None
+    """On the same clock; None while the backend is up."""
+    fault: str | None
+    """What the backend failed with last, if it has not answered since."""
+    waits: bool = True
+    """Whether requests wait for the end of an outage; False where they go elsewhere."""
+    met: bool = True
+    """Whether the backend has ever answered anything."""
+
+
+class RateLimiter:
+    """Lets requests through one by one: as many at once as the server takes, no faster than its limits, none while it is down.
+
+    Guarantees:
+        - No more than `limit.current` slots are reserved; a permit that is left, in whatever way, is free again at once.
+        - Smaller priorities first, first come first served among equals. A request that waits for the buckets of its own
+          model holds no permit, and stops nobody who asks another model.
+        - No request before a Retry-After is over, as far as it is no longer than `longest_wait`.
+        - While the backend is down, one request at a time is let through; all others wait, as long as the breaker says.
+        - Nobody waits for ever, if requests in flight end (they have a timeout) and buckets are finite.
+
+    Belongs to one event loop at a time, and may serve another one after that. Not safe for threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        limit: ConcurrencyLimit | None = None,
+        breaker: CircuitBreaker | None = None,
+        longest_wait: float = 60.0,
+        on_change: Callable[[RateLimiterState], None] | None = None,
+    ) -> None:
+        """Nothing is in flight.
+
+        Args:
+            name: What messages call the backend.
+            limit: How many requests at once; an adaptive one without ceiling if None.
+            breaker: When the backend counts as down, and how long requests wait for it; the usual one if None.
+            longest_wait: Most seconds that a server's wish is honoured for.
+            on_change: Called when the backend goes down and when it is back.
+        """
+        self.name = name
+        self.on_change = on_change
+        self._limit = limit or ConcurrencyLimit()
+        self._breaker = breaker or CircuitBreaker(longest_wait=longest_wait)
+        self._longest_wait = longest_wait
+        self._queue = Queue()
+        self._any_buckets = TokenBuckets()
+        self._in_flight = 0
+        self._latency: float | None = None
+        self._held_until = float("-inf")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def met(self) -> bool:
+        """Whether the backend has ever answered anything."""
+        return self._breaker.met
+
+    @property
+    def down(self) -> bool:
+        """Whether the backend is taken to be down."""
+        return not self._breaker.closed
+
+    @property
+    def state(self) -> RateLimiterState:
+        """This moment's."""
+        fault = self._breaker.fault
+        # A time that has passed is no reservation; without a loop there is no clock to tell.
+        reserved = self._held_until if self._loop is not None and self._held_until > self._loop.time() else None
+        return RateLimiterState(
+            name=self.name,
+            limit=None if self._limit.current == UNBOUNDED else self._limit.current,
+            in_flight=self._in_flight,
+            waiting=len(self._queue),
+            latency=self._latency,
+            held_until=reserved,
+            breaker=self._breaker.position,
+            down_since=self._breaker.down_since,
+            fault=None if fault is None else fault.message,
+            waits=self._breaker.waits,
+            met=self._breaker.met,
+        )
+
+    def excuses(self, fault: Fault) -> bool:
+        """Whether a fault is part of an outage, and none of the request's own retries is spent on it."""
+        return self.down and fault.kind in DOWN
+
+    @asynccontextmanager
+    async def permit(
+        self, *, priority: float = 0.0, buckets: TokenBuckets | None = None, tokens: float = 0.0, kind: Hashable = None
+    ) -> AsyncGenerator[Permit]:
+        """Wait for a turn, and reservation it for the block.
+
+        Args:
+            priority: Smaller goes first. The episode's number: what was begun first is finished first.
+            buckets: The rate limits that this request falls under.
+            tokens: Of the prompt, roughly.
+            kind: Requests of one kind take alike per output token, see `ConcurrencyLimit.answered`.
+
+        Raises:
+            RunStopped: The backend has been down for too long.
+        """
+        permit = Permit(self, priority, buckets or self._any_buckets, tokens, kind)
+        await self._enter(permit)
+        try:
+            yield permit
+        finally:
+            self._leave(permit)
+
+    def note_answer(
+        self,
+        permit: Permit,
+        *,
+        output_tokens: float,
+        seconds: float | None,
+        billed: float | None,
+        rate_headers: RateHeaders,
+    ) -> None:
+        """See `Permit.answered`."""
+        now = self._now()
+        took = now - permit.since if seconds is None else seconds
+        self._latency = took if self._latency is None else self._latency + (took - self._latency) / _EASY
+        self._limit.answered(
+            permit.number, seconds=took, tokens=output_tokens, kind=permit.kind, in_flight=self._in_flight
+        )
+        charged = permit.charged
+        permit.buckets.settle(now, charged, billed=charged if billed is None else billed, answer=output_tokens)
+        self._learn(permit, rate_headers, now)
+        self._up()
+
+    def note_fault(self, permit: Permit, fault: Fault, rate_headers: RateHeaders) -> None:
+        """See `Permit.failed`."""
+        now = self._now()
+        permit.buckets.settle(now, permit.charged, billed=0.0)
+        self._learn(permit, rate_headers, now)
+        if fault.after is not None:
+            self._hold(fault.after, now)
+        if fault.kind in {FaultKind.RATE_LIMIT, FaultKind.TIMEOUT, FaultKind.UNREACHED} or fault.status in _OVERLOADED:
+            self._limit.refused(permit.number)
+        elif fault.kind is FaultKind.SERVER:
+            self._limit.failed(permit.number)
+        if fault.kind not in DOWN:
+            # A web page is nobody's answer.
+            if fault.kind is not FaultKind.DEFECT and fault.page is None:
+                self._up()
+        elif self._breaker.failed(fault, episode=permit.priority, now=now, trial=permit.trial):
+            self._went_down(fault)
+
+    async def _enter(self, permit: Permit) -> None:
+        self._bind()
+        self._queue.add(permit)
+        self._advance()
+        if not (permit.granted or permit.refusal):
+            await self._turn_of(permit)
+        if permit.refusal is not None:
+            raise RunStopped(permit.refusal)
+
+    async def _turn_of(self, permit: Permit) -> None:
+        permit.turn = anyio.Event()
+        permit.deadline = current_deadline()
+        if self.down:
+            permit.stop_clock()
+        try:
+            await permit.turn.wait()
+        except BaseException:
+            if permit.granted:
+                # The turn came in the moment of the cancellation: pass it on.
+                self._leave(permit)
+            elif permit.waits:
+                self._queue.remove(permit)
+                self._advance()
+            raise
+        finally:
+            permit.let_clock_go_on()
+
+    def _leave(self, permit: Permit) -> None:
+        self._in_flight -= 1
+        self._limit.ended(permit.number)
+        if permit.trial and self._breaker.position is CircuitState.HALF_OPEN:
+            self._breaker.drop_trial()
+        self._advance()
+
+    def _advance(self) -> None:
+        """Let through whoever may go now, and see to it that this is looked at again when time alone lets more through."""
+        now = self._now()
+        if not self._breaker.closed:
+            self._advance_trials(now)
+            return
+        while self._queue and self._in_flight < self._limit.current:
+            if now < self._held_until:
+                self._wake_at(self._held_until)
+                return
+            permit, soonest = self._queue.next(now)
+            if permit is None:
+                self._wake_at(soonest)
+                return
+            self._grant(permit, now)
+
+    def _advance_trials(self, now: float) -> None:
+        breaker = self._breaker
+        if self._queue and now >= self._held_until and breaker.may_try(now):
+            breaker.start_trial()
+            # Any of them: the first may be the one that the server cannot bear.
+            permit = random.choice(list(self._queue))
+            permit.trial = True
+            self._grant(permit, now)
+        if now >= breaker.gives_up_at:
+            self._give_up()
+        elif self._queue:
+            trial = (
+                float("inf")
+                if breaker.position is CircuitState.HALF_OPEN
+                else max(breaker.next_trial, self._held_until)
+            )
+            self._wake_at(min(trial, breaker.gives_up_at))
+
+    def _grant(self, permit: Permit, now: float) -> None:
+        self._queue.remove(permit)
+        self._in_flight += 1
+        permit.granted = True
+        permit.since = now
+        permit.number = self._limit.begin()
+        permit.charged = permit.buckets.charge(now, permit.tokens)
+        if permit.turn is not None:
+            permit.turn.set()
+
+    def _give_up(self) -> None:
+        fault = self._breaker.fault
+        for permit in self._queue:
+            self._queue.remove(permit)
+            permit.refusal = f"{fault.message if fault else self.name}; it stays down, try again later."
+            if permit.turn is not None:
+                permit.turn.set()
+
+    def _learn(self, permit: Permit, rate_headers: RateHeaders, now: float) -> None:
+        permit.buckets.learn(now, rate_headers)
+        if rate_headers.retry_after is not None:
+            self._hold(rate_headers.retry_after, now)
+
+    def _hold(self, seconds: float, now: float) -> None:
+        self._held_until = max(self._held_until, now + min(seconds, self._longest_wait))
+
+    def _went_down(self, fault: Fault) -> None:
+        then = "the run waits" if self._breaker.waits else "others are asked"
+        _LOG.warning("%s; %s, and one request at a time tries whether it is back", fault.message, then)
+        for permit in self._queue:
+            permit.stop_clock()
+        self._changed()
+
+    def _up(self) -> None:
+        since = self._breaker.down_since
+        if not self._breaker.answered():
+            return
+        _LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
+        self._limit.restart()
+        for permit in self._queue:
+            permit.let_clock_go_on()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self.state)
+
+    def _wake_at(self, when: float) -> None:
+        if self._loop is None or when == float("inf"):
+            return
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self._advance()
+
+    def _now(self) -> float:
+        return 0.0 if self._loop is None else self._loop.time()
+
+    def _bind(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        # Whoever waited or was in flight there has gone with it.
+        self._loop = loop
+        self._timer = None
+        self._queue = Queue()
+        self._in_flight = 0

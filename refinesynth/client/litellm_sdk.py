@@ -1,0 +1,81 @@
+"""The litellm SDK: imported in one place, quietly, with nothing fetched, read or printed that nobody asked for."""
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+from pydantic_ai.models import check_allow_model_requests
+from pydantic_ai.usage import RequestUsage
+
+_CONNECTIONS = "4096"
+"""Sockets that litellm may reservation open, in all and per host; its own limit per host would cap a run at 500 in flight."""
+_NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
+"""Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's classes."""
+_CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
+"""A call that was cancelled between litellm's making a coroutine and awaiting it, as Ctrl-C does; nothing was sent."""
+
+
+@cache
+def litellm() -> ModuleType:
+    """The module, imported with its environment set and then silenced. Takes seconds the first time."""
+    defaults = {
+        # Otherwise the price map is fetched from the network, and ./.env is read into the environment.
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_MODE": "PRODUCTION",
+        "LITELLM_LOG": "CRITICAL",
+        # It searches every error for secrets, and takes minutes for one of megabytes; ours are cleaned when they are sorted.
+        "LITELLM_DISABLE_REDACT_SECRETS": "true",
+        "AIOHTTP_CONNECTOR_LIMIT": _CONNECTIONS,
+        "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": _CONNECTIONS,
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    with warnings.catch_warnings():
+        # What litellm's own classes make pydantic say is not for our users; its schemas are built here, not at first use.
+        warnings.simplefilter("ignore")
+        import litellm as module
+
+        module.ModelResponse()
+    for message in _NO_NEWS:
+        warnings.filterwarnings("ignore", message=message, category=UserWarning)
+    warnings.filterwarnings("ignore", message=_CUT_SHORT, category=RuntimeWarning)
+
+    # Otherwise it prints advice to stdout, into whatever the user pipes.
+    module.suppress_debug_info = True
+    return module
+
+
+async def completion(**request: object) -> object:
+    """`litellm.acompletion` with its own retries off, and without its detour through `mcp`, which may not be installed."""
+    check_allow_model_requests()
+    return await litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True)
+
+
+def accepts(model: str, parameter: str) -> bool:
+    """Whether a model takes an OpenAI parameter, as far as litellm knows; False if it does not know the model."""
+    try:
+        return parameter in (litellm().get_supported_openai_params(model) or ())
+    except Exception:  # noqa: BLE001 - litellm raises its BadRequestError for models it cannot place
+        return False
+
+
+def pricer(model: str) -> Callable[[RequestUsage], float | None]:
+    """What one completion of this model costs, in US dollars by litellm's price map; None where it lists no price."""
+
+    def price(usage: RequestUsage) -> float | None:
+        prompt, answer = litellm().cost_per_token(
+            model=model,
+            prompt_tokens=usage.input_tokens,
+            completion_tokens=usage.output_tokens,
+            cache_read_input_tokens=usage.cache_read_tokens,
+            cache_creation_input_tokens=usage.cache_write_tokens,
+        )
+        return float(prompt) + float(answer)
+
+    try:
+        price(RequestUsage(input_tokens=1, output_tokens=1))
+    except Exception:  # noqa: BLE001 - litellm names the same lack in several ways
+        return lambda _usage: None
+    return price

@@ -1,0 +1,164 @@
+"""From a backend to the model that asks it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.completion import Completion
+from refinesynth.backends.names import rehearsal_faults
+from refinesynth.backends.providers import key_of, key_variables
+from refinesynth.backends.replayed import recorded_backend, replayed_folder
+from refinesynth.backends.role import Role
+from refinesynth.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
+    from refinesynth.client.model import LiteLLMModel
+    from refinesynth.client.watch import Calls
+
+
+def open_model(
+    backend: Backend,
+    *,
+    call: Completion | None = None,
+    limiter: "RateLimiter | None" = None,
+    calls: "Calls | None" = None,
+) -> "LiteLLMModel":
+    """The pydantic-ai model for a backend; `limiter` and `calls` are those that it shares with others.
+
+    With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone that
+    go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says; here it is litellm.
+
+    Raises:
+        ConfigurationError: The backend needs a key, and no variable holds one; or `path` is one that it cannot go.
+    """
+    from refinesynth.client.budget.price_table import price_of
+    from refinesynth.client.model import LiteLLMModel
+
+    if call is not None:
+        return LiteLLMModel(backend, call=call, price=price_of(backend, listings=False), limiter=limiter, calls=calls)
+    if backend.rehearses:
+        from refinesynth.client.rehearsing import Rehearsing
+        from refinesynth.rehearsal import Faults, Rehearsal
+
+        played = Rehearsing(Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model))))
+        return LiteLLMModel(backend, call=played, price=price_of(backend), limiter=limiter, calls=calls)
+    _require_key(backend)
+    if backend.path == "direct":
+        from refinesynth.client.http.opening import direct_completion
+
+        direct = direct_completion(backend)
+        return LiteLLMModel(
+            backend,
+            call=direct,
+            price=price_of(backend),
+            accepts_seed=direct.accepts("seed"),
+            limiter=limiter,
+            calls=calls,
+        )
+    from refinesynth.client import litellm_sdk
+
+    return LiteLLMModel(
+        backend,
+        call=litellm_sdk.completion,
+        price=price_of(backend),
+        accepts_seed=litellm_sdk.accepts(backend.model, "seed"),
+        limiter=limiter,
+        calls=calls,
+    )
+
+
+def open_models(
+    backends: Mapping[Role, Backend],
+    *,
+    call: Completion | None = None,
+    fallback: Backend | None = None,
+    calls: "Calls | None" = None,
+) -> "dict[Role, Model]":
+    """A model for every role; for a mixture of backends a `MixedModel`, of which one is to be taken for each play.
+
+    Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
+    limiter. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
+    in `calls`.
+
+    Raises:
+        ConfigurationError: A backend needs a key, and no variable holds one.
+    """
+    from refinesynth.client.fallback import FallbackModel
+    from refinesynth.client.limiter.endpoints import endpoint, limiters_of
+    from refinesynth.client.mixed import mixture
+    from refinesynth.client.watch import Calls
+
+    calls = Calls() if calls is None else calls
+    second = () if fallback is None else (fallback,)
+    every = [one for backend in backends.values() for one in backend.each]
+    limiters = limiters_of((*every, *second), fallback=fallback)
+
+    def opened(backend: Backend) -> "LiteLLMModel":
+        return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls)
+
+    found: list[tuple[Backend, Model]] = []
+    reserve = None if fallback is None else opened(fallback)
+    if fallback is not None and reserve is not None:
+        found.append((fallback, reserve))
+
+    def model_of(role: Role, backend: Backend) -> "Model":
+        if call is None and (folder := replayed_folder(backend)) is not None:
+            return open_replay(folder, role)
+        model = next((model for known, model in found if known == backend), None)
+        if model is None:
+            model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
+            found.append((backend, model))
+        return model
+
+    return {role: mixture([model_of(role, one) for one in backend.each]) for role, backend in backends.items()}
+
+
+def open_replay(folder: Path, role: Role) -> "Model":
+    """The model that answers `role` from the journal of the run in `folder`, asked as that run asked it.
+
+    Where that run mixed several, so many, taking the same turns.
+
+    Raises:
+        ConfigurationError: There is no such run, or it did not play the role.
+        StorageError: Its journal cannot be read.
+    """
+    from refinesynth.client.budget.price_table import free
+    from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
+    from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
+    from refinesynth.client.mixed import mixture
+    from refinesynth.client.model import LiteLLMModel
+    from refinesynth.client.replay import Replay
+
+    backend, replay = recorded_backend(folder, role), Replay(folder)
+    # Nobody is asked, so there is nobody to be polite to.
+    unhindered = RateLimiter(
+        backend.label,
+        limit=ConcurrencyLimit(start=None),
+        breaker=CircuitBreaker(longest_wait=backend.longest_wait, outage=0.0),
+        longest_wait=backend.longest_wait,
+    )
+    return mixture([LiteLLMModel(one, call=replay, price=free, limiter=unhindered) for one in backend.each])
+
+
+async def close_models(models: "Iterable[Model]") -> None:
+    """Close the connections of models; what was being asked is broken off."""
+    from refinesynth.client.limiter.endpoints import leaves_of
+
+    for model in leaves_of(models):
+        if (close := getattr(model, "aclose", None)) is not None:
+            await close()
+
+
+def _require_key(backend: Backend) -> None:
+    names = key_variables(backend)
+    # Servers of one's own mostly want no key; one that does answers 401, and the run stops with that.
+    if names and backend.base_url is None and key_of(backend) is None:
+        raise ConfigurationError(
+            f"{backend.label} needs a key: set the environment variable {names[0]}, or choose another backend "
+            "(`refinesynth backends` lists them; `rehearsal` needs none)"
+        )

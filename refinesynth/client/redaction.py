@@ -1,0 +1,33 @@
+"""Keys out of texts: nothing that leaves the backends may carry one."""
+
+import json
+import os
+import re
+from urllib.parse import quote
+
+_VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
+_SHORTEST = 8
+"""Shorter values are no keys, and replacing them would garble the text."""
+_SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
+"""What keys look like: those of variables that are not set here, and what a server echoes in part."""
+
+
+def redact(text: str, *, key: str | None = None) -> str:
+    """`text` without `key`, the value of any environment variable whose name says that it is one, and what looks like one.
+
+    A key is found as it is and as JSON, URLs and Python write it.
+    """
+    secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _VARIABLE.search(name)}
+    if key is not None and len(key) >= _SHORTEST:
+        secrets.add(key)
+    # Longest first: one key may begin with another.
+    for spelling in sorted({at for secret in secrets for at in _spellings(secret)}, key=len, reverse=True):
+        text = text.replace(spelling, "***")
+    return _SHAPES.sub("***", text)
+
+
+def _spellings(secret: str) -> tuple[str, ...]:
+    # Python's own JSON leaves slashes alone, as others do not; either kind of URL may reservation one.
+    urls = (quote(secret, safe="", errors="replace"), quote(secret, errors="replace"))
+    text = json.dumps(secret)[1:-1]
+    return (secret, text, text.replace("/", "\\/"), repr(secret)[1:-1], *urls)

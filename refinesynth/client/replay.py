@@ -1,0 +1,119 @@
+"""Answers from a run's journal: the same requests get the answers that were paid for then, for free."""
+
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from refinesynth.backends.replayed import ReplayedRun, journals
+from refinesynth.client.account import current_account
+from refinesynth.client.answers import Answer
+from refinesynth.client.session import Session, SessionAccount
+from refinesynth.errors import EpisodeAbandoned, RunStopped
+from refinesynth.journal import JournalReader, Paid, Recorded
+
+_STRANGERS = 3
+"""Episodes in a row, from the first, of which the journal knows nothing, before it is taken for the wrong one."""
+
+
+class Replay:
+    """A completion function that asks nobody.
+
+    An episode is known by its id, and a request by its words: the same personas, seed and prompts are needed, while rules, bounds
+    and judge may be others, as far as what is asked then was asked before. A request is answered as in its place; where it
+    comes in another place, such as after a rule that refuses more, with an answer to the same words that is not used yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open the journals of the run in `folder`, which may be going on.
+
+        Raises:
+            ConfigurationError: There is no such run.
+            StorageError: A journal cannot be read.
+        """
+        self._folder = folder
+        self._seed = ReplayedRun.read(folder).seed
+        self._journals = [JournalReader.read(path) for path in journals(folder)]
+        weakref.finalize(self, _close, self._journals)
+        self._known: weakref.WeakKeyDictionary[Session, Recorded] = weakref.WeakKeyDictionary()
+        """What is recorded of each session that is being played."""
+        self._strangers: set[str] | None = set()
+        """Episodes of which nothing is recorded; None once one was found."""
+
+    async def __call__(self, **_: object) -> dict[str, Any]:
+        """The recorded answer to the request that the current account makes, as an OpenAI chat completion.
+
+        Raises:
+            EpisodeAbandoned: There is none.
+            RunStopped: There is none for any of the first episodes.
+        """
+        account = current_account()
+        if not isinstance(account, SessionAccount):
+            raise EpisodeAbandoned("a replay answers requests of episodes only, and this one belongs to none")
+        session, role = account.session, account.role
+        recorded = self._recorded(session)
+        paid = recorded.take(role, session.step(role), account.digest)
+        if paid is None:
+            raise EpisodeAbandoned(
+                f"the journal of {str(self._folder)!r} has no answer to request {session.step(role)} of the {role.value} in "
+                f"episode {session.id}: it was not asked then, because rules, prompts or bounds are others or that run ended"
+            )
+        return as_completion(paid)
+
+    def _recorded(self, session: Session) -> Recorded:
+        known = self._known.get(session)
+        if known is None:
+            known = Recorded([paid for journal in self._journals for paid in journal.recorded(session.id)])
+            if not known:
+                self._complain(session.id)
+            self._strangers = None
+            self._known[session] = known
+        return known
+
+    def _complain(self, episode: str) -> None:
+        nothing = (
+            f"the journal of {str(self._folder)!r} knows nothing of episode {episode}. A replay needs the personas of that run in "
+            f"the same order, and its seed, {self._seed}"
+        )
+        if self._strangers is not None:
+            self._strangers.add(episode)
+            if len(self._strangers) >= _STRANGERS:
+                raise RunStopped(f"{nothing}; none of the first {_STRANGERS} episodes was found.")
+        raise EpisodeAbandoned(nothing)
+
+
+def _close(journals: Sequence[JournalReader]) -> None:
+    for journal in journals:
+        journal.close()
+
+
+def as_completion(paid: Paid) -> dict[str, Any]:
+    """A recorded answer in the form in which a server sends one, with its bill."""
+    answer = Answer.from_paid(paid)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": answer.text or None,
+        "reasoning_content": answer.thinking or None,
+        "refusal": answer.refusal,
+        "tool_calls": list(_calls(answer)) or None,
+    }
+    return {
+        "id": answer.id,
+        "object": "chat.completion",
+        "model": answer.model or paid.model,
+        "choices": [{"index": 0, "finish_reason": answer.finish_reason, "message": message}],
+        "usage": {
+            "prompt_tokens": paid.input_tokens,
+            "completion_tokens": paid.output_tokens,
+            "total_tokens": paid.input_tokens + paid.output_tokens,
+            "prompt_tokens_details": {
+                "cached_tokens": paid.cached_tokens,
+                "cache_creation_tokens": paid.cache_write_tokens,
+            },
+        },
+    }
+
+
+def _calls(answer: Answer) -> Iterator[dict[str, Any]]:
+    for name, arguments, call_id in answer.calls:
+        yield {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

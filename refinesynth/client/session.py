@@ -1,0 +1,158 @@
+"""One episode's view of its models: the same session id on every request, seeds of its own, a ledger and a memory."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import anyio
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends.role import Role
+from refinesynth.client.account import CostTracker, Forgetful, Memory, Price, Reservation, Unlimited, charged_to
+from refinesynth.client.answers import Answer, usage_of
+from refinesynth.client.digest import digest_of
+from refinesynth.client.ledger import Ledger
+from refinesynth.journal.paid import Paid
+from refinesynth.tracing import instrumented
+
+SESSION_HEADER = "x-session-id"
+"""Header by which a router in front of several servers keeps an episode where its prefix is cached."""
+
+
+@dataclass(eq=False)
+class Session:
+    """One episode, as its models see it. What others know of an episode is kept by this object, and goes with it.
+
+    Seeds follow from the session's seed, the role and how many requests that role has made, so the same episode sends
+    the same seeds whatever else runs at the time.
+    """
+
+    id: str
+    seed: int
+    index: int = 0
+    """The persona's position; requests of smaller ones go first."""
+    memory: Memory = field(default_factory=Forgetful)
+    tracker: CostTracker = field(default_factory=Unlimited)
+    ledger: Ledger = field(default_factory=Ledger)
+    attempt: int = 0
+    """Scripts and drafts begun so far."""
+    answered_by: dict[str, str] = field(default_factory=dict[str, str])
+    """Role to the models that answered it, in the order of their first answer; several where one stood in for another."""
+    _requests: Counter[Role] = field(default_factory=Counter[Role])
+    _steps: Counter[Role] = field(default_factory=Counter[Role])
+
+    def model(self, role: Role, model: Model) -> "SessionModel":
+        """`model` as this episode's `role`."""
+        return SessionModel(instrumented(model), session=self, role=role)
+
+    def next_seed(self, role: Role) -> int:
+        """The seed of the role's next request, from 0 to 2**31 - 1."""
+        text = f"{self.seed}/{role}/{self._requests[role]}"
+        self._requests[role] += 1
+        return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) >> 1
+
+    def step(self, role: Role) -> int:
+        """How many completions the role has had, recalled ones included."""
+        return self._steps[role]
+
+    def enter(self, role: Role, usage: RequestUsage, cost_usd: float | None) -> None:
+        """Count one completion."""
+        self._steps[role] += 1
+        self.ledger.enter(role, usage, cost_usd)
+
+    def credit(self, role: Role, model: str) -> None:
+        """Note which model gave the role a completion."""
+        before = self.answered_by.get(role.value)
+        if before is None:
+            self.answered_by[role.value] = model
+        elif model not in before.split(", "):
+            self.answered_by[role.value] = f"{before}, {model}"
+
+
+class SessionModel(WrapperModel):
+    """A model that marks each request with its session, gives it a seed, and enters it in the session's ledger."""
+
+    def __init__(self, wrapped: Model, *, session: Session, role: Role) -> None:
+        super().__init__(wrapped)
+        self.session = session
+        self.role = role
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """One answer, as the wrapped model gives it; from the session's memory if it was paid for before."""
+        settings = ModelSettings(**(model_settings or {}))
+        settings["seed"] = self.session.next_seed(self.role)
+        settings["extra_headers"] = {**settings.get("extra_headers", {}), SESSION_HEADER: self.session.id}
+        account = SessionAccount(self.session, self.role, digest_of(messages, model_request_parameters))
+        before = self.session.step(self.role)
+        with charged_to(account):
+            response = await self.wrapped.request(messages, settings, model_request_parameters)
+        if self.session.step(self.role) == before:
+            # Not a model of ours: what it says of itself is all there is.
+            cost = None if response.usage.cost is None else float(response.usage.cost)
+            self.session.enter(self.role, response.usage, cost)
+        return response
+
+
+@dataclass(frozen=True)
+class SessionAccount:
+    """One request of a session's role."""
+
+    session: Session
+    role: Role
+    digest: bytes
+    """What is asked, see `digest_of`."""
+
+    @property
+    def priority(self) -> float:
+        """The episode's position: what was begun first is to be finished first."""
+        return self.session.index
+
+    @property
+    def episode(self) -> str:
+        """The session's id."""
+        return self.session.id
+
+    def recall(self) -> Paid | None:
+        """See `Account.recall`."""
+        session, role = self.session, self.role
+        paid = session.memory.recall(role, session.step(role), self.digest)
+        if paid is not None:
+            session.enter(role, usage_of(paid), paid.cost_usd)
+            session.credit(role, paid.model)
+        return paid
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
+        """See `CostTracker.reserve`."""
+        return await self.session.tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
+
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+        """See `Account.keep`."""
+        session, role, usage = self.session, self.role, answer.usage
+        paid = Paid(
+            episode=session.id,
+            index=session.index,
+            attempt=session.attempt,
+            role=role.value,
+            step=session.step(role),
+            digest=self.digest,
+            model=model,
+            answer=answer.to_json(),
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=cost_usd,
+        )
+        session.enter(role, usage, cost_usd)
+        session.credit(role, model)
+        with anyio.CancelScope(shield=True):
+            await session.memory.keep(paid)

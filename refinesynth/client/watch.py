@@ -1,0 +1,194 @@
+"""What is in flight, and a watchdog that says so when nothing seems to move."""
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from itertools import count
+
+import anyio
+
+_LOG = logging.getLogger("refinesynth.backends")
+
+_OVERDUE = 3.0
+"""Times its timeout that a call may take, its turns not counted, before it is reported."""
+_SHOWN = 20
+"""Calls that one report names."""
+
+
+class Stage(StrEnum):
+    """What a call is waiting for."""
+
+    TURN = "turn"
+    """The backend's limiter: a free place, the buckets of its rate limits, or the end of an outage."""
+    ANSWER = "answer"
+    BACKOFF = "backoff"
+    """The time between two attempts."""
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """One request of a role, with all its attempts."""
+
+    model: str
+    role: str
+    episode: str
+    index: float
+    """The episode's number."""
+    timeout: float
+    """Seconds that one attempt may take."""
+    since: float
+    """On the event loop's clock, as all times here."""
+    stage: Stage = Stage.TURN
+    stage_since: float = 0.0
+    attempt: int = 0
+    """Attempts begun."""
+    in_turns: float = 0.0
+    """Seconds spent waiting for turns that came."""
+
+    def enter(self, stage: Stage) -> None:
+        """It waits for something else from now on."""
+        now = anyio.current_time()
+        if self.stage is Stage.TURN:
+            self.in_turns += now - self.stage_since
+        self.stage = stage
+        self.stage_since = now
+
+    def overdue(self, now: float) -> bool:
+        """Whether it has taken several times as long as one attempt may, its turns not counted."""
+        return self.stage is not Stage.TURN and now - self.since - self.in_turns > _OVERDUE * self.timeout
+
+
+class Calls:
+    """The calls that are in flight, in the order in which they were begun; one registry for all that a run asks."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, Call] = {}
+        self._numbers = count()
+        self._finished = 0
+        self._retried = 0
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Generator[Call]:
+        yield from tuple(self._calls.values())
+
+    @property
+    def finished(self) -> int:
+        """How many have ended so far, in whatever way."""
+        return self._finished
+
+    @property
+    def retried(self) -> int:
+        """How many attempts were made after a first one, so far."""
+        return self._retried + sum(_again(call) for call in self._calls.values())
+
+    @contextmanager
+    def begun(self, *, model: str, role: str, episode: str, index: float, timeout: float) -> Generator[Call]:
+        """A call is in flight for the block."""
+        now = anyio.current_time()
+        call = Call(model, role, episode, index, timeout, now, stage_since=now)
+        number = next(self._numbers)
+        self._calls[number] = call
+        try:
+            yield call
+        finally:
+            del self._calls[number]
+            self._finished += 1
+            self._retried += _again(call)
+
+
+def _again(call: Call) -> int:
+    return max(0, call.attempt - 1)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A call at the moment of a report."""
+
+    model: str
+    role: str
+    episode: str
+    stage: Stage
+    stage_seconds: float
+    """How long it has waited for that."""
+    seconds: float
+    """How long it has been in flight."""
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something takes longer than it should."""
+
+    reason: str
+    """For people: what takes how long."""
+    in_flight: int
+    calls: tuple[Waiting, ...]
+    """The longest ones first, not all if they are many."""
+
+
+@dataclass
+class _Watch:
+    calls: Calls
+    on_alarm: Callable[[Alarm], None]
+    idle: float
+    reported: set[int] = field(default_factory=set[int])
+    finished: int = 0
+    moved_at: float = 0.0
+
+    def look(self, now: float) -> None:
+        if not len(self.calls) or self.calls.finished != self.finished:
+            self.finished, self.moved_at = self.calls.finished, now
+        elif now - self.moved_at >= self.idle:
+            self.moved_at = now
+            self.on_alarm(_alarm(f"nothing has been answered for {self.idle:.0f} s", self.calls, len(self.calls), now))
+        overdue = [call for call in self.calls if call.overdue(now)]
+        new = [call for call in overdue if id(call) not in self.reported]
+        self.reported = {id(call) for call in overdue}
+        if new:
+            plural = "a call takes" if len(new) == 1 else f"{len(new)} calls take"
+            self.on_alarm(_alarm(f"{plural} more than {_OVERDUE:g} times the timeout", new, len(self.calls), now))
+
+
+async def watch(calls: Calls, on_alarm: Callable[[Alarm], None], *, every: float = 15.0, idle: float = 300.0) -> None:
+    """Look at `calls` every so many seconds, until cancelled; it only says what it sees.
+
+    A call that takes too long is reported once; that nothing is answered, while there are calls, every `idle` seconds.
+    """
+    watched = _Watch(calls, on_alarm, idle, finished=calls.finished, moved_at=anyio.current_time())
+    while True:
+        await anyio.sleep(every)
+        watched.look(anyio.current_time())
+
+
+def log_alarm(alarm: Alarm) -> None:
+    """Say it through the logger `refinesynth.backends`."""
+    facts = {
+        "event": "stuck",
+        "in_flight": alarm.in_flight,
+        "calls": [asdict(waiting) for waiting in alarm.calls],
+    }
+    _LOG.warning("%s; %d in flight", alarm.reason, alarm.in_flight, extra={"facts": facts})
+
+
+def _alarm(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> Alarm:
+    longest = sorted(calls, key=lambda call: call.since)[:_SHOWN]
+    return Alarm(
+        reason,
+        in_flight,
+        tuple(
+            Waiting(
+                model=call.model,
+                role=call.role,
+                episode=call.episode,
+                stage=call.stage,
+                stage_seconds=now - call.stage_since,
+                seconds=now - call.since,
+                attempt=call.attempt,
+            )
+            for call in longest
+        ),
+    )

@@ -1,0 +1,118 @@
+"""Files that appear whole or not at all, whenever the process dies or the disk is full."""
+
+import gzip
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, cast
+
+from refinesynth.errors import InputError, StorageError
+
+COMPRESSED = (".gz", ".zst")
+"""Suffixes of a name that ask for compression."""
+
+_UNFINISHED = ".part"
+
+
+@contextmanager
+def atomic_write(path: Path) -> Generator[IO[bytes]]:
+    """Open a file that takes `path`'s place when the block ends well, and is removed when it does not.
+
+    Who reads `path` meanwhile, or after a crash, finds the old file or the new one. Its content is on the disk before it has the name.
+    A link at `path` is replaced, not followed.
+
+    Raises:
+        OSError: It cannot be written, as the system says it.
+    """
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
+    try:
+        with unfinished.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def is_unfinished(name: str, of: str) -> bool:
+    """Whether a file of this name is what a process has left that died while it wrote the file called `of`."""
+    return name.startswith(f".{of}.") and name.endswith(_UNFINISHED)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """`atomic_write` with the content at hand; missing folders are made.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise StorageError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+
+
+def write_text_file(path: Path, text: str) -> None:
+    """`write_file` for text; lone surrogates, which no file can hold, become U+FFFD."""
+    from refinesynth.text.jsontext import scrub  # it brings orjson, which `--help` does without
+
+    write_file(path, scrub(text).encode())
+
+
+def write_json_file(path: Path, value: Any) -> None:
+    """`write_file` for JSON that people read as well."""
+    import orjson
+
+    from refinesynth.text.jsontext import write_json
+
+    write_file(path, write_json(value, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Complain before any work is done.
+
+    Raises:
+        InputError: `path` is a folder, or exists and `overwrite` is false.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the name of a file")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already; choose another name, or allow it to be overwritten")
+
+
+@contextmanager
+def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
+    """`atomic_write` for a file that a user has named; missing folders are made.
+
+    `.gz` and `.zst` compress; the same content gives the same bytes.
+
+    Raises:
+        InputError: `path` is a folder, exists and may not be overwritten, or cannot be written.
+    """
+    refuse_existing(path, overwrite=overwrite)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file, _compressing(file, path.suffix) as stream:
+            yield stream
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error}") from error
+
+
+@contextmanager
+def _compressing(raw: IO[bytes], suffix: str) -> Generator[IO[bytes]]:
+    if suffix == ".gz":
+        # Neither name nor time goes into the header, or the same records would give different bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            yield cast("IO[bytes]", stream)
+    elif suffix == ".zst":
+        import zstandard
+
+        with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as stream:
+            yield cast("IO[bytes]", stream)
+    else:
+        yield raw

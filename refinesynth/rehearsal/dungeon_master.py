@@ -1,0 +1,122 @@
+"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into words."""
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import cast
+
+from pydantic import JsonValue
+
+from refinesynth.rehearsal import wording
+from refinesynth.rehearsal.faults import Luck
+from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.rehearsal.reasons import meaning, reason, shown
+from refinesynth.rehearsal.refusals import refusal
+from refinesynth.rehearsal.scene import label_in
+from refinesynth.rehearsal.strangers import judge_plainly
+from refinesynth.rules.ending import SUCCESS
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
+from refinesynth.world import Ruling
+
+_AFTERTHOUGHTS = ("Nothing else changes.", "That is all.", "All else is as before.", "Nothing more happens.")
+
+
+def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue) -> DungeonMasterTurn:
+    """What comes of an action after this history, in a script that may be anything."""
+    text = action if isinstance(action, str) else ""
+    exchanges = tuple(_exchanges(history))
+    position = world_of(script)
+    if position is None:
+        return judge_plainly(luck, script, exchanges, text)
+    return answer(luck, Past.of(position, exchanges), text)
+
+
+def world_of(script: JsonValue) -> Position | None:
+    """The opening of the scene that a script names, if its actions are that scene's."""
+    if not isinstance(script, dict) or not isinstance(introduction := script.get("introduction"), str):
+        return None
+    label, actions = label_in(introduction), script.get("actions")
+    if label is None or not isinstance(actions, list):
+        return None
+    position = opening(label)
+    names = [action.get("name") if isinstance(action, dict) else None for action in actions]
+    return position if sorted(map(str, names)) == sorted(position.scene.verbs) else None
+
+
+def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
+    """What comes of an action in a scene that is known. The flags are the executor's ruling, unless a fault strikes."""
+    ruling = past.position.ruling(action)
+    rng = luck.rng("answer")
+    if ruling.kind is None:
+        return (
+            _misread(rng, past, action) if luck.strikes("false_alarm") else _accepted(luck, rng, past, action, ruling)
+        )
+    if ruling.kind is MistakeKind.PARAMETER and luck.strikes("wrong_parameters"):
+        return waved(luck, past, action)
+    return _refused(rng, past, action, ruling)
+
+
+def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
+    """An action that is none, passed off as right; nothing changes."""
+    rng = luck.rng("waved")
+    thought = wording.waved(rng, shown(action))
+    return _turn(thought, _fresh(rng, past, f"You {shown(action)}."), None)
+
+
+def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
+    scene = past.position.scene
+    verb = scene.verbs[ruling.action or ""]
+    seen = scene.family.see(cast("Mapping[str, JsonValue]", ruling.state), verb.key, ruling.values)
+    ending = f" {SUCCESS}" if ruling.done and not luck.strikes("no_success") else ""
+    observation = _fresh(rng, past, f"{ruling.text} {seen}".rstrip(), ending)
+    total = len(scene.plot.conditions)
+    thought = wording.carried_out(
+        rng,
+        action=shown(action),
+        doing=meaning(past.position, action),
+        met=round(ruling.progress * total),
+        total=total,
+    )
+    return _turn(thought, observation, None)
+
+
+def _refused(rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
+    kind = ruling.kind or MistakeKind.LOGIC
+    why = reason(past.position, action, ruling)
+    thought = wording.refused(rng, kind, action=shown(action), hint=why)
+    return _turn(thought, _refusal(rng, past, why), kind)
+
+
+def _misread(rng: Random, past: Past, action: str) -> DungeonMasterTurn:
+    why = f'"{shown(action)}" is not understood.'
+    return _turn(wording.misread(rng, shown(action)), _refusal(rng, past, why), MistakeKind.PARAMETER)
+
+
+def _refusal(rng: Random, past: Past, why: str) -> str:
+    told = [refusal(rng, past.position.scene.family, why) for _ in range(4)]
+    return next((text for text in told if text not in past.told), told[0])
+
+
+def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
+    """The text as it has not been told before, as far as there is a way to say it."""
+    more = rng.sample(_AFTERTHOUGHTS, len(_AFTERTHOUGHTS))
+    ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
+    return next((way for way in ways if way not in past.told), f"{text} (Answer {len(past.exchanges) + 1}.){ending}")
+
+
+def _turn(thought: str, observation: str, kind: MistakeKind | None) -> DungeonMasterTurn:
+    return DungeonMasterTurn(
+        thought=thought,
+        observation=observation,
+        parameter_error=kind is MistakeKind.PARAMETER,
+        place_error=kind is MistakeKind.PLACE,
+        logic_error=kind is MistakeKind.LOGIC,
+    )
+
+
+def _exchanges(history: JsonValue) -> Iterator[Exchange]:
+    """The history's entries, as far as they are what they should be."""
+    for entry in history if isinstance(history, list) else ():
+        if isinstance(entry, dict) and isinstance(action := entry.get("action"), str):
+            observation = entry.get("observation")
+            told = observation if isinstance(observation, str) else ""
+            yield Exchange(action, told, refused=entry.get("mistake") is not None)

@@ -1,0 +1,217 @@
+"""What has happened so far in a scene, replayed through the executor.
+
+Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again. Where it is
+known which episode asks, its scenes are kept as long as the episode goes on.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+from weakref import ref
+
+from refinesynth.rehearsal.scene import Scene, draw_scene
+from refinesynth.trajectory import MistakeKind
+from refinesynth.world import Ruling, plan
+
+CACHED_SCENES = 1_024
+"""Scenes kept where it is not known whose they are, each with the positions played in it."""
+
+_EPISODES_SCENES = 16
+"""Scenes kept of one episode; it has one, and another for each script that was refused."""
+
+_MOST_POSITIONS = 256
+"""Positions remembered of one scene."""
+
+_MOST_RULINGS = 32
+"""Rulings remembered of one position."""
+
+_LONGEST_REMEMBERED = 200
+"""Longest action whose ruling is remembered, in characters."""
+
+_MOST_SEARCHED = 300
+"""States that the second search looks at, for when what the scene calls useful leads nowhere."""
+
+
+class Position:
+    """A state of a scene's world, reached by actions that changed it, and the plan from there on."""
+
+    def __init__(self, scene: Scene, state: Any, *, before: "tuple[Position, str] | None", kept: "_Kept") -> None:
+        self.scene = scene
+        self.state = state
+        self.before = before
+        # A position holds the one before it; if that held this one too, neither would go when its scene is let go of.
+        self._kept = ref(kept)
+        self.planned: tuple[str, ...] | None = None
+        """The plan, once somebody has asked for it."""
+        self._rulings: dict[str, Ruling] = {}
+
+    def ruling(self, action: str) -> Ruling:
+        """What comes of an action here."""
+        known = self._rulings.get(action)
+        if known is None:
+            known = self.scene.world.step(self.state, action)
+            if len(action) <= _LONGEST_REMEMBERED and len(self._rulings) < _MOST_RULINGS:
+                self._rulings[action] = known
+        return known
+
+    def judged(self, action: str) -> MistakeKind | None:
+        """The kind of mistake that an action would be here; unlike `ruling`, this is not remembered."""
+        return self.scene.world.step(self.state, action).kind
+
+    def after(self, action: str) -> "Position":
+        """The position after an action: this one, if it is a mistake or changes nothing."""
+        kept = self._kept() or _Kept()
+        known = kept.reached.get((self, action))
+        if known is not None:
+            return known
+        ruling = self.ruling(action)
+        if ruling.kind is not None or ruling.state is self.state:
+            return self
+        reached = Position(self.scene, ruling.state, before=(self, action), kept=kept)
+        if len(kept.reached) < _MOST_POSITIONS and len(action) <= _LONGEST_REMEMBERED:
+            kept.reached[self, action] = reached
+        return reached
+
+    @property
+    def plan(self) -> tuple[str, ...]:
+        """Actions that lead from here to the goal; none if it is reached, or if no way is found.
+
+        Whoever follows the plan keeps it; whoever leaves it gets a new one. So it depends on the actions from the start,
+        and on nothing else.
+        """
+        unplanned: list[Position] = []
+        at: Position | None = self
+        while at is not None and at.planned is None:
+            unplanned.append(at)
+            at = at.before[0] if at.before else None
+        for position in reversed(unplanned):
+            position.planned = _planned(position)
+        return self.planned or ()
+
+
+def _planned(position: Position) -> tuple[str, ...]:
+    """What is left of the plan of the position before, if that one's next action or one to the same effect was taken."""
+    world, state = position.scene.world, position.state
+    rulebook = position.scene.executed.rulebook
+    if position.before is None and rulebook is not None and rulebook.solution:
+        return rulebook.solution
+    if position.before is not None:
+        earlier, action = position.before
+        followed = earlier.planned
+        if followed and (followed[0] == action or earlier.ruling(followed[0]).state == state):
+            return followed[1:]
+    found = plan(world, state, candidates=position.scene.useful)
+    if found is None:
+        found = plan(world, state, candidates=tuple(position.scene.everything()), most=_MOST_SEARCHED)
+    return found or ()
+
+
+@dataclass(eq=False)
+class _Kept:
+    """The positions of a scene that are remembered."""
+
+    reached: dict[tuple[Position, str], Position] = field(default_factory=dict[tuple[Position, str], Position])
+    """By the position before and the action that led on from there."""
+
+
+def opening(label: str) -> Position:
+    """The first position of the scene with this label."""
+    return (_scenes.get() or _everybodys)(label)[0]
+
+
+def forget() -> None:
+    """Draw scenes anew that were drawn before for nobody in particular."""
+    _everybodys.cache_clear()
+
+
+Scenes: TypeAlias = Callable[[str], tuple[Position, _Kept]]
+"""The openings of scenes by their label, with what is kept of each."""
+
+
+def scenes(most: int = _EPISODES_SCENES) -> Scenes:
+    """Scenes of which so many are kept, those that were asked for last."""
+    return lru_cache(maxsize=most)(_opened)
+
+
+def _opened(label: str) -> tuple[Position, _Kept]:
+    scene, kept = draw_scene(label), _Kept()
+    return Position(scene, scene.plot.state, before=None, kept=kept), kept
+
+
+_everybodys = lru_cache(maxsize=CACHED_SCENES)(_opened)
+_scenes: ContextVar[Scenes | None] = ContextVar("scenes", default=None)
+
+
+@contextmanager
+def among(own: Scenes) -> Generator[None]:
+    """Within this block, scenes are looked for among these and kept there."""
+    token = _scenes.set(own)
+    try:
+        yield
+    finally:
+        _scenes.reset(token)
+
+
+class Exchange(NamedTuple):
+    """One action with what was answered."""
+
+    action: str
+    observation: str
+    refused: bool
+    """Whether it was called a mistake, and so was not carried out."""
+    failed: bool = False
+    """Whether it was right and failed for a moment, so that it was not carried out either."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """Everything up to now."""
+
+    position: Position
+    exchanges: tuple[Exchange, ...] = ()
+    wrong: frozenset[str] = frozenset()
+    """Actions that were called a mistake since another one was last accepted."""
+    told: frozenset[str] = field(default=frozenset(), repr=False)
+    """All observations so far."""
+
+    @classmethod
+    def of(cls, start: Position, exchanges: Iterable[Exchange]) -> "Past":
+        """These exchanges, from this position on."""
+        position, wrong, given = start, set[str](), tuple(exchanges)
+        for exchange in given:
+            if exchange.refused:
+                wrong.add(exchange.action)
+            elif not exchange.failed:
+                position = position.after(exchange.action)
+                wrong.clear()
+        return cls(position, given, frozenset(wrong), frozenset(exchange.observation for exchange in given))
+
+    def and_then(self, exchange: Exchange) -> "Past":
+        """One exchange later."""
+        if exchange.refused:
+            position, wrong = self.position, self.wrong | {exchange.action}
+        elif exchange.failed:
+            position, wrong = self.position, self.wrong
+        else:
+            position, wrong = self.position.after(exchange.action), frozenset[str]()
+        return Past(position, (*self.exchanges, exchange), wrong, self.told | {exchange.observation})
+
+    @property
+    def stumbled(self) -> Ruling | None:
+        """The executor's ruling on the newest action, if that was called a mistake."""
+        if not self.exchanges or not self.exchanges[-1].refused:
+            return None
+        return self.position.ruling(self.exchanges[-1].action)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the newest action was right and failed for a moment."""
+        return bool(self.exchanges) and self.exchanges[-1].failed
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the goal is reached."""
+        return self.position.scene.world.done(self.position.state)

@@ -1,0 +1,125 @@
+"""The Player: brings the world back from the task that it is shown, replays what it did, plans, and says what it thinks."""
+
+from collections.abc import Iterator, Sequence
+
+from refinesynth.chat import parse_player
+from refinesynth.rehearsal import wording
+from refinesynth.rehearsal.faults import Luck
+from refinesynth.rehearsal.hearing import heard
+from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
+from refinesynth.rehearsal.reasons import meaning, reason, remedy
+from refinesynth.rehearsal.refusals import sounds_refused
+from refinesynth.rehearsal.scene import is_grounded, label_in
+from refinesynth.rehearsal.slips import Slip, slip
+from refinesynth.rehearsal.strangers import improvise
+from refinesynth.trajectory import MistakeKind, PlayerTurn
+
+_MISTAKES = tuple(MistakeKind)
+
+
+def is_task(text: str) -> bool:
+    """Whether this is a first message as `chat.render_task` writes it."""
+    return "\n\nGoal: " in text and "\n\nAvailable actions:\n" in text
+
+
+def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeKind | None) -> PlayerTurn:
+    """The next turn, after a task as `chat.render_task` writes it and the messages (role and text) since."""
+    exchanges = tuple(_exchanges(chat))
+    position = _world_of(task)
+    if position is None:
+        return improvise(luck, task, exchanges)
+    if is_grounded(position.scene.label):
+        return decide(luck, heard(position, exchanges), wanted)
+    return decide(luck, Past.of(position, exchanges), wanted)
+
+
+def decide(luck: Luck, past: Past, wanted: MistakeKind | None = None) -> PlayerTurn:
+    """The next turn in a scene that is known; a mistake if one is wanted, or if one happens by itself.
+
+    Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment: that is
+    tried again.
+    """
+    if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
+        wanted = luck.pick("kind of mistake", _MISTAKES)
+    made = None if wanted is None else slip(luck.rng("slip"), past, wanted)
+    if made is not None:
+        return confused(luck, past, made)
+    action = _next(past)
+    return PlayerTurn(thought=_joined(_looking_back(luck, past), _looking_ahead(luck, past, action)), action=action)
+
+
+def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
+    """A turn that is this mistake, made in good faith."""
+    thought = wording.confident(luck.rng("thought"), made.kind, made.doing)
+    return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
+
+
+def _world_of(task: str) -> Position | None:
+    """The opening of the scene that the task names, if its actions are the ones listed."""
+    label = label_in(task)
+    if label is None:
+        return None
+    position = opening(label)
+    return position if all(f"\n- {name}" in task for name in position.scene.verbs) else None
+
+
+def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
+    """What was done and answered. An answer that held no action was not played, nor is what was said about it an observation."""
+    action: str | None = None
+    for role, text in chat:
+        if role == "assistant":
+            try:
+                action = parse_player(text).action
+            except ValueError:
+                action = None
+        elif action is not None:
+            yield Exchange(action, text, refused=sounds_refused(text))
+            action = None
+
+
+def _next(past: Past) -> str:
+    """The plan's next action; a look around instead, if there is no plan or that was refused just now."""
+    position = past.position
+    if position.plan and position.plan[0] not in past.wrong:
+        return position.plan[0]
+    looking = next(name for name in position.scene.verbs if "{" not in name and position.judged(name) is None)
+    return position.plan[0] if position.plan and looking in past.wrong else looking
+
+
+def _looking_back(luck: Luck, past: Past) -> str:
+    """What the player makes of the last answer, or of the task."""
+    rng, position = luck.rng("looking back"), past.position
+    if not past.exchanges:
+        return wording.setting_out(rng, position.scene.plot.goal)
+    if past.failed:
+        return wording.unlucky(rng)
+    ruling = past.stumbled
+    if ruling is None:
+        return wording.going_on(rng)
+    wrong = past.exchanges[-1].action
+    said = wording.understood(rng, ruling.kind, reason(position, wrong, ruling))
+    if ruling.kind is MistakeKind.PARAMETER and position.plan:
+        return _joined(said, remedy(position, wrong, position.plan[0]))
+    return said
+
+
+def _looking_ahead(luck: Luck, past: Past, action: str) -> str:
+    """Why this action now."""
+    rng, position = luck.rng("looking ahead"), past.position
+    doing, plan = meaning(position, action), position.plan
+    if not plan:
+        return wording.nothing_left(rng, doing)
+    if action != plan[0]:
+        return wording.careful(rng, doing)
+    if len(plan) == 1:
+        return wording.last(rng, doing)
+    then, ruling = meaning(position, plan[1]), position.ruling(plan[1])
+    if ruling.kind is None:
+        return wording.useful(rng, doing=doing, then=then)
+    obstacle = reason(position, plan[1], ruling)
+    known = past.stumbled is not None and obstacle == past.stumbled.text
+    return wording.needed(rng, doing=doing, then=then, obstacle="" if known else obstacle)
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)

@@ -1,0 +1,120 @@
+"""The embedded default backend: a completion function that plays all roles, offline and deterministic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from refinesynth.chat import render_player
+from refinesynth.rehearsal import dungeon_master, narrator, player, rulebook_writer, script_writer, voice
+from refinesynth.rehearsal.faults import Faults, Luck
+from refinesynth.rehearsal.schema import instance
+from refinesynth.rehearsal.spoiling import unreadable, without_a_key
+from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped
+from refinesynth.trajectory import MistakeKind
+
+GREETING = (
+    "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
+    "requests of refinesynth's roles; of anything else it understands only the form."
+)
+"""What is answered to a request of nobody's role."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A completion function of `litellm.acompletion`'s shape that plays ScriptWriter, DungeonMaster, Player, Narrator and Judge.
+
+    An answer depends on the messages, the request's `seed` and form (schema, tools, `max_tokens`), and these settings: on
+    nothing else, so that it is the same in any order, in any process, over HTTP too. No request raises. `stream` is not
+    looked at: the answer always comes whole.
+
+    The worlds are executed: what the DungeonMaster rules and where the Player goes comes from `refinesynth.world`.
+    """
+
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+
+    async def __call__(self, model: object = "rehearsal", messages: object = (), **options: Any) -> dict[str, Any]:
+        """One completion, as a dict in OpenAI's form."""
+        return self.answer(model, messages, options)
+
+    def answer(self, model: object, messages: object, options: Mapping[str, object]) -> dict[str, Any]:
+        """The same for callers that are not async."""
+        request = Request.read(model, messages, options)
+        luck = request.luck(self.faults, self.seed)
+        content = self._content(request, luck)
+        if content is not None:
+            return completion(request, content, luck)
+        if request.form.kind == "tool" and not request.form.insisted and _answers_a_call(request):
+            # Whoever brings a tool's result waits for words, not for the same call again.
+            request = replace(request, form=Form("text"))
+        return completion(request, _greeting(request.form), luck)
+
+    def _content(self, request: Request, luck: Luck) -> str | None:
+        """What a role answers; None if the request is of no role."""
+        messages = request.messages
+        task = next((at for at, (role, text) in enumerate(messages) if role == "user" and player.is_task(text)), None)
+        if task is not None:
+            return self._played(request, luck, task)
+        found = self._grounded(request, luck) or self._structured(request, luck)
+        if found is None:
+            return None
+        kind, data = found
+        if luck.strikes("missing_keys"):
+            data = without_a_key(luck, kind, data)
+        text = dumped(data)
+        if luck.strikes("invalid_json"):
+            return unreadable(luck, kind, text)
+        fenced = request.form.kind == "text" and luck.pick("fence", (False, False, True))
+        return f"```json\n{text}\n```" if fenced else text
+
+    def _played(self, request: Request, luck: Luck, task: int) -> str:
+        private = request.blocks.get("private")
+        wanted = private.get("slip") if isinstance(private, dict) else None
+        kind = MistakeKind(wanted) if wanted in list(MistakeKind) else None
+        turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], kind)
+        if luck.strikes("invalid_json"):
+            return f"Thought: {turn.thought}"
+        return (
+            render_player(turn)
+            if request.form.kind == "text"
+            else dumped({"thought": turn.thought, "action": turn.action})
+        )
+
+    def _grounded(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
+        """Which kind of answer, and the answer, if it is a request of grounded play alone."""
+        blocks = request.blocks
+        if "action" in blocks and isinstance(ruling := blocks.get("ruling"), dict):
+            return "words", voice.word(luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling)
+        if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
+            asked = dumped({name: value for name, value in wanted.items() if name != "step"})
+            scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
+            return rulebook_writer.write(luck, scene, persona, wanted, blocks)
+        return None
+
+    def _structured(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
+        """Which kind of answer, and the answer."""
+        blocks = request.blocks
+        script = blocks.get("script")
+        if "script" in blocks and "action" in blocks:
+            turn = dungeon_master.narrate(luck, script, blocks.get("history"), blocks["action"])
+            return "ruling", turn.model_dump(mode="json", exclude={"role"})
+        if "script" in blocks and ("verified" in blocks or "minimum" in blocks):
+            turns = narrator.tell(luck, script, blocks.get("verified"), blocks.get("minimum"))
+            return "turns", {"turns": [turn.model_dump(mode="json") for turn in turns]}
+        if isinstance(persona := blocks.get("persona"), str):
+            violations = blocks.get("violations")
+            scene = drawn(self.faults, self.seed, request.seed, persona, dumped(violations))
+            return "script", script_writer.write(luck, scene, persona, blocks.get("previous"))
+        if "script" in blocks and "trajectory" in blocks:
+            return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
+        return None
+
+
+def _greeting(form: Form) -> str:
+    if form.kind == "text":
+        return GREETING
+    return dumped({"answer": GREETING} if form.schema is None else instance(form.schema))
+
+
+def _answers_a_call(request: Request) -> bool:
+    return bool(request.messages) and request.messages[-1][0] == "tool"

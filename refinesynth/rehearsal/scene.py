@@ -1,0 +1,207 @@
+"""One world of a family, drawn from its label: script, rulebook and words.
+
+A scene is a function of its label alone (`household-48213`), and the label stands in the script's introduction. So every role
+can bring the same world back from what it is shown. A label with a `g` behind its number (`household-48213g`) is the same scene
+as it is played with a rulebook: the same laws and wording, and beside them what the player sees.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import product
+from random import Random
+from typing import NamedTuple
+
+from refinesynth.rehearsal.families import FAMILIES, Act, Family, Plot, Verb
+from refinesynth.rehearsal.grounding import FORMS, Form
+from refinesynth.trajectory import ActionSpec, Rulebook, Script
+from refinesynth.world import World, plan
+
+SCENES = 100_000_000
+"""How many scenes a family has: they are numbered from 0."""
+
+GROUNDED = "g"
+"""Ends the label of a scene that is played with a rulebook."""
+
+_LABEL = re.compile(rf"\bScene ({'|'.join(map(re.escape, FAMILIES))})-((?:0|[1-9][0-9]{{0,7}}){GROUNDED}?)\.")
+
+_GOALS = ("{goal}.", "please {goal}.", "your task is to {goal}.", "you have to {goal}.", "{goal}, and nothing else.")
+
+_PATTERNS = (
+    (r"^\s*{}\s*$", r"\s+", "(.+?)"),
+    (r"^{}$", " ", "(.+?)"),
+    (r"(?i)^\s*{}\s*$", r"\s+", "(?P<{}>.+?)"),
+    (r"(?i){}", r"\s+", "(.+?)"),
+)
+"""How a scene's patterns are written: the whole, white space, a group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One world with everything that is said about it. Compared by identity."""
+
+    label: str
+    family: Family
+    plot: Plot
+    script: Script
+    """As a ScriptWriter without faults writes it, for nobody in particular; its world is to be imagined."""
+    executed: Script
+    """The same with its laws, which `world` executes."""
+    world: World
+    verbs: Mapping[str, Verb]
+    """Action template to what it means, in the family's order."""
+    useful: tuple[str, ...]
+    """Action texts that can lead to the goal."""
+
+    @cached_property
+    def grounded(self) -> Script:
+        """As a ScriptWriter without faults writes it for grounded play, under a label of its own."""
+        return self.executed if is_grounded(self.label) else draw_scene(f"{self.label}{GROUNDED}").executed
+
+    @property
+    def moving(self) -> str:
+        """How the actions begin by which the player changes place: those of the family's first verb."""
+        return next(iter(self.verbs)).partition("{")[0]
+
+    def everything(self) -> Iterator[str]:
+        """Every action with every combination of allowed values."""
+        for action in self.script.actions:
+            for values in product(*action.parameters.values()):
+                yield action.fill(dict(zip(action.parameters, values, strict=True)))
+
+
+def label_in(text: str) -> str | None:
+    """The first scene label in a text (an introduction, a task), if there is one."""
+    found = _LABEL.search(text)
+    return f"{found[1]}-{found[2]}" if found else None
+
+
+def random_label(rng: Random) -> str:
+    """The label of some scene of some family."""
+    return f"{rng.choice(list(FAMILIES))}-{rng.randrange(SCENES)}"
+
+
+def is_grounded(label: str) -> bool:
+    """Whether the scene with this label is played with a rulebook."""
+    return label.endswith(GROUNDED)
+
+
+def draw_scene(label: str) -> Scene:
+    """The scene with this label, which `label_in` or `random_label` gave."""
+    family, plot, rng = _drawn(label)
+    form = FORMS[family.name] if is_grounded(label) else None
+    style = rng.choice(_PATTERNS)
+    verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}
+    actions = tuple(_action(rng, template, verb, plot, style=style, form=form) for template, verb in verbs.items())
+    goal = rng.choice(_GOALS).format(goal=plot.goal)
+    script = Script(
+        introduction=f"Scene {label}. {plot.introduction}",
+        environment=plot.state,
+        goal=f"{goal[0].upper()}{goal[1:]}",
+        completion_conditions=tuple(condition.sentence for condition in plot.conditions),
+        actions=tuple(rng.sample(actions, len(actions))),
+        rulebook=Rulebook(
+            goal=tuple(condition.cel for condition in plot.conditions),
+            sights=form.sights if form else (),
+            invariants=form.invariants if form else (),
+        ),
+    )
+    # In the family's order, in which plans are looked for.
+    world = World(script.model_copy(update={"actions": actions}))
+    useful = tuple(written(actions, verbs, act) for act in plot.useful)
+    return Scene(
+        label=label,
+        family=family,
+        plot=plot,
+        script=script.imagined(),
+        executed=_solved(script, world, useful) if form else script,
+        world=world,
+        verbs=verbs,
+        useful=useful,
+    )
+
+
+class Outline(NamedTuple):
+    """What is known of a scene before it is drawn whole."""
+
+    features: frozenset[str]
+    """Of those that a grounded script can be asked for, the ones that it has."""
+    steps: int
+    """About how many actions its solution takes."""
+
+
+def outline(label: str) -> Outline:
+    """An outline of the scene with this label, at a fraction of what the scene costs.
+
+    All worlds here have distractors. Those of household and laboratory cannot be lost, so none of them is irreversible.
+    """
+    family, plot, _ = _drawn(label)
+    form = FORMS[family.name]
+    there = {
+        "distractors": True,
+        "irreversible": form.losable(plot),
+        "hidden": _hidden(label) and form.away(plot),
+        "preconditions": not form.preparing.isdisjoint(key for key, _ in plot.useful),
+    }
+    return Outline(frozenset(feature for feature, has in there.items() if has), len(plot.useful))
+
+
+def _drawn(label: str) -> tuple[Family, Plot, Random]:
+    """Family and plot, and the generator that goes on to choose the words."""
+    number = label.removesuffix(GROUNDED)
+    rng = _generator(number)
+    family = FAMILIES[number.rpartition("-")[0]]
+    plot = family.draw(rng)
+    if is_grounded(label):
+        plot = FORMS[family.name].grounded(plot, hidden=_hidden(label))
+    return family, plot, rng
+
+
+def _hidden(label: str) -> bool:
+    """Whether the player is not told where things are: in every other grounded scene."""
+    return is_grounded(label) and _generator(f"{label} hidden").random() < 0.5  # noqa: PLR2004 - heads or tails
+
+
+def _generator(name: str) -> Random:
+    return Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
+
+
+def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:
+    """The script with a way to its goal."""
+    solution = plan(world, script.environment, candidates=useful) or ()
+    return script.model_copy(
+        update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}
+    )
+
+
+def written(actions: tuple[ActionSpec, ...], verbs: Mapping[str, Verb], act: Act) -> str:
+    """How an act is written where the actions are these."""
+    key, values = act
+    return next(action for action in actions if verbs[action.name].key == key).fill(values)
+
+
+def _action(
+    rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[str, str, str], form: Form | None
+) -> ActionSpec:
+    names = ActionSpec(name=template, pattern=template).placeholders
+    return ActionSpec(
+        name=template,
+        description=rng.choice(verb.about),
+        pattern=_pattern(template, style),
+        parameters={name: plot.values[name] for name in names},
+        requires=verb.requires,
+        effects=(*(form.also.get(verb.key, ()) if form else ()), *verb.effects),
+        reveals=f"{rng.choice(verb.done)} {form.reveals.get(verb.key, '') if form else ''}".rstrip(),
+    )
+
+
+def _pattern(template: str, style: tuple[str, str, str]) -> str:
+    whole, space, group = style
+    pieces = re.split(r"(\{[^{}]*\})", template)
+    parts = [
+        group.format(piece[1:-1]) if piece.startswith("{") else space.join(map(re.escape, piece.split(" ")))
+        for piece in pieces
+    ]
+    return whole.replace("{}", "".join(parts))

@@ -1,0 +1,175 @@
+"""Plausible mistakes of a wanted kind: what somebody in just this situation might try.
+
+Every proposal is put to the executor first, so a slip is a mistake of the kind that is said.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from random import Random
+from typing import NamedTuple
+
+from refinesynth.rehearsal.memory import Past, Position
+from refinesynth.rehearsal.reasons import meaning
+from refinesynth.rehearsal.scene import Scene
+from refinesynth.trajectory import ActionSpec, MistakeKind
+from refinesynth.world import mentions
+from refinesynth.world.hiding import hiding_of
+
+_KINDS = tuple(MistakeKind)
+
+_LOOKING_BACK = 0.4
+"""Share of the logic mistakes that do again what is done already, rather than too early what comes later."""
+
+_SHORTEST = 4
+"""Shortest word that is misspelt, in characters."""
+
+
+class Slip(NamedTuple):
+    """A mistake, ready to be made."""
+
+    action: str
+    kind: MistakeKind
+    doing: str
+    """What is meant, as an infinitive."""
+
+
+def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
+    """A mistake of the wanted kind, else of another; none if no mistake could be thought of.
+
+    It is none that was made in this play before: nothing is called wrong twice.
+    """
+    others = [kind for kind in _KINDS if kind is not wanted]
+    for kind in (wanted, *rng.sample(others, len(others))):
+        made = _miswording(rng, past) if kind is MistakeKind.PARAMETER else _untimely(rng, past, kind)
+        if made is not None:
+            return made
+    return None
+
+
+def wrong_value(rng: Random, past: Past) -> Slip | None:
+    """An action in the right form with a value that is not available."""
+    return _first(past, MistakeKind.PARAMETER, _wrong_values(rng, past.position, _next(rng, past)))
+
+
+def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) -> Slip | None:
+    made = {exchange.action for exchange in past.exchanges if exchange.refused}
+    for action, doing in proposals:
+        if action not in made and past.position.judged(action) is kind and not _foreknown(past, action):
+            return Slip(action, kind, doing or meaning(past.position, action))
+    return None
+
+
+def _foreknown(past: Past, action: str) -> bool:
+    """Whether an action names something hidden together with where it is, and nobody has seen it or spoken of it."""
+    scene = past.position.scene
+    hidden = hiding_of(scene.world).where
+    read = scene.world.read(action) if hidden else None
+    if read is None:
+        return False
+    values = set(read[1].values())
+    told = (scene.script.introduction, *past.told)
+    return any(
+        values & hidden[thing] and not any(mentions(text, thing) for text in told) for thing in values & hidden.keys()
+    )
+
+
+def _next(rng: Random, past: Past) -> str:
+    position = past.position
+    return position.plan[0] if position.plan else rng.choice(position.scene.useful)
+
+
+def _miswording(rng: Random, past: Past) -> Slip | None:
+    """The next action of the plan with a wrong value, in another form or cut short."""
+    action = _next(rng, past)
+    ways = rng.sample(_WAYS, len(_WAYS))
+    likely = (proposal for way in ways for proposal in way(rng, past.position, action))
+    unlikely = (
+        proposal for other in past.position.scene.useful for proposal in _other_forms(rng, past.position, other)
+    )
+    return _first(past, MistakeKind.PARAMETER, chain(likely, unlikely))
+
+
+def _wrong_values(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    ruling = position.ruling(action)
+    if ruling.action is None or not ruling.values:
+        return
+    absent = position.scene.plot.absent
+    names = rng.sample(sorted(ruling.values), len(ruling.values))
+    for name in names:
+        value = ruling.values[name]
+        tempting = [other for other in absent.get(name, ()) if set(other.split()) & set(value.split())]
+        unknown = rng.choice(tempting or absent[name])
+        for wrong in rng.sample([_misspelt(rng, value), unknown], 2):
+            yield _filled(position, ruling.action, {**ruling.values, name: wrong})
+
+
+def _other_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    """The same act as other scenes of the family write it."""
+    ruling = position.ruling(action)
+    if ruling.action is None:
+        return
+    wordings = position.scene.verbs[ruling.action].wordings
+    for wording in rng.sample(wordings, len(wordings)):
+        text, doing = _filled(position, ruling.action, ruling.values, wording)
+        yield text, doing
+
+
+def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
+    """The template up to its first value, or without its second word."""
+    ruling = position.ruling(action)
+    if ruling.action is None or not ruling.values:
+        return
+    template = ruling.action
+    words = template.split(" ")
+    first = template.partition("}")[0] + "}"
+    second = template if words[1].startswith("{") else " ".join([*words[:1], *words[2:]])
+    for wording in rng.sample([first, second], 2):
+        yield _filled(position, template, ruling.values, wording)
+
+
+def _untimely(rng: Random, past: Past, kind: MistakeKind) -> Slip | None:
+    """An available action that does not fit now: a later step of the plan, or what was done already, else just anything.
+
+    Going where one is makes no sense either, but it is what comes to mind last.
+    """
+    position = past.position
+    ahead = position.plan[1:]
+    done = [exchange.action for exchange in reversed(past.exchanges) if not exchange.refused]
+    back = kind is MistakeKind.LOGIC and rng.random() < _LOOKING_BACK
+    obvious = (*(done if back else ahead), *(ahead if back else done), *position.scene.useful)
+    late = position.scene.moving if kind is MistakeKind.LOGIC else "\n"
+    likely = ((action, "") for action in obvious if not action.startswith(late))
+    return _first(past, kind, chain(likely, _distant(rng, position.scene, late)))
+
+
+def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:
+    """Everything that can be written, that first which has to do with the goal, that last which begins with `late`."""
+    goal = set(scene.plot.goal.split())
+
+    def distance(action: str) -> tuple[bool, int]:
+        return action.startswith(late), -len(goal.intersection(action.split()))
+
+    anything = list(scene.everything())
+    for action in sorted(rng.sample(anything, len(anything)), key=distance):
+        yield action, ""
+
+
+_WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
+"""As often as they come to mind."""
+
+
+def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:
+    """The action text and the act as an infinitive, with these values."""
+    doing = position.scene.verbs[template].doing
+    text, told = (ActionSpec(name=name, pattern=".").fill(values) for name in (wording or template, doing))
+    return text, told
+
+
+def _misspelt(rng: Random, value: str) -> str:
+    """Two neighbouring letters swapped or one left out, in the longest word."""
+    word = max(value.split() or [value], key=len)
+    if len(word) < _SHORTEST:
+        return f"{value} 2"
+    at = rng.randrange(1, len(word) - 2)
+    swapped = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    return value.replace(word, rng.choice((swapped, word[:at] + word[at + 1 :])))

@@ -1,0 +1,79 @@
+"""What to do in scripts that the rehearsal has not written: nothing clever, but never nothing.
+
+Their worlds cannot be executed, so the DungeonMaster judges the form of an action alone and never says that the goal is
+reached; the Player tries the listed actions.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue, ValidationError
+
+from refinesynth.actions.matching import match_action
+from refinesynth.rehearsal.faults import Luck
+from refinesynth.rehearsal.memory import Exchange
+from refinesynth.rehearsal.reasons import shown
+from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
+
+_LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
+_VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
+_SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
+"""Values that are told once for all actions that take them."""
+
+_MOST_ACTIONS = 40
+"""Listed actions that are looked at."""
+
+_ACCEPTED = (
+    "You {text}. It goes as one would expect.",
+    "You {text}, and nothing stands in the way.",
+    "Done: {text}.",
+    "You {text}. That is how it is now.",
+)
+_TRIES = (
+    "I have not tried this yet, so I will see what comes of it.",
+    "This may bring me closer to the goal.",
+    "Let me find out what happens if I do this.",
+    "The listed actions are what I can do here; this is one of them.",
+)
+
+
+def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
+    """Whether the action is one that the script lists, with allowed values; more is not known."""
+    try:
+        actions = Script.from_llm(script).actions
+    except (ValidationError, RecursionError):
+        actions = ()
+    said, known = shown(text), match_action(actions, text) is not None
+    rng = luck.rng("plain")
+    if known:
+        told = rng.choice(_ACCEPTED).format(text=said)
+        thought = f'"{said}" is an available action with allowed values.'
+    else:
+        told = f'Nothing happens. No action is written like "{said}".'
+        thought = f'"{said}" is not the form of an available action with allowed values.'
+    if any(exchange.observation == told for exchange in exchanges):
+        told = f"{told} This is answer {len(exchanges) + 1}."
+    return DungeonMasterTurn(
+        thought=thought, observation=told, parameter_error=not known, place_error=False, logic_error=False
+    )
+
+
+def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange]) -> PlayerTurn:
+    """One of the actions that the task lists, filled with values that it lists; rather one not tried before."""
+    rng = luck.rng("improvised")
+    tried = {exchange.action for exchange in exchanges}
+    shared = _values(_SHARED, task)
+    choices = [_filled(luck, line, shared) for line in list(_LINE.finditer(task))[:_MOST_ACTIONS]] or ["look around"]
+    untried = [choice for choice in choices if choice not in tried]
+    return PlayerTurn(thought=rng.choice(_TRIES), action=rng.choice(untried or choices))
+
+
+def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) -> str:
+    spec = ActionSpec(name=line["name"].strip() or "look around", pattern=".")
+    rng = luck.rng(line["name"])
+    given = {**shared, **_values(_VALUES, line["rest"])}
+    return spec.fill({name: rng.choice(given.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
+
+
+def _values(told: re.Pattern[str], text: str) -> dict[str, list[str]]:
+    return {found["name"]: found["values"].split(", ") for found in told.finditer(text)}

@@ -1,0 +1,171 @@
+"""The shape of a completion: what counts in a request, and an answer in the form that the request asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal, cast
+
+import orjson
+from pydantic import JsonValue
+
+from refinesynth.prompts.blocks import read_blocks
+from refinesynth.rehearsal.faults import Faults, Luck
+from refinesynth.text.jsontext import scrub
+
+_CHARACTERS_PER_TOKEN = 4
+"""A usual estimate for English; usage is counted by it."""
+
+_SEED_BITS = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an answer is wanted: as text, as JSON alone, or as the call of a tool."""
+
+    kind: Literal["text", "json", "tool"]
+    schema: object = None
+    """JSON schema of the answer or of the tool's arguments, if there is one."""
+    tool: str = ""
+    insisted: bool = False
+    """Whether the tool has to be called."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What counts in a request. Model settings, headers and keys change no answer."""
+
+    messages: tuple[tuple[str, str], ...]
+    """Role and text of each."""
+    form: Form
+    seed: int | str | None
+    most_tokens: int | None
+    """Upper bound of the answer, in tokens; None sets none."""
+    model: str
+    calls: tuple[str, ...]
+    """Tool calls in the messages, as text: nobody reads them, but they are part of what was asked."""
+
+    @classmethod
+    def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
+        """A request from the arguments of a completion, which may be anything."""
+        given = [item for item in map(_mapping, _items(messages)) if item]
+        return cls(
+            messages=tuple((str(item.get("role"))[:20], _text_of(item.get("content"))) for item in given),
+            form=_form(options),
+            seed=_seed(options.get("seed")),
+            most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
+            model=model if isinstance(model, str) else "rehearsal",
+            calls=tuple(call for item in given for call in _calls(item.get("tool_calls"))),
+        )
+
+    @cached_property
+    def blocks(self) -> dict[str, JsonValue]:
+        """All data in the messages but the assistant's own, by name; the last of each name."""
+        found: dict[str, JsonValue] = {}
+        for role, text in self.messages:
+            if role != "assistant":
+                found.update(read_blocks(text))
+        return found
+
+    def luck(self, faults: Faults, seed: int) -> Luck:
+        """The draws for this very request."""
+        parts = (part for message in self.messages for part in message)
+        return drawn(faults, seed, self.seed, *parts, *self.calls)
+
+
+def drawn(faults: Faults, *parts: int | str | None) -> Luck:
+    """The draws that these parts, and nothing else, decide."""
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        text = f"{type(part).__name__} {part}".encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(text))
+        digest.update(text)
+    return Luck(digest.digest(), faults)
+
+
+def completion(request: Request, content: str, luck: Luck) -> dict[str, Any]:
+    """A chat completion in OpenAI's form: `content` as the message, or as the arguments of the tool that is asked for."""
+    content = scrub(content)
+    reason = "tool_calls" if request.form.kind == "tool" else "stop"
+    if request.most_tokens is not None and tokens(content) > request.most_tokens:
+        content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if request.form.kind == "tool":
+        call = {"name": request.form.tool, "arguments": content}
+        message["content"] = None
+        message["tool_calls"] = [{"id": f"call_{luck.digest.hex()[:24]}", "type": "function", "function": call}]
+    read = sum(tokens(text) for _, text in request.messages)
+    written = tokens(content)
+    return {
+        "id": f"chatcmpl-{luck.digest.hex()}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }
+
+
+def tokens(text: str) -> int:
+    """About how many tokens a text is."""
+    return -(-len(text) // _CHARACTERS_PER_TOKEN)
+
+
+def _form(options: Mapping[str, object]) -> Form:
+    tools = [_mapping(_mapping(tool).get("function")) for tool in _items(options.get("tools"))]
+    named = {tool["name"]: tool for tool in tools if isinstance(tool.get("name"), str)}
+    choice = options.get("tool_choice")
+    forced = _mapping(_mapping(choice).get("function")).get("name")
+    insisted = forced in named or choice in ("required", "any")
+    wanted = _mapping(options.get("response_format"))
+    if named and choice != "none" and (insisted or wanted.get("type") not in {"json_schema", "json_object"}):
+        tool = named[forced] if forced in named else next(iter(named.values()))
+        return Form("tool", schema=tool.get("parameters"), tool=cast("str", tool["name"]), insisted=insisted)
+    if wanted.get("type") == "json_schema":
+        return Form("json", schema=_mapping(wanted.get("json_schema")).get("schema"))
+    return Form("json" if wanted.get("type") == "json_object" else "text")
+
+
+def _items(value: object) -> list[object]:
+    return list(cast("list[object]", value)) if isinstance(value, list | tuple) else []
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _text_of(content: object) -> str:
+    """A message's text; of a list of parts, the text parts."""
+    if isinstance(content, str):
+        return content
+    parts = [_mapping(part).get("text") for part in _items(content)]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _calls(calls: object) -> list[str]:
+    functions = [_mapping(_mapping(call).get("function")) for call in _items(calls)]
+    return [
+        f"{function.get('name')} {arguments}"
+        for function in functions
+        if isinstance(arguments := function.get("arguments"), str)
+    ]
+
+
+def _seed(value: object) -> int | str | None:
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _SEED_BITS else None
+    return value if isinstance(value, str) else None
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def dumped(data: object) -> str:
+    """Data as JSON."""
+    return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode()

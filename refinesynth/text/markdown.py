@@ -1,0 +1,33 @@
+"""Text that others wrote, in Markdown: it shows as it is, on one line, and becomes no heading, link, image or HTML."""
+
+import re
+from typing import Final
+
+from refinesynth.text.jsontext import scrub
+
+_BACKTICKS: Final = re.compile("`+")
+_PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IGNORECASE)
+"""What means something inside a line, the beginning of a bare address included; the text never begins one."""
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return _PUNCTUATION.sub(r"\\\1", _one_line(text))
+
+
+def code(text: str) -> str:
+    """A code span; its fence is longer than any run of backticks inside."""
+    line = _one_line(text)
+    longest = max((len(run) for run in _BACKTICKS.findall(line)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def code_in_table(text: object) -> str:
+    """The same for a table's cell, which a `|` must not end."""
+    return code(str(text).replace("|", "\\|"))
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in scrub(text)).split())

@@ -1,0 +1,105 @@
+"""Servers in virtual time, and callers that ask them through a limiter."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import anyio
+
+from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.limiter.rate_limiter import RateLimiter
+
+BUSY = Fault(FaultStep.RETRY, FaultKind.RATE_LIMIT, "m says that there are too many requests", status=429)
+DOWN = Fault(FaultStep.RETRY, FaultKind.UNREACHED, "m cannot be reached")
+BROKEN = Fault(FaultStep.RETRY, FaultKind.SERVER, "m failed with HTTP 500", status=500)
+LATE = Fault(FaultStep.RETRY, FaultKind.TIMEOUT, "m gave no answer within 300 s")
+REJECTED = Fault(FaultStep.ABANDON, FaultKind.REJECTED, "m rejects the request", status=400)
+
+KINDS = (("script", 1_500, 0.1), ("master", 80, 0.45), ("player", 60, 0.45))
+"""Roles, the output tokens of their answers, and their shares of the requests."""
+FIRST = 0.2
+"""Seconds until an answer begins."""
+TOKEN = 0.02
+"""Seconds for each of its tokens, on an idle server."""
+
+
+@dataclass
+class Server:
+    """Works on `capacity` requests at once and lets the others wait, as vLLM does; or refuses those beyond `most`."""
+
+    capacity: int | None = None
+    most: int | None = None
+    random: Random = field(default_factory=lambda: Random(7))
+    up: bool = True
+    in_flight: int = 0
+    peak: int = 0
+    refused: int = 0
+    arrivals: list[float] = field(default_factory=list[float])
+    answers: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When, and how long it was worked on."""
+
+    def __post_init__(self) -> None:
+        self._places = anyio.Semaphore(self.capacity or 10**9)
+
+    async def answer(self, tokens: int) -> Fault | None:
+        """A fault, or None for an answer."""
+        self.arrivals.append(anyio.current_time())
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            if not self.up:
+                return DOWN
+            if self.most is not None and self.in_flight > self.most:
+                self.refused += 1
+                await anyio.sleep(0.01)
+                return BUSY
+            work = FIRST + TOKEN * tokens * self.random.uniform(0.8, 1.25)
+            async with self._places:
+                await anyio.sleep(work)
+            self.answers.append((anyio.current_time(), work))
+            return None
+        finally:
+            self.in_flight -= 1
+
+    def worked(self, since: float, until: float) -> float:
+        """Requests that were worked on at once, on average: what the server had to do of what it could do."""
+        return sum(work for time, work in self.answers if since <= time < until) / (until - since)
+
+
+async def ask(limiter: RateLimiter, server: Server, *, priority: float = 0.0, patience: float = 1.0) -> None:
+    """One request with its retries."""
+    kind, mean, _ = server.random.choices(KINDS, [share for *_, share in KINDS])[0]
+    tokens = max(5, int(mean * server.random.lognormvariate(-0.18, 0.6)))
+    while True:
+        async with limiter.permit(priority=priority, kind=kind) as permit:
+            fault = await server.answer(tokens)
+            if fault is None:
+                permit.answered(output_tokens=tokens)
+                return
+            permit.failed(fault)
+        if not limiter.excuses(fault):
+            await anyio.sleep(server.random.uniform(0, patience))
+
+
+async def keep_asking(
+    limiter: RateLimiter,
+    server: Server,
+    *,
+    callers: int,
+    seconds: float,
+    every: Callable[[], None] | None = None,
+) -> None:
+    """Many callers, each with one request after the other; `every` is called each second."""
+
+    async def caller(index: int) -> None:
+        while True:
+            await ask(limiter, server, priority=index)
+
+    async with anyio.create_task_group() as group:
+        for index in range(callers):
+            group.start_soon(caller, index)
+        for _ in range(int(seconds)):
+            await anyio.sleep(1)
+            if every is not None:
+                every()
+        group.cancel_scope.cancel()

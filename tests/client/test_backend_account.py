@@ -1,0 +1,242 @@
+"""What was paid for is remembered, entered once, and not asked for again; money is put aside before and settled after."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+from backend_doubles import Scripted, Waits
+from chat_server import completion
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends import Backend, Role
+from refinesynth.client.account import Price
+from refinesynth.client.answers import Answer, read_answer
+from refinesynth.client.budget.price_table import free
+from refinesynth.client.digest import digest_of
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session
+from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
+from refinesynth.journal.paid import Paid
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+
+
+@dataclass
+class Dictionary:
+    """A memory in memory."""
+
+    kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
+
+    def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
+        return self.kept.get((role, step, digest))
+
+    async def keep(self, paid: Paid) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.kept[paid.role, paid.step, paid.digest] = paid
+
+
+@dataclass
+class Counted:
+    """A tracker that writes down what becomes of its holds; empty after `allowed` of them."""
+
+    allowed: int = 99
+    log: list[str] = field(default_factory=list[str])
+
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "Counted":
+        del prompt_tokens, max_tokens, price
+        if not self.allowed:
+            raise RunStopped("the budget is spent.")
+        self.allowed -= 1
+        self.log.append("reserved")
+        return self
+
+    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+        self.log.append(f"settled {usage.total_tokens} {cost_usd}")
+
+    def release(self) -> None:
+        self.log.append("released")
+
+
+def answering(*answers: object, price: Price = free) -> tuple[LiteLLMModel, Scripted]:
+    call = Scripted(*answers)
+    return LiteLLMModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call
+
+
+async def say(session: Session, model: LiteLLMModel, text: str, role: Role = Role.PLAYER) -> str:
+    return (await Agent(session.model(role, model)).run(text)).output
+
+
+async def test_what_was_paid_for_is_not_asked_for_again_and_counts_once() -> None:
+    memory = Dictionary()
+    model, call = answering(completion("one", usage=USAGE), completion("two", usage=USAGE), price=lambda _: 0.5)
+    first = Session("e1", seed=7, memory=memory)
+    said = [await say(first, model, text) for text in ("a", "b")]
+    again = Session("e1", seed=7, memory=memory)
+    assert [await say(again, model, text) for text in ("a", "b")] == said == ["one", "two"]
+    assert len(call.requests) == 2
+    assert again.ledger == first.ledger
+    assert again.ledger.cost_usd == 1.0
+
+
+async def test_after_what_is_remembered_the_next_request_is_the_same_as_without_interruption() -> None:
+    memory = Dictionary()
+    model, call = answering()
+    whole = Session("e1", seed=7)
+    for text in ("a", "b", "c"):
+        await say(whole, model, text)
+    await say(Session("e1", seed=7, memory=memory), model, "a")
+    resumed = Session("e1", seed=7, memory=memory)
+    for text in ("a", "b", "c"):
+        await say(resumed, model, text)
+    assert call.requests[:3] == [call.requests[3], *call.requests[4:]]
+
+
+async def test_thrown_away_answers_are_remembered_too() -> None:
+    memory = Dictionary()
+    model, call = answering(completion("", usage=USAGE), completion("at last", usage=USAGE))
+    for _ in range(2):
+        session = Session("e1", seed=7, memory=memory)
+        assert await say(session, model, "a") == "at last"
+        assert session.ledger.usage.requests == 2
+    assert len(call.requests) == 2
+
+
+async def test_another_question_another_role_or_a_later_step_is_asked() -> None:
+    memory = Dictionary()
+    model, call = answering(*(completion(str(number)) for number in range(9)))
+    assert await say(Session("e1", seed=7, memory=memory), model, "a") == "0"
+    assert await say(Session("e1", seed=7, memory=memory), model, "b") == "1"
+    assert await say(Session("e1", seed=7, memory=memory), model, "a", Role.JUDGE) == "2"
+    session = Session("e1", seed=7, memory=memory)
+    assert [await say(session, model, "a"), await say(session, model, "a")] == ["0", "3"]
+    assert len(call.requests) == 4
+
+
+async def test_a_completion_is_kept_although_its_episode_is_cancelled() -> None:
+    memory = Dictionary()
+    model, _ = answering(completion("one", usage=USAGE))
+    with anyio.CancelScope() as scope:
+
+        class Cancelling(Dictionary):
+            async def keep(self, paid: Paid) -> None:
+                scope.cancel()
+                await memory.keep(paid)
+
+        await say(Session("e1", seed=7, memory=Cancelling()), model, "a")
+    assert len(memory.kept) == 1
+
+
+async def test_what_is_kept_says_who_asked_when_and_for_how_much() -> None:
+    memory = Dictionary()
+    model, _ = answering(completion("one", usage=USAGE), price=lambda _: 0.5)
+    session = Session("000003-ab", seed=7, index=3, memory=memory)
+    session.attempt = 2
+    await say(session, model, "a")
+    (paid,) = memory.kept.values()
+    assert (paid.episode, paid.index, paid.attempt, paid.role, paid.step) == ("000003-ab", 3, 2, "player", 0)
+    assert (paid.input_tokens, paid.cached_tokens, paid.output_tokens, paid.cost_usd) == (10, 4, 2, 0.5)
+    assert Answer.from_paid(paid).text == "one"
+
+
+def test_a_damaged_answer_is_said() -> None:
+    paid = Paid(
+        episode="e1",
+        index=0,
+        attempt=1,
+        role="player",
+        step=0,
+        digest=bytes(16),
+        model="m",
+        answer=b'{"text": [',
+        input_tokens=0,
+        cached_tokens=0,
+        cache_write_tokens=0,
+        output_tokens=0,
+        cost_usd=None,
+    )
+    with pytest.raises(StorageError, match="answer 0 of player in episode e1 is damaged"):
+        Answer.from_paid(paid)
+
+
+async def test_money_is_put_aside_before_and_settled_or_released_after() -> None:
+    tracker = Counted()
+    model, call = answering(OSError(), completion("one", usage=USAGE), price=lambda _: 0.5)
+    await say(Session("e1", seed=7, tracker=tracker), model, "a")
+    assert tracker.log == ["reserved", "released", "reserved", "settled 12 0.5"]
+    assert len(call.requests) == 2
+
+
+async def test_nothing_is_asked_for_without_money() -> None:
+    model, call = answering()
+    session = Session("e1", seed=7, tracker=Counted(allowed=1))
+    await say(session, model, "a")
+    with pytest.raises(RunStopped, match="budget"):
+        await say(session, model, "b")
+    assert len(call.requests) == 1
+
+
+async def test_what_is_remembered_needs_no_money() -> None:
+    memory = Dictionary()
+    model, _ = answering(completion(usage=USAGE))
+    await say(Session("e1", seed=7, memory=memory), model, "a")
+    await say(Session("e1", seed=7, memory=memory, tracker=Counted(allowed=0)), model, "a")
+
+
+async def test_requests_of_no_episode_are_answered_as_well() -> None:
+    model, call = answering(completion("one"), completion(""), completion(""), completion(""))
+    assert (await Agent(model).run("a")).output == "one"
+    with pytest.raises(EpisodeAbandoned):
+        await Agent(model).run("a")
+    assert len(call.requests) == 4
+
+
+_texts = st.lists(st.text(st.characters(exclude_categories=[])), max_size=4)
+
+
+@given(_texts, _texts)
+def test_digests_tell_conversations_apart(one: list[str], other: list[str]) -> None:
+    same = digest_of(_chat(one), ModelRequestParameters()) == digest_of(_chat(other), ModelRequestParameters())
+    assert same == (one == other)
+
+
+def test_a_digest_is_the_same_in_every_version() -> None:
+    """Or a run that an older version began would be paid for again."""
+    digest = digest_of(_chat(["Où est la clé ? 🗝", "\ud800 là"]), ModelRequestParameters())
+    assert digest.hex() == "7fe9d6e9e2f37afe2e4601ce12d73077"
+
+
+def _chat(texts: list[str]) -> list[ModelMessage]:
+    kinds: tuple[Callable[[str], ModelMessage], ...] = (
+        lambda text: ModelRequest(parts=[UserPromptPart(text)]),
+        lambda text: ModelResponse(parts=[TextPart(text)]),
+    )
+    return [kinds[at % 2](text) for at, text in enumerate(texts)]
+
+
+@given(st.text(), st.text(), st.lists(st.tuples(st.text(), st.text()), max_size=2), st.sampled_from([None, "stop"]))
+def test_an_answer_is_kept_as_it_was(text: str, thinking: str, calls: list[tuple[str, str]], reason: str) -> None:
+    tool_calls = [{"id": "c", "function": {"name": name, "arguments": args}} for name, args in calls]
+    message = {"content": text, "reasoning_content": thinking, "tool_calls": tool_calls}
+    answer = read_answer({"choices": [{"message": message, "finish_reason": reason}], "usage": USAGE})
+    paid = Paid(
+        episode="e1",
+        index=0,
+        attempt=1,
+        role="player",
+        step=0,
+        digest=bytes(16),
+        model="m",
+        answer=answer.to_json(),
+        input_tokens=answer.usage.input_tokens,
+        cached_tokens=answer.usage.cache_read_tokens,
+        cache_write_tokens=0,
+        output_tokens=answer.usage.output_tokens,
+        cost_usd=None,
+    )
+    assert Answer.from_paid(paid) == answer

@@ -1,0 +1,186 @@
+"""From a completion that nobody checked to parts."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from chat_server import calls_tool, completion
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from refinesynth.client.answers import Answer, mended, read_answer
+from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
+from refinesynth.text.jsontext import MAX_CHARACTERS
+
+TEXT = ModelRequestParameters()
+NATIVE = ModelRequestParameters(output_mode="native", output_object=OutputObjectDefinition(json_schema={}))
+TOOL = ModelRequestParameters(output_mode="tool", output_tools=[ToolDefinition(name="final")], allow_text_output=False)
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+_PLAIN = st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**53), 2**53) | st.none()
+
+
+def outcome(raw: object) -> Answer | AnswerFault:
+    try:
+        answer = read_answer(raw)
+        answer.check(max_tokens=None)
+    except AnswerFault as fault:
+        return fault
+    return answer
+
+
+def test_text_is_text() -> None:
+    answer = read_answer(completion(" hello\n"))
+    answer.check(max_tokens=None)
+    assert answer.parts(TEXT) == [TextPart(" hello\n")]
+
+
+def test_thinking_comes_before_the_text() -> None:
+    thinking, text = read_answer(completion("t", reasoning_content="hm")).parts(TEXT)
+    assert isinstance(thinking, ThinkingPart)
+    assert (thinking.content, text) == ("hm", TextPart("t"))
+
+
+def test_a_tool_call_keeps_name_id_and_arguments() -> None:
+    (call,) = read_answer(calls_tool("final", '{"a": 1}')).parts(TOOL)
+    assert isinstance(call, ToolCallPart)
+    assert (call.tool_name, call.args, call.tool_call_id) == ("final", '{"a": 1}', "t1")
+
+
+@pytest.mark.parametrize(("arguments", "args"), [({"a": 1}, '{"a": 1}'), (None, "{}"), ("{'a': 1,}", '{"a":1}')])
+def test_arguments_may_come_as_an_object_not_at_all_or_broken(arguments: object, args: str) -> None:
+    raw = completion(None, tool_calls=[{"id": None, "function": {"name": "f", "arguments": arguments}}])
+    (call,) = read_answer(raw).parts(TOOL)
+    assert isinstance(call, ToolCallPart)
+    assert call.args == args
+    assert call.tool_call_id
+
+
+def test_arguments_written_as_text_become_the_tool_call_that_was_asked_for() -> None:
+    (call,) = read_answer(completion('Sure!\n```json\n{"a": 1}\n```')).parts(TOOL)
+    assert isinstance(call, ToolCallPart)
+    assert (call.tool_name, call.args) == ("final", '{"a":1}')
+    assert read_answer(completion("no idea")).parts(TOOL) == [TextPart("no idea")]
+
+
+def test_json_is_mended_only_where_json_is_expected() -> None:
+    raw = completion("{'a': 1,}")
+    assert read_answer(raw).parts(NATIVE) == [TextPart('{"a":1}')]
+    assert read_answer(raw).parts(TEXT) == [TextPart("{'a': 1,}")]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "no json at all", "", '"text"', "[" * 5_000, "1" * 100])
+def test_what_is_strict_or_beyond_repair_stays(text: str) -> None:
+    assert mended(text) == text
+
+
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8")), _PLAIN | st.lists(_PLAIN), max_size=4),
+    st.sampled_from(["```json\n{}\n```", "Here it is:\n```json\n{}\n```\nDone.", "{}"]),
+)
+def test_mending_keeps_the_value_in_fences_and_prose(value: dict[str, Any], frame: str) -> None:
+    text = frame.replace("{}", json.dumps(value))
+    assert orjson.loads(mended(text)) == value
+
+
+def test_what_a_server_sends_as_list_of_parts_is_joined() -> None:
+    assert read_answer(completion([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "ab"
+    assert json.loads(read_answer(completion({"a": 1})).text) == {"a": 1}
+
+
+def test_lone_surrogates_do_not_come_in() -> None:
+    assert read_answer(completion("a\ud800b")).text == "a\ufffdb"
+
+
+@pytest.mark.parametrize("where", ["model", "id", "finish_reason", "content", "refusal", "reasoning_content"])
+@pytest.mark.parametrize("said", ["\ud800", "x" * 3_000_000, ["a", {"text": "\udc00"}], {"a": "\ud800"}])
+def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, said: object) -> None:
+    raw = completion("text")
+    place: dict[str, Any] = raw if where in raw else raw["choices"][0]
+    (place if where in place else place["message"])[where] = said
+    kept = read_answer(raw).to_json()
+    assert len(kept) < 1_100_000
+    assert isinstance(json.loads(kept), dict)
+
+
+def test_usage_counts_cached_and_thought_tokens_once() -> None:
+    usage = read_answer(
+        completion(
+            usage={
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 4},
+                "completion_tokens_details": {"reasoning_tokens": 3},
+            }
+        )
+    ).usage
+    assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens, usage.output_reasoning_tokens) == (
+        10,
+        4,
+        5,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"prompt_tokens": -1, "completion_tokens": 1e400},
+        {"prompt_tokens": "7", "prompt_tokens_details": None},
+    ],
+)
+def test_a_bill_that_makes_no_sense_counts_as_none(usage: object) -> None:
+    assert read_answer(completion(usage=usage)).usage.total_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "step", "kind"),
+    [
+        (completion("cut", finish_reason="length"), FaultStep.RETRY, FaultKind.CONTENT),
+        (completion(None), FaultStep.RETRY, FaultKind.CONTENT),
+        (completion(" \n"), FaultStep.RETRY, FaultKind.CONTENT),
+        (completion(None, reasoning_content="only thinking"), FaultStep.RETRY, FaultKind.CONTENT),
+        (completion("x" * (MAX_CHARACTERS + 1)), FaultStep.RETRY, FaultKind.CONTENT),
+        (completion("bad", finish_reason="content_filter"), FaultStep.ABANDON, FaultKind.POLICY),
+        (completion(None, refusal="I will not"), FaultStep.ABANDON, FaultKind.POLICY),
+        (completion(None, provider_specific_fields={"refusal": "I will not"}), FaultStep.ABANDON, FaultKind.POLICY),
+        (completion("half", finish_reason="error"), FaultStep.RETRY, FaultKind.SERVER),
+        ({**completion(), "choices": []}, FaultStep.RETRY, FaultKind.SERVER),
+        ({}, FaultStep.RETRY, FaultKind.SERVER),
+        ([], FaultStep.RETRY, FaultKind.SERVER),
+        (None, FaultStep.RETRY, FaultKind.SERVER),
+        ("text", FaultStep.RETRY, FaultKind.SERVER),
+        ({"choices": [1]}, FaultStep.RETRY, FaultKind.SERVER),
+        ({"choices": [{"message": "text"}]}, FaultStep.RETRY, FaultKind.SERVER),
+        (completion(tool_calls=[{"function": {"name": None}}]), FaultStep.RETRY, FaultKind.SERVER),
+    ],
+)
+def test_what_cannot_be_used_is_a_fault(raw: object, step: FaultStep, kind: FaultKind) -> None:
+    fault = outcome(raw)
+    assert isinstance(fault, AnswerFault)
+    assert (fault.step, fault.kind) == (step, kind)
+
+
+def test_a_cut_answer_says_where_the_limit_was() -> None:
+    with pytest.raises(AnswerFault, match="max_tokens=7"):
+        read_answer(completion("cut", finish_reason="length")).check(max_tokens=7)
+
+
+@given(_JSON, st.sampled_from(["choices", "message", "content", "tool_calls", "usage", "finish_reason", "model", "id"]))
+def test_garbage_anywhere_is_a_fault_or_an_answer_and_never_an_error(garbage: object, where: str) -> None:
+    raw = completion()
+    place: dict[str, Any] = raw if where in raw else raw["choices"][0]
+    (place if where in place else place["message"])[where] = garbage
+    read = outcome(raw)
+    assert isinstance(read, AnswerFault) or read.parts(NATIVE)

@@ -1,0 +1,216 @@
+"""How many at once: laws of the arithmetic alone, without noise and without a clock."""
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
+
+Server = Callable[[int], float]
+"""Seconds that an answer of 100 tokens takes with so many in flight."""
+
+
+def queueing(capacity: int) -> Server:
+    """Works on so many at once and queues the rest."""
+    return lambda in_flight: max(1.0, in_flight / capacity)
+
+
+class Traffic:
+    """Requests against a server that answers in the order of their coming; as many as the limit and the demand allow."""
+
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self.limit = limit
+        self.under_way = deque[int]()
+
+    def answers(self, server: Server, count: int, *, demand: float = inf, kind: str = "any") -> list[int]:
+        """The limit after each of so many answers."""
+        seen = list[int]()
+        for _ in range(count):
+            while len(self.under_way) < min(self.limit.current, demand):
+                self.under_way.append(self.limit.begin())
+            in_flight = len(self.under_way)
+            number = self.under_way.popleft()
+            self.limit.answered(number, seconds=server(in_flight), tokens=100, kind=kind, in_flight=in_flight)
+            self.limit.ended(number)
+            seen.append(self.limit.current)
+        return seen
+
+    def refuse(self) -> None:
+        """One more request, which is refused."""
+        number = self.limit.begin()
+        self.limit.refused(number)
+        self.limit.ended(number)
+
+    def fault(self) -> None:
+        """One more request, which fails."""
+        number = self.limit.begin()
+        self.limit.failed(number)
+        self.limit.ended(number)
+
+
+def middle(numbers: list[int]) -> int:
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def even(_in_flight: int) -> float:
+    """A server that takes whatever comes."""
+    return 1.0
+
+
+@settings(max_examples=15)
+@given(st.integers(9, 300))
+def test_a_server_that_queues_is_left_between_nearly_full_and_a_fifth_too_full(capacity: int) -> None:
+    traffic, round_trip = Traffic(ConcurrencyLimit()), max(capacity, 32)
+    traffic.answers(queueing(capacity), 100 * round_trip)
+    late = traffic.answers(queueing(capacity), 50 * round_trip)
+    # One more for whole numbers; and while another limit is tried, a quarter more or less.
+    assert 0.94 * capacity - 1 <= middle(late) <= 1.19 * capacity + 1
+    assert 0.94 * capacity / 1.25 - 1 <= min(late)
+    assert max(late) <= 1.25 * 1.19 * capacity + 1
+
+
+@given(st.integers(1, 8))
+def test_slowness_alone_never_leads_below_eight(capacity: int) -> None:
+    late = Traffic(ConcurrencyLimit()).answers(queueing(capacity), 10_000)[5_000:]
+    assert min(late) >= 8
+    assert middle(late) <= 16
+
+
+def test_it_doubles_with_every_round_trip_at_first() -> None:
+    seen = Traffic(ConcurrencyLimit(start=16)).answers(even, 16 + 32 + 64 + 128 + 256)
+    assert {16, 32, 64, 128, 256} <= set(seen)
+    assert seen[-1] >= 512
+
+
+def test_it_doubles_again_for_requests_of_a_kind_that_doubling_was_not_judged_by() -> None:
+    """A run begins with scripts alone, which a server may find hard; the turns that come after them it need not."""
+    few = Traffic(ConcurrencyLimit())
+    few.answers(queueing(4), 60, kind="script")
+    assert few.limit.current <= 32
+    # Two round trips at each size, and a few rounds until the scripts are outweighed.
+    assert few.answers(even, 700, kind="turn")[-1] >= 256
+
+
+def test_a_server_that_grows_is_followed() -> None:
+    traffic = Traffic(ConcurrencyLimit())
+    traffic.answers(queueing(50), 10_000)
+    late = traffic.answers(queueing(200), 60_000)[-20_000:]
+    assert 0.75 * 200 <= middle(late) <= 1.3 * 200
+
+
+def test_a_server_that_shrinks_is_followed() -> None:
+    traffic = Traffic(ConcurrencyLimit())
+    traffic.answers(queueing(200), 60_000)
+    late = traffic.answers(queueing(50), 30_000)[-10_000:]
+    assert 0.75 * 50 <= middle(late) <= 1.3 * 50
+
+
+def test_a_server_that_gets_slower_for_all_alike_is_not_taken_for_full() -> None:
+    traffic = Traffic(ConcurrencyLimit(ceiling=400))
+    traffic.answers(even, 20_000)
+    late = traffic.answers(lambda _: 3.0, 40_000)[-20_000:]
+    assert middle(late) >= 0.75 * 400
+
+
+def test_a_mix_that_changes_is_no_change_of_the_server() -> None:
+    limit, seen = ConcurrencyLimit(ceiling=64), list[int]()
+    for index in range(40_000):
+        # Short answers are slow per token.
+        kind, seconds, tokens = ("short", 1.0, 10) if (index // 1_000) % 2 else ("long", 10.0, 1_000)
+        number = limit.begin()
+        limit.answered(number, seconds=seconds, tokens=tokens, kind=kind, in_flight=limit.current)
+        limit.ended(number)
+        seen.append(limit.current)
+    assert min(seen[1_000:]) >= 51
+
+
+def test_without_demand_nothing_is_learnt_and_nothing_grows() -> None:
+    assert max(Traffic(ConcurrencyLimit(start=16)).answers(even, 20_000, demand=16)) <= 32
+
+
+def test_requests_that_are_cancelled_do_not_stop_a_round() -> None:
+    traffic = Traffic(ConcurrencyLimit(start=16, ceiling=200))
+    for _ in range(2_000):
+        traffic.answers(even, 2)
+        traffic.limit.ended(traffic.under_way.popleft())
+    assert traffic.limit.current >= 160
+
+
+@given(st.lists(st.sampled_from(["answer", "refusal", "fault", "restart"]), max_size=400), st.integers(1, 50))
+def test_it_stays_between_one_and_its_ceiling(events: list[str], ceiling: int) -> None:
+    traffic = Traffic(ConcurrencyLimit(ceiling=ceiling))
+    for event in events:
+        if event == "answer":
+            traffic.answers(queueing(10), 3)
+        elif event == "refusal":
+            traffic.refuse()
+        elif event == "fault":
+            traffic.fault()
+        else:
+            traffic.limit.restart()
+        assert 1 <= traffic.limit.current <= ceiling
+
+
+@given(st.integers(2, 500))
+def test_a_refusal_halves_once_per_round_trip(start: int) -> None:
+    limit = ConcurrencyLimit(start=start)
+    begun = [limit.begin() for _ in range(start)]
+    for number in begun:
+        limit.refused(number)
+        limit.ended(number)
+    assert limit.current == max(1, start // 2)
+    limit.refused(limit.begin())
+    assert limit.current == max(1, start // 4)
+
+
+def test_after_a_refusal_it_returns_below_what_was_refused_and_creeps_on() -> None:
+    traffic = Traffic(ConcurrencyLimit(start=100))
+    traffic.refuse()
+    seen = traffic.answers(even, 8_000)
+    assert seen[0] == 50
+    assert sorted(set(seen))[:3] == [50, 75, 76]
+    assert 300 < seen.index(89) < 1_500 < seen.index(100)
+    assert seen[-1] > 100
+
+
+@settings(max_examples=15)
+@given(st.integers(16, 200))
+def test_a_server_that_refuses_is_kept_near_its_limit(most: int) -> None:
+    traffic, refusals, seen = Traffic(ConcurrencyLimit()), 0, list[int]()
+    for _ in range(200 * max(most, 32)):
+        if traffic.limit.current > most:
+            refusals += 1
+            traffic.refuse()
+        seen += traffic.answers(even, 1)
+    late = seen[len(seen) // 2 :]
+    assert 0.85 * most - 1 <= middle(late) <= most
+    assert sum(late) / len(late) >= 0.85 * most - 1
+    assert refusals <= 0.015 * len(seen)
+
+
+def test_refusals_that_do_not_depend_on_load_do_not_strangle() -> None:
+    traffic, seen = Traffic(ConcurrencyLimit()), list[int]()
+    for _ in range(1_000):
+        seen += traffic.answers(even, 49)
+        traffic.refuse()
+    assert sum(seen) / len(seen) >= 6
+
+
+def test_many_other_faults_count_as_a_refusal_and_few_do_not() -> None:
+    few, many = Traffic(ConcurrencyLimit(start=64)), Traffic(ConcurrencyLimit(start=64))
+    for traffic, faults in ((few, 2), (many, 20)):
+        for _ in range(faults):
+            traffic.fault()
+        traffic.answers(even, 32)
+    assert (few.limit.current, many.limit.current) == (128, 32)
+
+
+def test_without_bound_nothing_changes() -> None:
+    limit = ConcurrencyLimit(start=None)
+    assert limit.current == UNBOUNDED
+    limit.refused(limit.begin())
+    Traffic(limit).answers(queueing(4), 100, demand=10)
+    assert limit.current == UNBOUNDED

@@ -1,0 +1,118 @@
+"""Several models for one role: how they are named, opened, taken in turn, recorded and replayed."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from refinesynth.backends import Backend, BackendSpec, Role, resolve_roles
+from refinesynth.backends.backend import Mixed
+from refinesynth.backends.replayed import recorded_backend
+from refinesynth.client import open_models
+from refinesynth.client.budget.budget import Budget
+from refinesynth.client.limiter.endpoints import leaves_of, limiters_in
+from refinesynth.client.mixed import MixedModel, in_turn
+from refinesynth.errors import ConfigurationError
+from refinesynth.rehearsal import Rehearsal
+from refinesynth.synthesis import SynthesisResult, synthesize
+from refinesynth.synthesis.paying import prices_of
+from refinesynth.synthesis.shards.shard import share
+
+ONE = Backend(model="openai/one", temperature=0.5, max_in_flight=8)
+TWO = Backend(model="openai/two", base_url="http://127.0.0.1:8000/v1", max_in_flight=4)
+THREE = Backend(model="openai/three")
+
+backends = st.builds(Backend, model=st.sampled_from(["a", "b", "c"]), temperature=st.none() | st.floats(0, 2))
+
+
+@given(st.lists(backends, min_size=1, max_size=5))
+def test_a_mixture_is_its_parts_in_their_order(parts: list[Backend]) -> None:
+    mixture = Mixed.of(parts)
+    assert mixture.each == tuple(parts)
+    assert Mixed.of([mixture, *parts]).each == (*parts, *parts), "a mixture in a mixture is its parts"
+    if len(parts) == 1:
+        assert mixture == parts[0]
+    assert all(type(one) is Backend for one in mixture.each)
+
+
+async def test_only_the_role_with_a_list_has_several_and_equal_ones_share_a_connection() -> None:
+    chosen = resolve_roles({"default": ONE, "player": [ONE, TWO, ONE]})
+    assert chosen[Role.PLAYER].each == (ONE, TWO, ONE)
+    assert chosen[Role.DUNGEON_MASTER] == ONE
+    models = open_models(chosen, call=Rehearsal())
+    player = models[Role.PLAYER]
+    assert isinstance(player, MixedModel)
+    assert player.models[0] is player.models[2] is models[Role.DUNGEON_MASTER]
+    assert len(leaves_of(models.values())) == 2
+    assert len(limiters_in([player])) == 2
+    assert [in_turn(player, number).model_name for number in range(4)] == ["openai/one", "openai/two"] + [
+        "openai/one"
+    ] * 2
+    assert in_turn(models[Role.JUDGE], 7) is models[Role.JUDGE]
+
+
+async def test_each_of_a_mixture_has_the_fallback() -> None:
+    models = open_models(resolve_roles({"default": ONE, "player": [ONE, TWO]}), call=Rehearsal(), fallback=THREE)
+    assert {model.model_name for model in leaves_of([models[Role.PLAYER]])} == {
+        "openai/one",
+        "openai/two",
+        "openai/three",
+    }
+
+
+@pytest.mark.parametrize("given_", [[], [5], 5, {"a": "b"}, [["rehearsal"]]])
+def test_a_list_that_names_nothing_is_said(given_: object) -> None:
+    with pytest.raises(ConfigurationError, match="player has"):
+        resolve_roles(cast("BackendSpec", {"default": "rehearsal", "player": given_}))
+
+
+def test_every_part_has_its_share_of_its_limits_and_its_price() -> None:
+    mixture = Mixed.of([ONE, TWO])
+    assert share(mixture, 2).each == (share(ONE, 2), share(TWO, 2))
+    priced = TWO.model_copy(update={"input_price": 1.0, "output_price": 2.0})
+    with pytest.raises(ConfigurationError, match="openai/three"):
+        prices_of([Mixed.of([priced, THREE])], Budget.of("5usd"), injected=True)
+
+
+async def recorded(path: Path, backend: Any, **asked: Any) -> SynthesisResult:
+    rehearsal = Rehearsal()
+
+    async def call(**request: Any) -> object:
+        return await rehearsal(**request)
+
+    return await synthesize(None, 6, backend, output=path, call=call, **asked)
+
+
+def models_of(result: SynthesisResult, role: str) -> list[str]:
+    value: JsonValue = result.config.models[role]
+    return [str(one["model"]) for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+
+
+@pytest.mark.parametrize("play", ["live", "narrated"])
+async def test_a_run_records_all_of_them_and_can_be_replayed(tmp_path: Path, play: Any) -> None:
+    role = "player" if play == "live" else "narrator"
+    backend = {"default": "openai/gpt-4o", role: ["openai/gpt-4o", "deepseek/deepseek-chat"]}
+    first = await recorded(tmp_path / "first", backend, play=play, episodes_per_script=2, branches=2)
+    assert models_of(first, role) == ["openai/gpt-4o", "deepseek/deepseek-chat"]
+    assert models_of(first, "script_writer") == ["openai/gpt-4o"]
+    named = {name for found in first for name in found.provenance.models[role].split(", ")}
+    assert len(named) == 2
+    assert [one.model for one in recorded_backend(tmp_path / "first", Role(role)).each] == models_of(first, role)
+    second = await synthesize(
+        None, 6, f"replay:{first.path}", output=tmp_path / "second", play=play, episodes_per_script=2, branches=2
+    )
+    assert second.reached
+    assert [(found.id, found.turns, found.provenance.models) for found in second] == [
+        (found.id, found.turns, found.provenance.models) for found in first
+    ]
+
+
+async def test_a_run_is_not_continued_with_another_mixture(tmp_path: Path) -> None:
+    mixture = {"default": "rehearsal", "player": ["rehearsal", "rehearsal:natural_mistake=0.5"]}
+    await synthesize(n=1, backend=mixture, output=tmp_path / "run")
+    with pytest.raises(ConfigurationError.__base__, match=r"models\.player"):  # pyright: ignore[reportArgumentType]
+        await synthesize(n=2, backend="rehearsal", output=tmp_path / "run")
+    assert len(await synthesize(n=3, backend=mixture, output=tmp_path / "run")) == 3

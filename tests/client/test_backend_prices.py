@@ -1,0 +1,122 @@
+"""What a completion costs: one's own prices first, then litellm's map, read without litellm and yet to the same cent."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends import PRESETS, Backend
+from refinesynth.client import litellm_sdk
+from refinesynth.client.budget.price_table import free, is_known, listed, price_of, unknown
+
+LISTED = (
+    "gpt-4o",
+    "gpt-4o-mini",
+    "o3",
+    "gpt-5",
+    "deepseek/deepseek-flash",
+    "deepseek/deepseek-v4-pro",
+    "deepseek/deepseek-chat",
+    "anthropic/claude-sonnet-5-5",
+    "claude-sonnet-4-5",
+    "gemini/gemini-2.5-pro",
+    "gemini/gemini-3.8-flash",
+    "dashscope/qwen3.7-plus",
+    "dashscope/qwen3-coder-plus",
+    "mistral/mistral-large-latest",
+    "xai/grok-4",
+    "groq/llama-3.3-70b-versatile",
+    "moonshot/kimi-k2.5",
+    "together_ai/deepseek-ai/DeepSeek-V3",
+    "openrouter/openai/gpt-4o",
+    "bedrock/amazon.nova-pro-v1:0",
+    "azure/gpt-4o",
+    "cohere_chat/command-r",
+    "ollama_chat/llama3",
+)
+"""Flat prices, several by the length of the prompt or by the hour, prices for writing to a cache, several spellings of a provider."""
+
+
+@st.composite
+def usages(draw: st.DrawFn) -> RequestUsage:
+    prompt = draw(st.integers(1, 32_000))
+    cached = draw(st.integers(0, prompt))
+    written = draw(st.integers(0, prompt - cached))
+    return RequestUsage(
+        input_tokens=prompt,
+        cache_read_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=draw(st.integers(0, 100_000)),
+    )
+
+
+@pytest.mark.parametrize("model", LISTED)
+@given(usage=usages())
+def test_a_short_prompt_costs_what_litellm_says(model: str, usage: RequestUsage) -> None:
+    price = litellm_sdk.pricer(model)
+    rates = listed(model)
+    if rates is None:
+        # Not in this version's map: then litellm knows nothing either.
+        assert price(usage) is None
+    elif "off_peak_pricing" in litellm_sdk.litellm().model_cost.get(model, {}):
+        # What it says depends on the hour.
+        assert rates(usage) >= (price(usage) or 0) * (1 - 1e-9)
+    else:
+        assert rates(usage) == pytest.approx(price(usage), rel=1e-9, abs=1e-15)
+
+
+def test_most_of_the_sample_is_listed() -> None:
+    assert sum(listed(model) is not None for model in LISTED) > 15
+
+
+@given(usage=usages(), prices=st.tuples(*[st.none() | st.floats(0, 100)] * 3))
+def test_each_of_ones_own_prices_takes_the_place_of_the_listed_one(
+    usage: RequestUsage, prices: tuple[float | None, float | None, float | None]
+) -> None:
+    prompt, cached, output = prices
+    own = Backend(model="gpt-4o", input_price=prompt, cached_price=cached, output_price=output)
+    usage.cache_write_tokens = 0
+    fresh = usage.input_tokens - usage.cache_read_tokens
+    at = (2.5 if prompt is None else prompt, 10.0 if output is None else output)
+    # Whoever prices the prompt prices all of it.
+    cache = cached if cached is not None else 1.25 if prompt is None else prompt
+    expected = (fresh * at[0] + usage.cache_read_tokens * cache + usage.output_tokens * at[1]) / 1e6
+    assert price_of(own)(usage) == pytest.approx(expected)
+
+
+def test_a_server_of_ones_own_has_ones_own_prices_or_none() -> None:
+    backend = Backend(model="hosted_vllm/mine", base_url="http://127.0.0.1:8000/v1")
+    usage = RequestUsage(input_tokens=1_000_000, cache_read_tokens=500_000, output_tokens=1_000_000)
+    assert price_of(backend) is unknown
+    assert price_of(backend.model_copy(update={"input_price": 1.0})) is unknown
+    priced = backend.model_copy(update={"input_price": 1.0, "output_price": 3.0})
+    assert price_of(priced)(usage) == pytest.approx(4.0)
+    assert price_of(priced.model_copy(update={"cached_price": 0.1}))(usage) == pytest.approx(3.55)
+
+
+def test_what_plays_itself_is_free_and_what_is_injected_has_no_list() -> None:
+    usage = RequestUsage(input_tokens=10**6, output_tokens=10**6)
+    for model in ("rehearsal", "rehearsal:mistake=0.5", "replay:runs/first"):
+        assert price_of(Backend(model=model)) is free
+    assert free(usage) == 0.0
+    assert price_of(Backend(model="gpt-4o"), listings=False) is unknown
+    assert price_of(Backend(model="gpt-4o", input_price=1, output_price=1), listings=False)(usage) == pytest.approx(2)
+    assert is_known(free)
+    assert not is_known(unknown)
+
+
+def test_every_paid_preset_has_a_price() -> None:
+    paid = {name for name in PRESETS if name not in {"rehearsal", "vllm", "ollama"}}
+    assert {name for name in PRESETS if is_known(price_of(PRESETS[name].backend))} == paid | {"rehearsal"}
+
+
+def test_a_provider_with_rules_of_its_own_is_asked_through_litellm() -> None:
+    model = "fireworks_ai/accounts/fireworks/models/deepseek-v3"
+    assert listed(model) is None
+    ask, usage = litellm_sdk.pricer(model), RequestUsage(input_tokens=3_000, output_tokens=1_000)
+    assert price_of(Backend(model=model))(usage) == pytest.approx(ask(usage))
+
+
+def test_a_model_that_nobody_knows_has_no_price() -> None:
+    assert price_of(Backend(model="nobody/knows")) is unknown
+    assert listed("gpt-9000") is None

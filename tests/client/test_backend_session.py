@@ -1,0 +1,139 @@
+"""One episode's view of its models: session, seeds, ledger."""
+
+from decimal import Decimal
+
+import pytest
+from backend_doubles import Scripted, Waits
+from chat_server import completion
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends import Backend, Role
+from refinesynth.client.account import Nobody, Price, charged_to, current_account
+from refinesynth.client.budget.price_table import free
+from refinesynth.client.ledger import Ledger
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session
+from refinesynth.cost import Cost
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.trajectory import Usage
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+ONE = Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
+
+
+def answering(*answers: object, price: Price = free) -> tuple[LiteLLMModel, Scripted]:
+    call = Scripted(*answers)
+    return LiteLLMModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call
+
+
+async def test_every_request_of_an_episode_carries_the_same_session() -> None:
+    model, call = answering()
+    session = Session("e1", seed=7)
+    for role in (Role.PLAYER, Role.DUNGEON_MASTER, Role.PLAYER):
+        await Agent(session.model(role, model)).run("hi")
+    assert [request["extra_headers"] for request in call.requests] == [{"x-session-id": "e1"}] * 3
+
+
+async def test_other_headers_and_settings_stay() -> None:
+    model, call = answering()
+    settings = ModelSettings(extra_headers={"a": "b"}, temperature=0.5)
+    await Agent(Session("e1", seed=7).model(Role.PLAYER, model), model_settings=settings).run("hi")
+    assert call.requests[0]["extra_headers"] == {"a": "b", "x-session-id": "e1"}
+    assert call.requests[0]["temperature"] == 0.5
+
+
+async def test_seeds_follow_from_session_role_and_count_alone() -> None:
+    async def seeds(session: Session, *roles: Role) -> list[tuple[Role, int]]:
+        model, call = answering()
+        for role in roles:
+            await Agent(session.model(role, model)).run("hi")
+        return list(zip(roles, (request["seed"] for request in call.requests), strict=True))
+
+    player, master = Role.PLAYER, Role.DUNGEON_MASTER
+    one = await seeds(Session("a", seed=7), player, master, player)
+    other = await seeds(Session("b", seed=7), master, player, player)
+    assert sorted(one) == sorted(other)
+    assert len({seed for _, seed in one}) == 3
+    assert sorted(await seeds(Session("a", seed=8), player, master, player)) != sorted(one)
+
+
+@given(st.integers(), st.sampled_from(Role), st.integers(0, 5))
+def test_seeds_fit_every_provider(seed: int, role: Role, skipped: int) -> None:
+    session = Session("e", seed=seed)
+    seeds = [session.next_seed(role) for _ in range(skipped + 1)]
+    assert all(0 <= one < 2**31 for one in seeds)
+    assert seeds == [Session("e", seed=seed).next_seed(role), *seeds[1:]]
+
+
+async def test_the_ledger_knows_each_role_and_the_whole() -> None:
+    model, _ = answering(*[completion(usage=USAGE)] * 3, price=lambda usage: usage.output_tokens / 4)
+    session = Session("e1", seed=7)
+    for role in (Role.PLAYER, Role.DUNGEON_MASTER, Role.PLAYER):
+        await Agent(session.model(role, model)).run("hi")
+    assert session.ledger.by_role[Role.PLAYER] == Cost(usage=ONE + ONE, cost_usd=1.0)
+    assert (session.ledger.usage, session.ledger.cost_usd) == (ONE + ONE + ONE, 1.5)
+
+
+async def test_answers_that_were_thrown_away_are_paid_for() -> None:
+    empty = completion("", usage=USAGE)
+    model, _ = answering(empty, completion(usage=USAGE), empty, empty, empty)
+    session = Session("e1", seed=7)
+    await Agent(session.model(Role.PLAYER, model)).run("hi")
+    assert session.ledger.usage == ONE + ONE
+    with pytest.raises(EpisodeAbandoned):
+        await Agent(session.model(Role.PLAYER, model)).run("hi")
+    assert session.ledger.usage.requests == 5
+
+
+async def test_requests_that_were_not_answered_cost_nothing() -> None:
+    model, _ = answering(OSError(), completion(usage=USAGE))
+    session = Session("e1", seed=7)
+    await Agent(session.model(Role.PLAYER, model)).run("hi")
+    assert session.ledger.usage == ONE
+
+
+async def test_one_unknown_price_makes_the_whole_unknown() -> None:
+    known, _ = answering()
+    unknown, _ = answering(price=lambda _usage: None)
+    session = Session("e1", seed=7)
+    await Agent(session.model(Role.PLAYER, known)).run("hi")
+    assert session.ledger.cost_usd == 0.0
+    await Agent(session.model(Role.DUNGEON_MASTER, unknown)).run("hi")
+    assert session.ledger.cost_usd is None
+    assert session.ledger.by_role[Role.PLAYER].cost_usd == 0.0
+
+
+@pytest.mark.parametrize(("cost", "expected"), [(None, None), (Decimal("0.25"), 0.25)])
+async def test_a_model_that_is_not_ours_is_taken_at_its_word(cost: Decimal | None, expected: float | None) -> None:
+    async def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart("hi")], usage=RequestUsage(input_tokens=3, output_tokens=1, cost=cost))
+
+    session = Session("e1", seed=7)
+    await Agent(session.model(Role.PLAYER, FunctionModel(answer))).run("hi")
+    assert session.ledger.usage == Usage(requests=1, input_tokens=3, output_tokens=1)
+    assert session.ledger.cost_usd == expected
+
+
+def test_an_empty_ledger_cost_nothing() -> None:
+    assert (Ledger().usage, Ledger().cost_usd) == (Usage(), 0.0)
+
+
+def test_accounts_nest_and_end() -> None:
+    outer, inner = Nobody(), Nobody()
+    with charged_to(outer):
+        with charged_to(inner):
+            assert current_account() is inner
+        assert current_account() is outer
+    assert current_account() not in (outer, inner)
+
+
+async def test_a_session_model_is_the_model_it_wraps_in_all_else() -> None:
+    model, _ = answering()
+    wrapped = Session("e1", seed=7).model(Role.PLAYER, model)
+    assert (wrapped.model_name, wrapped.profile, wrapped.role) == (model.model_name, model.profile, Role.PLAYER)

@@ -1,0 +1,348 @@
+"""Each fault in its row: retry, give up the episode, stop the run."""
+
+import json
+import socket
+from collections.abc import Mapping
+
+import httpx
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.backends import Backend
+from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep, classify_error
+
+BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
+
+
+# What a limit per minute is called there; the first sentence is what OpenAI says when the money is gone.
+GOOGLES = (
+    '{"error": {"code": 429, "message": "You exceeded your current quota, please check your plan and billing details. For '
+    'more information on this error, head to: https://ai.google.dev/gemini-api/docs/rate-limits.", '
+    '"status": "RESOURCE_EXHAUSTED"}}'
+)
+
+
+class StatusError(Exception):
+    """Shaped as litellm's and OpenAI's errors are."""
+
+    def __init__(self, status: object, text: str = "no", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status_code = status
+        self.litellm_response_headers = headers
+
+
+class APIConnectionError(StatusError): ...
+
+
+class UnsupportedParamsError(StatusError): ...
+
+
+class ClientConnectorError(OSError):
+    """Named as aiohttp's."""
+
+
+class ClientConnectorDNSError(ClientConnectorError): ...
+
+
+class BudgetExceededError(Exception): ...
+
+
+class Timeout(StatusError): ...
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "step", "kind"),
+    [
+        (StatusError(429, "slow down"), FaultStep.RETRY, FaultKind.RATE_LIMIT),
+        (StatusError("429", "slow down"), FaultStep.RETRY, FaultKind.RATE_LIMIT),
+        (StatusError(429, "You exceeded your current quota"), FaultStep.STOP, FaultKind.QUOTA),
+        (StatusError(429, GOOGLES), FaultStep.RETRY, FaultKind.RATE_LIMIT),
+        (StatusError(429, "Quota exceeded: tokens per minute"), FaultStep.RETRY, FaultKind.RATE_LIMIT),
+        (StatusError(402, "pay"), FaultStep.STOP, FaultKind.QUOTA),
+        (StatusError(400, "Your credit balance is too low"), FaultStep.STOP, FaultKind.QUOTA),
+        (BudgetExceededError("Budget has been exceeded!"), FaultStep.STOP, FaultKind.QUOTA),
+        # What litellm's proxy says: of a user's budget, of a provider's, of a key that it knows no database for, of a model.
+        (
+            StatusError(422, "ExceededBudget: User=u over budget. Spend=1.0, Budget=0.5"),
+            FaultStep.STOP,
+            FaultKind.QUOTA,
+        ),
+        (StatusError(429, "No deployments available - crossed budget: 33.1 >= 20.0"), FaultStep.STOP, FaultKind.QUOTA),
+        (
+            StatusError(429, "No deployments available for selected model, Try again in 5"),
+            FaultStep.RETRY,
+            FaultKind.RATE_LIMIT,
+        ),
+        (
+            StatusError(429, "Rate limit exceeded for api_key: 1f. ConcurrencyLimit type: tokens."),
+            FaultStep.RETRY,
+            FaultKind.RATE_LIMIT,
+        ),
+        (StatusError(400, "No connected db."), FaultStep.STOP, FaultKind.AUTHENTICATION),
+        (
+            StatusError(400, "Invalid model name passed in model=m. Call `/v1/models`"),
+            FaultStep.STOP,
+            FaultKind.NOT_FOUND,
+        ),
+        (
+            StatusError(400, "{\"detail\":\"Server is pinned to 'a'; requested 'b'.\"}"),
+            FaultStep.STOP,
+            FaultKind.NOT_FOUND,
+        ),
+        (TimeoutError(), FaultStep.RETRY, FaultKind.TIMEOUT),
+        (Timeout(408, "late"), FaultStep.RETRY, FaultKind.TIMEOUT),
+        (httpx.ReadTimeout("late"), FaultStep.RETRY, FaultKind.TIMEOUT),
+        (StatusError(408), FaultStep.RETRY, FaultKind.TIMEOUT),
+        (StatusError(504), FaultStep.RETRY, FaultKind.TIMEOUT),
+        (StatusError(500), FaultStep.RETRY, FaultKind.SERVER),
+        (StatusError(502), FaultStep.RETRY, FaultKind.SERVER),
+        (StatusError(529, "overloaded"), FaultStep.RETRY, FaultKind.SERVER),
+        (caused(StatusError(500, "Connection error."), ConnectionRefusedError()), FaultStep.RETRY, FaultKind.UNREACHED),
+        (caused(APIConnectionError(500), httpx.ConnectError("x")), FaultStep.RETRY, FaultKind.UNREACHED),
+        (
+            caused(StatusError(500), caused(httpx.ConnectError("x"), socket.gaierror())),
+            FaultStep.RETRY,
+            FaultKind.UNREACHED,
+        ),
+        (
+            caused(StatusError(500), ClientConnectorError("Multiple exceptions: x")),
+            FaultStep.RETRY,
+            FaultKind.UNREACHED,
+        ),
+        (caused(StatusError(500), ClientConnectorDNSError("x")), FaultStep.RETRY, FaultKind.UNREACHED),
+        (caused(httpx.ConnectError("x"), ConnectionResetError()), FaultStep.RETRY, FaultKind.SERVER),
+        (OSError("no route"), FaultStep.RETRY, FaultKind.SERVER),
+        (ConnectionResetError(), FaultStep.RETRY, FaultKind.SERVER),
+        (httpx.RemoteProtocolError("x"), FaultStep.RETRY, FaultKind.SERVER),
+        (StatusError(200, "Unable to get json response"), FaultStep.RETRY, FaultKind.SERVER),
+        (StatusError(422, "Error converting to valid response block"), FaultStep.RETRY, FaultKind.SERVER),
+        (caused(StatusError(500), json.JSONDecodeError("x", "", 0)), FaultStep.RETRY, FaultKind.SERVER),
+        (orjson.JSONDecodeError("x", "", 0), FaultStep.RETRY, FaultKind.SERVER),
+        (RecursionError("deep"), FaultStep.RETRY, FaultKind.SERVER),
+        (caused(APIConnectionError(500, "'content'"), KeyError("content")), FaultStep.RETRY, FaultKind.DEFECT),
+        (APIConnectionError(500, "No module named 'mcp'"), FaultStep.STOP, FaultKind.DEFECT),
+        (caused(APIConnectionError(500, "x"), ImportError("x")), FaultStep.STOP, FaultKind.DEFECT),
+        (APIConnectionError(500, "The api_key client option must be set"), FaultStep.STOP, FaultKind.AUTHENTICATION),
+        (TypeError("a bug"), FaultStep.STOP, FaultKind.DEFECT),
+        (StatusError(401, "content policy"), FaultStep.STOP, FaultKind.AUTHENTICATION),
+        (StatusError(403, "forbidden"), FaultStep.STOP, FaultKind.AUTHENTICATION),
+        (StatusError(400, "API key not valid. Please pass a valid API key."), FaultStep.STOP, FaultKind.AUTHENTICATION),
+        (StatusError(403, "Your input was flagged"), FaultStep.ABANDON, FaultKind.POLICY),
+        (StatusError(400, "violates our usage policies"), FaultStep.ABANDON, FaultKind.POLICY),
+        (StatusError(404, "nothing here"), FaultStep.STOP, FaultKind.NOT_FOUND),
+        (StatusError(400, "Model Not Exist"), FaultStep.STOP, FaultKind.NOT_FOUND),
+        (StatusError(400, "LLM Provider NOT provided"), FaultStep.STOP, FaultKind.NOT_FOUND),
+        (StatusError(400, "This model's maximum context length is 8192"), FaultStep.ABANDON, FaultKind.CONTEXT),
+        (StatusError(413), FaultStep.ABANDON, FaultKind.CONTEXT),
+        (StatusError(400, "bad schema"), FaultStep.ABANDON, FaultKind.REJECTED),
+        (StatusError(422), FaultStep.ABANDON, FaultKind.REJECTED),
+        (UnsupportedParamsError(400, "gpt-5 does not support temperature"), FaultStep.STOP, FaultKind.REJECTED),
+        (AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer"), FaultStep.RETRY, FaultKind.CONTENT),
+    ],
+)
+def test_a_fault_is_in_its_row(error: Exception, step: FaultStep, kind: FaultKind) -> None:
+    fault = classify_error(error, BACKEND)
+    assert (fault.step, fault.kind) == (step, kind)
+    assert fault.message.startswith("mine ")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), ("0.5", 0.5), ("-1", None), ("nan", None), ("inf", None), ("Sat, 21 Nov 2026", None)],
+)
+def test_retry_after_is_read_where_it_is_a_number(value: str, seconds: float | None) -> None:
+    assert classify_error(StatusError(429, headers={"Retry-After": value}), BACKEND).after == seconds
+
+
+def test_retry_after_is_read_from_another_clients_response() -> None:
+    response = httpx.Response(503, headers={"retry-after": "3"}, request=httpx.Request("POST", "http://h"))
+    error = httpx.HTTPStatusError("x", request=response.request, response=response)
+    fault = classify_error(error, BACKEND)
+    assert (fault.step, fault.after) == (FaultStep.RETRY, 3.0)
+
+
+def test_who_will_not_retry_does_not_wait() -> None:
+    assert classify_error(StatusError(401, headers={"retry-after": "3"}), BACKEND).after is None
+
+
+def test_a_wrong_key_names_its_variable() -> None:
+    assert "OPENAI_API_KEY" in classify_error(StatusError(401), Backend(model="gpt-4o")).message
+    assert "api_key_env" in classify_error(StatusError(401), BACKEND).message
+    assert "api_key_env" in classify_error(StatusError(401), Backend(model="hosted_vllm/m")).message
+
+
+def test_the_variable_that_is_named_is_the_one_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def said(status: int = 401, **settings: str) -> str:
+        return classify_error(StatusError(status), Backend.model_validate(settings)).message
+
+    assert "DEEPSEEK_API_KEY holds none: set it" in said(model="deepseek/deepseek-chat")
+    assert "MY_LOGIN holds none: set it" in said(model="deepseek/deepseek-chat", api_key_env="MY_LOGIN")
+    for name in ("DEEPSEEK_API_KEY", "GOOGLE_API_KEY", "MY_LOGIN"):
+        monkeypatch.setenv(name, "canary-0123456789")
+    for status in (401, 403):
+        assert "check the key in DEEPSEEK_API_KEY" in said(status, model="deepseek/deepseek-chat")
+    assert "check the key in GOOGLE_API_KEY" in said(model="gemini/gemini-3-flash")
+    assert "check the key in MY_LOGIN" in said(model="gpt-4o", base_url="http://h/v1", api_key_env="MY_LOGIN")
+    # A key for one provider is not sent to another server, which is told where it would be looked for.
+    elsewhere = said(model="deepseek/deepseek-chat", base_url="http://h/v1")
+    assert "none was sent to this server" in elsewhere
+    assert "api_key_env=DEEPSEEK_API_KEY" in elsewhere
+    # Where litellm looks itself.
+    assert "mostly from DEEPINFRA_API_KEY" in said(model="deepinfra/any")
+    assert "the credentials that litellm reads for bedrock" in said(model="bedrock/any")
+
+
+PAGE = "<!DOCTYPE html> <html><head><title>Sign in</title></head><body>Hello</body></html>"
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("error", "page"),
+    [
+        (StatusError(404, PAGE), "Sign in"),
+        (StatusError(405, "<html><h1>405 Not Allowed</h1>"), "<html><h1>405 Not Allowed</h1>"),
+        (StatusError(404, "<h1>Nothing here</h1>", HTML), "<h1>Nothing here</h1>"),
+        (
+            StatusError(
+                200, "its body is no JSON: JSONDecodeError in 9 bytes of text/html, beginning with hello", HTML
+            ),
+            "its",
+        ),
+        (StatusError(200, f"Unable to get json response - Expecting value, Original Response: {PAGE}"), "Sign in"),
+        (StatusError(500, f"Empty or invalid response from LLM endpoint. Received: '{PAGE}'"), "Sign in"),
+        (StatusError(400, "bad schema", HTML), None),
+        (StatusError(400, f"cannot parse {PAGE}"), None),
+        *((StatusError(status, PAGE, HTML), None) for status in (401, 402, 403, 408, 413, 429, 500, 502, 503)),
+        (StatusError(404, "no such model"), None),
+        (ConnectionResetError(), None),
+    ],
+)
+def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -> None:
+    found = classify_error(error, BACKEND).page
+    assert found is None if page is None else found is not None and found.startswith(page)
+
+
+def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
+    fault = classify_error(StatusError(404, PAGE), BACKEND)
+    assert (fault.step, fault.kind) == (FaultStep.RETRY, FaultKind.SERVER)
+    assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
+
+
+def test_an_unknown_model_names_model_and_server() -> None:
+    message = classify_error(StatusError(404), BACKEND).message
+    assert "'gpt-4o'" in message
+    assert "http://h/v1" in message
+
+
+def test_no_key_is_in_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
+    for status in (None, 200, 400, 401, 404, 429, 500):
+        assert "canary" not in classify_error(StatusError(status, "got canary-0123456789"), BACKEND).message
+
+
+def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_LOGIN", "canary.0123456789")
+    backend = BACKEND.model_copy(update={"api_key_env": "MY_LOGIN"})
+    faults = (
+        StatusError(401, "canary.0123456789 is no key"),
+        AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "canary.0123456789"),
+    )
+    for fault in faults:
+        assert "canary" not in classify_error(fault, backend).message
+
+
+def test_messages_are_one_short_line_without_tracebacks() -> None:
+    text = 'litellm.APIError: APIError: FooException - said no\nTraceback (most recent call last):\n  File "x"'
+    assert classify_error(StatusError(400, text), BACKEND).message == "mine rejects the request with HTTP 400 (said no)"
+    assert len(classify_error(StatusError(400, "x" * 10_000), BACKEND).message) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "Cannot connect to host 127.0.0.1:9 ssl:<ssl.SSLContext object at 0x7fd4de66fb60> [Connect call failed]",
+            "Cannot connect to host 127.0.0.1:9 [Connect call failed]",
+        ),
+        ("Cannot connect to host h:80 ssl:default [x]", "Cannot connect to host h:80 [x]"),
+        ("in <function f at 0x7FD4> it broke", "in it broke"),
+        ("not <html> at 5 < 6 nor at 0x7f", "not <html> at 5 < 6 nor at 0x7f"),
+    ],
+)
+def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
+    assert f"({shown})" in classify_error(StatusError(400, text), BACKEND).message
+
+
+def test_what_decides_may_stand_behind_a_long_echo() -> None:
+    fault = classify_error(StatusError(400, f"{'echo ' * 1_000} This model's maximum context length is 8192"), BACKEND)
+    assert fault.kind is FaultKind.CONTEXT
+    assert len(fault.message) < 500
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<title",
+        "<html>",
+        "Received: '",
+        "violat",
+        "exceed",
+        "reduce ",
+        "model ",
+        "model `",
+        "sk-",
+        "ssl:<",
+        "Error: ",
+        "<a at 0",
+    ],
+)
+def test_long_texts_are_sorted_and_shown_shortened(part: str) -> None:
+    # Where a pattern takes quadratic time, this goes on for minutes.
+    assert len(classify_error(StatusError(400, part * 100_000), BACKEND).message) < 600
+
+
+@pytest.mark.parametrize(
+    ("error", "certain"),
+    [
+        (StatusError(400, "cannot parse: 'Insufficient funds.'"), False),
+        (StatusError(422, "cannot parse: 'Unauthorized!'"), False),
+        (StatusError(500, "cannot parse: 'Insufficient funds.'"), False),
+        (StatusError(400, "Model Not Exist"), False),
+        (StatusError(401, "Insufficient funds"), True),
+        (StatusError(402), True),
+        (StatusError(403), True),
+        (StatusError(404, "Unauthorized"), True),
+        (StatusError(429, "You exceeded your current quota"), True),
+        (BudgetExceededError("Budget has been exceeded!"), True),
+        (UnsupportedParamsError(400, "no temperature"), True),
+        (APIConnectionError(500, "The api_key client option must be set"), True),
+        (TypeError("a bug"), True),
+    ],
+)
+def test_a_stop_is_certain_unless_only_the_words_of_an_answer_say_so(error: Exception, certain: bool) -> None:
+    fault = classify_error(error, BACKEND)
+    assert (fault.step, fault.certain) == (FaultStep.STOP, certain)
+
+
+def test_chains_that_bite_their_tail_end() -> None:
+    first, second = StatusError(None, "a"), StatusError(None, "b")
+    first.__cause__, second.__cause__ = second, first
+    assert classify_error(first, BACKEND).step is FaultStep.STOP
+
+
+@given(st.text(), st.none() | st.integers(), st.sampled_from([StatusError, APIConnectionError, ValueError, OSError]))
+def test_anything_is_sorted(text: str, status: int | None, kind: type[Exception]) -> None:
+    error = kind(status, text) if issubclass(kind, StatusError) else kind(text)
+    fault = classify_error(error, BACKEND)
+    assert fault.message
+    assert "{" not in fault.message or "{" in text

@@ -1,0 +1,122 @@
+"""What is in flight, and who says so when nothing moves."""
+
+import anyio
+import pytest
+from backend_doubles import Scripted
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelRequest
+from virtual_time import in_virtual_time
+
+from refinesynth.backends import Backend, Role
+from refinesynth.client import open_models
+from refinesynth.client.session import Session
+from refinesynth.client.watch import Alarm, Call, Calls, Stage, watch
+
+
+async def call(calls: Calls, *stays: tuple[Stage, float]) -> None:
+    with calls.begun(model="m", role="player", episode="e1", index=1, timeout=10) as one:
+        for stage, seconds in stays:
+            one.enter(stage)
+            await anyio.sleep(seconds)
+
+
+def alarms(*stays: tuple[Stage, float], others: float = 0.0, idle: float = 1_000) -> list[Alarm]:
+    """What is said while one call is in flight, and others of one second come every `others` seconds."""
+    said = list[Alarm]()
+
+    async def run() -> None:
+        calls = Calls()
+
+        async def busy() -> None:
+            while others:
+                await call(calls, (Stage.ANSWER, 1))
+                await anyio.sleep(others)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: watch(calls, said.append, every=5, idle=idle))
+            group.start_soon(busy)
+            await call(calls, *stays)
+            assert len(calls) <= 1
+            group.cancel_scope.cancel()
+
+    in_virtual_time(run)
+    return said
+
+
+def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
+    calls = Calls()
+
+    seen = list[Call]()
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, calls, (Stage.TURN, 1), (Stage.ANSWER, 5))
+            group.start_soon(call, calls, (Stage.TURN, 9))
+            await anyio.sleep(2)
+            seen.extend(calls)
+
+    in_virtual_time(run)
+    assert [one.episode for one in seen] == ["e1", "e1"]
+    assert (len(calls), calls.finished) == (0, 2)
+
+
+def test_a_call_that_takes_several_times_its_timeout_is_reported_once() -> None:
+    (said,) = alarms((Stage.TURN, 3), (Stage.ANSWER, 9), (Stage.BACKOFF, 30), (Stage.ANSWER, 90), others=1)
+    (waiting,) = said.calls
+    assert "3 times the timeout" in said.reason
+    assert (waiting.stage, waiting.role, waiting.episode) == (Stage.BACKOFF, "player", "e1")
+    assert 30 < waiting.seconds <= 40
+
+
+@pytest.mark.parametrize("stays", [[(Stage.ANSWER, 29)], [(Stage.TURN, 900), (Stage.ANSWER, 9)]])
+def test_what_waits_for_its_turn_or_is_in_time_is_not_reported(stays: list[tuple[Stage, float]]) -> None:
+    assert alarms(*stays, others=1) == []
+
+
+def test_that_nothing_is_answered_is_said_again_and_again() -> None:
+    said = alarms((Stage.TURN, 350), idle=100)
+    assert [alarm.reason for alarm in said] == ["nothing has been answered for 100 s"] * 3
+    assert [alarm.in_flight for alarm in said] == [1, 1, 1]
+
+
+def test_where_nothing_is_asked_nothing_is_missed() -> None:
+    said = list[Alarm]()
+
+    async def run() -> None:
+        with anyio.move_on_after(1_000):
+            await watch(Calls(), said.append, idle=100)
+
+    in_virtual_time(run)
+    assert said == []
+
+
+def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
+    calls, seen = Calls(), list[tuple[str, str, Stage, int]]()
+
+    def look() -> None:
+        seen.extend((one.role, one.episode, one.stage, one.attempt) for one in calls)
+
+    async def run() -> None:
+        class Slow(Scripted):
+            async def __call__(self, **request: object) -> object:
+                look()
+                return await super().__call__(**request)
+
+        model = open_models({Role.PLAYER: Backend(model="m")}, call=Slow(OSError()), calls=calls)[Role.PLAYER]
+        answering = Session("e7", seed=1).model(Role.PLAYER, model)
+        async with anyio.create_task_group() as group:
+
+            async def one() -> None:
+                await model_request(answering, [ModelRequest.user_text_prompt("hi")])
+
+            group.start_soon(one)
+            await anyio.wait_all_tasks_blocked()
+            look()
+
+    in_virtual_time(run)
+    assert seen == [
+        ("player", "e7", Stage.ANSWER, 1),
+        ("player", "e7", Stage.BACKOFF, 1),
+        ("player", "e7", Stage.ANSWER, 2),
+    ]
+    assert len(calls) == 0

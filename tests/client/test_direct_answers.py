@@ -1,0 +1,227 @@
+"""An answer means the same on both paths: what is read of it, and what kind of fault it is if it is one."""
+
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
+
+from refinesynth.backends import Backend, Completion
+from refinesynth.client import litellm_sdk
+from refinesynth.client.answers import read_answer
+from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
+from refinesynth.client.http.completion import DirectCompletion
+from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.opening import direct_completion
+from refinesynth.client.http.reply import read_reply
+
+BILL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+def error(status: int, message: str, kind: str | None = None, code: object = None) -> Reply:
+    return Reply(json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}), status=status)
+
+
+def vllm_error(status: int, message: str, kind: str) -> Reply:
+    return Reply(
+        json.dumps({"object": "error", "message": message, "type": kind, "param": None, "code": status}), status=status
+    )
+
+
+def choice(**values: Any) -> Reply:
+    return Reply(json.dumps({**completion(), "choices": [{"index": 0, "finish_reason": "stop", **values}]}))
+
+
+CONTEXT = "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens"
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+PAGE = Reply("<html><body>Bad Gateway</body></html>", headers={"content-type": "text/html"})
+
+STATUSES = (400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 425, 429, 500, 502, 503, 504, 520, 529)
+REFUSALS = {
+    **{f"{status}": error(status, "no good", "some_error") for status in STATUSES},
+    **{
+        f"{status} page": Reply(PAGE.body, status=status, headers=PAGE.headers)
+        for status in (400, 403, 404, 405, 502, 504)
+    },
+    **{f"{status} empty": Reply("", status=status) for status in (401, 429, 500)},
+    **{f"{status} invalid": fails(status, "no good") for status in (400, 401, 404, 429, 500)},
+    "rate limit": fails(429, "slow down", kind="rate_limit_error", retry_after="7"),
+    "quota": error(429, QUOTA, "insufficient_quota", "insufficient_quota"),
+    "quota that fills up": error(429, "You exceeded your current quota. Please retry in 5s"),
+    "context": error(400, CONTEXT, "invalid_request_error", "context_length_exceeded"),
+    "context of vLLM": vllm_error(400, CONTEXT, "BadRequestError"),
+    "model": error(
+        404, "The model `x` does not exist or you do not have access.", "invalid_request_error", "model_not_found"
+    ),
+    "model of vLLM": vllm_error(404, "The model `x` does not exist.", "NotFoundError"),
+    "policy": error(
+        400,
+        "Your request was rejected as a result of our safety system.",
+        "invalid_request_error",
+        "content_policy_violation",
+    ),
+    "flagged": error(403, "Your chosen model requires moderation and your input was flagged"),
+    "key": error(401, "Incorrect API key provided: sk-abc.", "invalid_request_error", "invalid_api_key"),
+    "balance": error(402, "Insufficient Balance", "unknown_error", "invalid_request_error"),
+    "country": error(403, "Country, region, or territory not supported", "request_forbidden", "unsupported_country"),
+    "detail": Reply(json.dumps({"detail": [{"loc": ["body", "messages"], "msg": "field required"}]}), status=422),
+    "detail in words": Reply(json.dumps({"detail": "Unauthorized"}), status=401),
+    "upstream": error(429, "Provider returned error", code=429),
+}
+BROKEN = {
+    "empty": Reply(""),
+    "page": PAGE,
+    "cut": Reply('{"id": "x", "choices": [{"ind'),
+    "list": Reply("[1, 2]"),
+    "text": Reply('"x"'),
+    "null": Reply("null"),
+    "object": Reply("{}"),
+    "deep": Reply("[" * 100_000 + "]" * 100_000),
+    "no choices": Reply(json.dumps({**completion(), "choices": []})),
+    "choices null": Reply(json.dumps({**completion(), "choices": None})),
+    "choices text": Reply(json.dumps({**completion(), "choices": "x"})),
+    "choice of no kind": Reply(json.dumps({**completion(), "choices": [1]})),
+    "no message": choice(message=None),
+    "error with a number": Reply(json.dumps({"error": {"message": "boom", "code": 500}})),
+    "rate limit with a number": Reply(json.dumps({"error": {"message": "too many", "code": 429}})),
+    "key with a number": Reply(json.dumps({"error": {"message": "no", "code": 401}})),
+    "error in words": Reply(json.dumps({"error": "boom"})),
+    "refusal": says(None, refusal="no"),
+    "nothing": says(None),
+    "cut off": says("hi", finish_reason="length"),
+    "cut off, in other words": says("hi", finish_reason="max_tokens"),
+    "filtered": says("hi", finish_reason="content_filter"),
+    "filtered, in other words": says("hi", finish_reason="sensitive"),
+    "tool of no kind": Reply(json.dumps(completion("hm", tool_calls=[5]))),
+}
+READ = {
+    "plain": says(),
+    "empty error": Reply(json.dumps({**completion(), "error": {}})),
+    "null error": Reply(json.dumps({**completion(), "error": None})),
+    "lone surrogate": Reply(json.dumps(completion("h\ud800i"))),
+    "controls": says("h\x00i\u202e\u2028"),
+    "keys twice": Reply('{"choices": [], ' + json.dumps(completion())[1:]),
+    "thought": says("hi", reasoning_content="hm"),
+    "thought of vLLM": says("hi", reasoning="hm"),
+    "thought aloud": says("<think>hm</think>hi"),
+    "thought unfinished": says("<think>hm"),
+    "no reason": says("hi", finish_reason=None),
+    "odd reason": says("hi", finish_reason="eos"),
+    "tool": Reply(json.dumps(calls_tool("f", "{}"))),
+    "tool with an object": Reply(json.dumps(completion("hm", tool_calls=[{"id": "t", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]))),
+    "tools null": Reply(json.dumps(completion("hm", tool_calls=None))),
+    "cached": says(usage={**BILL, "prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}),
+    "cached at DeepSeek": says(usage={**BILL, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 6}),
+    "cached at Anthropic": says(usage={**BILL, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2}),
+    "details null": says(usage={**BILL, "prompt_tokens_details": None, "completion_tokens_details": None}),
+    "no bill": says(usage=None),
+    "senseless bill": says(usage={"prompt_tokens": -5, "completion_tokens": 5, "total_tokens": 0}),
+}  # fmt: skip
+
+
+def opened(backend: Backend) -> aclosing[DirectCompletion]:
+    completion = direct_completion(backend)
+    return aclosing(completion)
+
+
+async def outcome(call: Completion, backend: Backend, **request: object) -> tuple[object, ...]:
+    """What is read of an answer, or the kind of fault."""
+    try:
+        answer = read_answer(
+            await call(model=backend.model, messages=[{"role": "user", "content": "hi"}], timeout=20, **request)
+        )
+        answer.check(max_tokens=None)
+    except Exception as failed:  # noqa: BLE001
+        fault = classify_error(failed, backend)
+        return fault.kind, fault.step, fault.after, fault.page
+    return answer.text, answer.thinking, answer.calls, answer.usage, answer.model, answer.id
+
+
+async def outcomes(server: ChatServer, model: str, reply: Reply) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """Over the direct client, and through litellm."""
+    backend = Backend(model=model, base_url=server.url, name="mine")
+    server.replies.extend((reply, reply))
+    async with opened(backend) as lean:
+        return await outcome(lean, backend), await outcome(
+            litellm_sdk.completion, backend, api_base=server.url, api_key="none"
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "replies"),
+    [
+        ("hosted_vllm/served", REFUSALS),
+        ("hosted_vllm/served", BROKEN),
+        ("hosted_vllm/served", READ),
+        # litellm asks these through OpenAI's client, and renames the answers of the last.
+        ("openai/served", REFUSALS),
+        ("openai/served", BROKEN),
+        ("openai/served", READ),
+        ("dashscope/qwen3.7-plus", READ),
+    ],
+)
+async def test_an_answer_is_the_same_on_both_paths(model: str, replies: dict[str, Reply], server: ChatServer) -> None:
+    for name, reply in replies.items():
+        lean, through_litellm = await outcomes(server, model, reply)
+        assert lean == through_litellm, name
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        # litellm calls any fault with this phrase a rate limit.
+        (error(500, "rate limit reached upstream"), (FaultKind.SERVER, FaultStep.RETRY)),
+        # litellm stops the run over an error without a number; here it is only this request.
+        (
+            Reply(json.dumps({"error": {"message": "boom", "code": "server_error"}})),
+            (FaultKind.REJECTED, FaultStep.ABANDON),
+        ),
+        # litellm takes an answer that a gateway broke off for a whole one.
+        (says("hi", finish_reason="error"), (FaultKind.SERVER, FaultStep.RETRY)),
+        # litellm's OpenAI client drops the code and so the reason.
+        (error(400, "The response was", "content_filter", "content_filter"), (FaultKind.POLICY, FaultStep.ABANDON)),
+    ],
+)
+async def test_some_faults_are_told_apart_better(
+    reply: Reply, expected: tuple[FaultKind, FaultStep], server: ChatServer
+) -> None:
+    lean, _ = await outcomes(server, "openai/served", reply)
+    assert lean[:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (choice(message={"content": "hi"}), "hi"),
+        (says([{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]), "hi"),
+        (says({"a": 1}), '{"a": 1}'),
+        (Reply(json.dumps({**completion("hi"), "usage": None})[:-1] + ', "x": [NaN, 1e400, 1' + "0" * 30 + "]}"), "hi"),
+        (Reply(json.dumps(completion("hi")), headers={"content-type": "text/html"}), "hi"),
+    ],
+)
+async def test_some_answers_are_read_that_litellm_refuses(reply: Reply, text: str, server: ChatServer) -> None:
+    lean, _ = await outcomes(server, "openai/served", reply)
+    assert lean[0] == text
+
+
+async def test_xais_thoughts_are_billed_as_output(server: ChatServer) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 35}
+    server.replies.append(says(usage={**usage, "completion_tokens_details": {"reasoning_tokens": 20}}))
+    backend = Backend(model="xai/grok-4.3", base_url=server.url)
+    async with opened(backend) as lean:
+        answer = read_answer(await lean(messages=[]))
+    assert answer.usage.output_tokens == 25
+
+
+def test_a_reply_has_its_headers() -> None:
+    reply = read_reply(json.dumps(completion()).encode(), {"retry-after": "1"}, prefix="mine/")
+    assert reply["model"] == "mine/served"
+    assert reply.headers == {"retry-after": "1"}
+
+
+def test_an_error_has_its_headers_and_what_the_server_said() -> None:
+    with pytest.raises(HttpError) as caught:
+        read_reply(b'{"error": {"message": "busy", "code": 503, "metadata": {"raw": "x"}}}', {"retry-after": "2"})
+    assert (caught.value.status_code, caught.value.headers) == (503, {"retry-after": "2"})
+    assert str(caught.value) == 'busy {"code":503,"metadata":{"raw":"x"}}'

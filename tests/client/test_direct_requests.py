@@ -1,0 +1,216 @@
+"""The direct client posts what litellm posts: compared over a socket, and with litellm's own tables for every model in its map."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import pytest
+from chat_server import ChatServer, Reply, completion
+
+from refinesynth.backends import Backend, providers
+from refinesynth.client import litellm_sdk
+from refinesynth.client.http import listed as listing
+from refinesynth.client.http.choosing import why_not_direct
+from refinesynth.client.http.dialects import COMMON, DIALECTS
+from refinesynth.client.http.errors import UnsupportedParamsError
+from refinesynth.client.http.opening import direct_completion
+from refinesynth.client.http.request import body_of
+
+MODELS = [
+    "openai/served",
+    "gpt-4o",
+    "gpt-5.1",
+    "o3",
+    "hosted_vllm/Qwen/Qwen3-8B",
+    "lm_studio/qwen3",
+    "litellm_proxy/mine",
+    "deepseek/deepseek-flash",
+    "dashscope/qwen3.7-plus",
+    "moonshot/kimi-k2.5",
+    "moonshot/moonshot-v1-8k",
+    "mistral/mistral-large-latest",
+    "xai/grok-4.3",
+    "groq/openai/gpt-oss-120b",
+    "cerebras/gpt-oss-120b",
+    "together_ai/Qwen/Qwen3.5-9B",
+    "openrouter/qwen/qwen3-32b",
+]
+"""Some of every provider that has a dialect."""
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "fruit", "arguments": '{"name": "fig"}'}}
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Häh? \u2028 \x00"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+    {"role": "assistant", "content": "Fine.", "reasoning_content": "Hm."},
+    {"role": "user", "content": "More."},
+]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "strict": {"type": "boolean"},
+        "more": {"type": "object", "additionalProperties": True},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+}
+TOOL = {"type": "function", "function": {"name": "fruit", "description": "", "parameters": SCHEMA, "strict": True}}
+NATIVE = {"type": "json_schema", "json_schema": {"name": "fruit", "schema": SCHEMA}}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "sampling": {"temperature": 0.7, "top_p": 0.9, "max_tokens": 100, "stop": ["x"]},
+    "hot": {"temperature": 1.5, "response_format": {"type": "json_object"}},
+    "penalties": {"presence_penalty": 0.1, "frequency_penalty": 0.2, "logit_bias": {"5": 1}},
+    "native": {"response_format": NATIVE, "seed": 5},
+    "forced tool": {"tools": [TOOL], "tool_choice": "required"},
+    "free tool": {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": False},
+    "effort": {"reasoning_effort": "low"},
+    "no effort": {"reasoning_effort": "none", "temperature": 0.5},
+    "most effort": {"reasoning_effort": "max"},
+    "thinking": {"thinking": {"type": "enabled", "budget_tokens": 5}},
+    "no thinking": {"thinking": {"type": "disabled"}},
+    "vendor's own": {"top_k": 5, "enable_thinking": False, "chat_template_kwargs": {"enable_thinking": False}},
+    "extra body": {
+        "extra_body": {"top_k": 9, "foo": {"bar": 1}},
+        "min_p": 0.1,
+        "extra_headers": {"x-session-id": "e2"},
+    },
+}
+
+DIFFERENT = {
+    # Only its own body is asked for when it is to think; litellm turns a budget of tokens into an effort.
+    ("hosted_vllm", "thinking"),
+    ("hosted_vllm", "no thinking"),
+    # What an effort becomes depends on tables that only litellm has.
+    ("together_ai", "effort"),
+    ("together_ai", "no effort"),
+    ("together_ai", "most effort"),
+    ("openrouter", "thinking"),
+    ("openrouter", "no thinking"),
+}
+"""What the direct client leaves to litellm, by refusing the argument: a backend with it goes through litellm from the start."""
+
+
+@pytest.fixture(autouse=True)
+def _table_read_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    listing.listed.cache_clear()
+    monkeypatch.setattr(listing, "read_table", cache(providers.read_table))
+    yield
+    listing.listed.cache_clear()
+
+
+def request(model: str, shape: str) -> dict[str, Any]:
+    return deepcopy(
+        {"extra_headers": {"x-session-id": "e1"}, **SHAPES[shape], "model": model, "messages": MESSAGES, "timeout": 20}
+    )
+
+
+def ready(server: ChatServer) -> None:
+    server.forget()
+    # litellm trips over an answer of Groq's without a tier of service.
+    server.replies.append(Reply(json.dumps({**completion(), "service_tier": "auto"})))
+
+
+async def posted_by_litellm(server: ChatServer, model: str, shape: str) -> tuple[Any, ...] | None:
+    """None if litellm refuses the arguments."""
+    ready(server)
+    try:
+        await litellm_sdk.completion(**request(model, shape), api_base=server.url, api_key="k-12345678")
+    except litellm_sdk.litellm().UnsupportedParamsError:
+        return None
+    return posted(server)
+
+
+async def posted_lean(
+    server: ChatServer, model: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, ...] | None:
+    ready(server)
+    monkeypatch.setenv("MINE", "k-12345678")
+    lean = direct_completion(Backend(model=model, base_url=server.url, api_key_env="MINE", path="direct"))
+    try:
+        await lean(**request(model, shape))
+    except UnsupportedParamsError:
+        return None
+    finally:
+        await lean.aclose()
+    return posted(server)
+
+
+def posted(server: ChatServer) -> tuple[Any, ...]:
+    (body,), (headers,) = server.bodies, server.headers
+    return body, {name: headers[name] for name in ("authorization", "content-type", "x-session-id")}
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_the_same_is_posted_on_both_paths(
+    model: str, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shape in SHAPES:
+        lean = await posted_lean(server, model, shape, monkeypatch)
+        if (model.partition("/")[0], shape) in DIFFERENT:
+            assert lean is None
+            continue
+        through_litellm = await posted_by_litellm(server, model, shape)
+        assert lean == through_litellm, (model, shape)
+
+
+def listed_models(provider: str) -> list[str]:
+    """Chat models of a provider in litellm's map, and one that is in no map, without the provider's name."""
+    found = [
+        name.removeprefix(f"{provider}/")
+        for name, entry in litellm_sdk.litellm().model_cost.items()
+        if entry.get("litellm_provider") == provider and entry.get("mode") == "chat"
+    ]
+    return [*found, "made-up"]
+
+
+@pytest.mark.parametrize("provider", DIALECTS)
+def test_every_listed_model_takes_the_parameters_that_litellm_says(provider: str) -> None:
+    asked = COMMON | {"reasoning_effort"}
+    for model in listed_models(provider):
+        dialect = DIALECTS[provider]
+        backend = Backend(model=f"{provider}/{model}", base_url="http://localhost/v1")
+        if why_not_direct(backend) is not None or provider == "together_ai":
+            continue
+        taken = litellm_sdk.litellm().get_supported_openai_params(model, custom_llm_provider=provider)
+        assert dialect.takes(model) & asked == set(taken) & asked, model
+
+
+def test_openais_models_take_the_values_that_litellm_says() -> None:
+    litellm = litellm_sdk.litellm()
+    dialect = DIALECTS["openai"]
+    for model in listed_models("openai"):
+        if why_not_direct(Backend(model=f"openai/{model}")) is not None:
+            continue
+        for values in VALUES:
+            if not values.keys() <= dialect.takes(model):
+                continue
+            expected: dict[str, Any] | None
+            try:
+                expected = litellm.utils.get_optional_params(model=model, custom_llm_provider="openai", **values)
+            except litellm.UnsupportedParamsError:
+                expected = None
+            given: dict[str, Any] | None
+            try:
+                request = {"messages": MESSAGES, **values}
+                given = body_of(request, model=model, dialect=dialect, takes=dialect.takes(model))
+            except UnsupportedParamsError:
+                given = None
+            for body in (given, expected):
+                for name in ("model", "messages", "extra_body", "stream") if body is not None else ():
+                    assert body is not None
+                    body.pop(name, None)
+            assert given == expected, (model, values)
+
+
+VALUES = [
+    {**sampling, **limit, **effort}
+    for sampling in ({}, {"temperature": 1}, {"temperature": 0}, {"temperature": 0.5, "top_p": 0.5}, {"top_p": 0.5})
+    for limit in ({}, {"max_tokens": 5})
+    for effort in ({}, *({"reasoning_effort": level} for level in ("none", "minimal", "low", "high", "xhigh", "max")))
+]

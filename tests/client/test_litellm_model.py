@@ -1,0 +1,427 @@
+"""The model over an injected completion function."""
+
+from decimal import Decimal
+from typing import Any
+
+import anyio
+import pytest
+from backend_doubles import Refused, Scripted, Waits
+from chat_server import calls_tool, completion
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput
+from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ImageUrl, ModelRequest, TextPart, UserPromptPart
+from pydantic_ai.settings import ModelSettings
+from virtual_time import in_virtual_time
+
+from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve, resolve_roles
+from refinesynth.client import open_model, open_models
+from refinesynth.client.budget.price_table import free
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
+
+BACKEND = Backend(name="mine", model="rehearsal")
+
+
+class Fruit(BaseModel):
+    """A fruit."""
+
+    name: str
+    seeds: int
+
+
+class Basket(BaseModel):
+    """Fruits by colour."""
+
+    by_colour: dict[str, str]
+
+
+def model(call: Scripted, backend: Backend = BACKEND, sleep: Waits | None = None) -> LiteLLMModel:
+    return LiteLLMModel(backend, call=call, sleep=Waits() if sleep is None else sleep)
+
+
+async def ask(answering: LiteLLMModel, settings: ModelSettings | None = None) -> str:
+    response = await model_request(answering, [ModelRequest.user_text_prompt("hi")], model_settings=settings)
+    (part,) = response.parts
+    assert isinstance(part, TextPart)
+    return part.content
+
+
+async def test_a_request_carries_the_backends_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "k-00000000")
+    call = Scripted()
+    backend = Backend(
+        model="openai/m",
+        base_url="http://h/v1",
+        api_key_env="MY_KEY",
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=100,
+        timeout=7,
+        extra={"reasoning_effort": "low"},
+    )
+    assert await ask(model(call, backend)) == "hello"
+    (request,) = call.requests
+    assert request == {
+        "model": "openai/m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "api_base": "http://h/v1",
+        "api_key": "k-00000000",
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 100,
+        "timeout": 7,
+        "reasoning_effort": "low",
+    }
+
+
+async def test_the_rehearsal_is_asked_without_server_or_key() -> None:
+    call = Scripted()
+    await ask(model(call))
+    assert set(call.requests[0]) == {"model", "messages", "timeout"}
+
+
+async def test_settings_of_one_request_come_before_the_backends() -> None:
+    call = Scripted()
+    backend = BACKEND.model_copy(update={"temperature": 0.5})
+    await ask(model(call, backend), ModelSettings(temperature=0.1, seed=3, timeout=9))
+    assert (call.requests[0]["temperature"], call.requests[0]["seed"], call.requests[0]["timeout"]) == (0.1, 3, 9.0)
+
+
+async def test_a_seed_goes_only_where_seeds_are_taken() -> None:
+    call = Scripted()
+    await ask(LiteLLMModel(BACKEND, call=call, accepts_seed=False), ModelSettings(seed=3))
+    assert "seed" not in call.requests[0]
+
+
+async def test_native_output_sends_the_schema_and_reads_broken_json() -> None:
+    call = Scripted(completion("```json\n{'name': 'fig', 'seeds': 900,}\n```"))
+    result = await Agent(model(call), output_type=Fruit).run("hi")
+    assert result.output == Fruit(name="fig", seeds=900)
+    (request,) = call.requests
+    assert request["response_format"]["json_schema"]["schema"]["required"] == ["name", "seeds"]
+    assert "tools" not in request
+
+
+async def test_tool_output_demands_the_tool_and_reads_its_arguments() -> None:
+    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 900'))
+    result = await Agent(
+        model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL})), output_type=Fruit
+    ).run("hi")
+    assert result.output == Fruit(name="fig", seeds=900)
+    (request,) = call.requests
+    assert (request["tool_choice"], request["tools"][0]["function"]["name"]) == ("required", "final_result")
+    assert "response_format" not in request
+
+
+async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
+    call = Scripted(completion('Here you are: {"name": "fig", "seeds": 900}'))
+    backend = BACKEND.model_copy(update={"output_mode": OutputMode.PROMPTED})
+    result = await Agent(model(call, backend), output_type=Fruit, instructions="Be brief.").run("hi")
+    assert result.output == Fruit(name="fig", seeds=900)
+    system = call.requests[0]["messages"][0]
+    assert system["role"] == "system"
+    assert system["content"].startswith("Be brief.")
+    assert '"seeds"' in system["content"]
+    assert "tools" not in call.requests[0]
+    assert call.requests[0]["response_format"] == {"type": "json_object"}
+
+
+@pytest.mark.parametrize("mode", [OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED])
+async def test_an_invalid_answer_goes_back_with_what_is_wrong(mode: OutputMode) -> None:
+    wrong, right = '{"name": "fig"}', '{"name": "fig", "seeds": 900}'
+    if mode is OutputMode.TOOL:
+        call = Scripted(calls_tool("final_result", wrong), calls_tool("final_result", right))
+    else:
+        call = Scripted(completion(wrong), completion(right))
+    result = await Agent(
+        model(call, BACKEND.model_copy(update={"output_mode": mode})), output_type=Fruit, retries=2
+    ).run("hi")
+    assert result.output == Fruit(name="fig", seeds=900)
+    told = call.requests[1]["messages"]
+    assert any(message["role"] == "assistant" for message in told)
+    assert "seeds" in str(told[-1]["content"])
+    assert [message["role"] for message in told[1:]].count("system") == 0
+
+
+async def test_open_schemas_take_the_mode_that_can_express_them() -> None:
+    claude = Scripted(calls_tool("final_result", '{"by_colour": {"red": "cherry"}}'))
+    gemini = Scripted(completion('{"by_colour": {"red": "cherry"}}'))
+    for name, call in (("claude", claude), ("gemini", gemini)):
+        result = await Agent(open_model(PRESETS[name].backend, call=call), output_type=Basket).run("hi")
+        assert result.output == Basket(by_colour={"red": "cherry"})
+    assert "tools" in claude.requests[0]
+    assert gemini.requests[0]["response_format"] == {"type": "json_object"}
+
+
+async def test_closed_schemas_and_explicit_modes_are_left_alone() -> None:
+    call = Scripted(completion('{"name": "fig", "seeds": 900}'), completion('{"by_colour": {}}'))
+    answering = open_model(PRESETS["claude"].backend, call=call)
+    await Agent(answering, output_type=Fruit).run("hi")
+    await Agent(answering, output_type=NativeOutput(Basket)).run("hi")
+    assert all(request["response_format"]["type"] == "json_schema" for request in call.requests)
+
+
+async def test_parallel_tool_calls_are_a_setting_of_tools() -> None:
+    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 1}'))
+    answering = model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}))
+    await Agent(answering, output_type=Fruit, model_settings=ModelSettings(parallel_tool_calls=False)).run("hi")
+    assert call.requests[0]["parallel_tool_calls"] is False
+
+
+async def test_an_empty_answer_is_asked_for_again_with_another_seed() -> None:
+    call = Scripted(completion(""), completion("cut", finish_reason="length"))
+    assert await ask(model(call), ModelSettings(seed=5)) == "hello"
+    seeds = [request["seed"] for request in call.requests]
+    assert len(set(seeds)) == 3
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+async def test_a_failed_request_is_sent_again_unchanged() -> None:
+    call = Scripted(Refused(429), OSError(), {"no": "completion"})
+    waits = Waits()
+    assert await ask(model(call, sleep=waits), ModelSettings(seed=5)) == "hello"
+    assert call.requests == [call.requests[0]] * 4
+    assert len(waits) == 3
+
+
+async def test_an_answer_that_stays_empty_gives_up_the_episode() -> None:
+    call = Scripted(*[completion("")] * 3)
+    with pytest.raises(EpisodeAbandoned, match=r"mine gave an empty answer \(after 3 attempts\)"):
+        await ask(model(call))
+
+
+async def test_a_refusal_gives_up_the_episode_at_once() -> None:
+    call = Scripted(completion("x", finish_reason="content_filter"))
+    with pytest.raises(EpisodeAbandoned, match="content policy"):
+        await ask(model(call))
+    assert len(call.requests) == 1
+
+
+async def test_a_backend_that_stays_down_stops_the_run() -> None:
+    call = Scripted(*[OSError("no route")] * 3)
+    with pytest.raises(RunStopped, match=r"no route.*after 3 attempts.*stays down"):
+        await ask(model(call, BACKEND.model_copy(update={"retries": 2})))
+
+
+async def test_a_server_that_never_was_there_stops_the_run_in_a_few_attempts() -> None:
+    waits = Waits()
+    with pytest.raises(RunStopped, match=r"mine cannot be reached.*after 4 attempts\); check that .* address right\.$"):
+        await ask(model(Scripted(*[ConnectionRefusedError("x")] * 9), sleep=waits))
+    assert 5 <= sum(waits) <= 9
+
+
+def test_a_server_that_goes_away_later_is_waited_for() -> None:
+    async def away_for_a_while() -> str:
+        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 20))
+        await ask(answering)
+        return await ask(answering)
+
+    assert in_virtual_time(away_for_a_while) == "hello"
+
+
+def test_a_server_that_stays_away_stops_the_run() -> None:
+    async def away_for_good() -> float:
+        answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 999))
+        await ask(answering)
+        began = anyio.current_time()
+        with pytest.raises(RunStopped, match=r"cannot be reached \(x\); it stays down, try again later\.$"):
+            await ask(answering)
+        return anyio.current_time() - began
+
+    assert in_virtual_time(away_for_good) == BACKEND.outage
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [Refused(401)],
+        [Refused(404, "gone.")],
+        [TypeError("a bug")],
+        [Refused(503)] * 9,
+        [ConnectionRefusedError()] * 9,
+    ],
+)
+async def test_what_stops_the_run_is_a_sentence(errors: list[Exception]) -> None:
+    with pytest.raises(RunStopped, match=r"[^.]\.$"):
+        await ask(model(Scripted(*errors)))
+
+
+ECHO = Refused(400, "cannot parse: 'The limit has insufficient funds.'")
+
+
+async def test_words_that_may_be_the_prompts_own_give_up_one_episode() -> None:
+    answering = model(Scripted(*[completion(), ECHO] * 9))
+    for _ in range(9):
+        assert await ask(answering) == "hello"
+        with pytest.raises(EpisodeAbandoned, match="insufficient funds"):
+            await ask(answering)
+
+
+async def test_words_stop_a_run_without_an_answer() -> None:
+    with pytest.raises(RunStopped, match="no credit left"):
+        await ask(model(Scripted(ECHO)))
+
+
+async def test_words_that_come_again_and_again_are_no_echo() -> None:
+    answering = model(Scripted(completion(), *[Refused(400, "Your credit balance is too low")] * 5))
+    await ask(answering)
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned):
+            await ask(answering)
+    with pytest.raises(RunStopped, match="no credit left"):
+        await ask(answering)
+
+
+@pytest.mark.parametrize("error", [Refused(401), Refused(402), Refused(404), Refused(429, "insufficient_quota")])
+async def test_a_status_that_says_it_stops_a_run_with_answers_too(error: Refused) -> None:
+    answering = model(Scripted(completion(), error))
+    await ask(answering)
+    with pytest.raises(RunStopped):
+        await ask(answering)
+
+
+async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episode_alone() -> None:
+    async def meanwhile(_seconds: float) -> None:
+        await ask(answering)
+
+    call = Scripted(Refused(500), completion("another's"), Refused(500))
+    answering = LiteLLMModel(BACKEND.model_copy(update={"retries": 1}), call=call, sleep=meanwhile)
+    with pytest.raises(EpisodeLost, match="after 2 attempts"):
+        await ask(answering)
+    assert len(call.requests) == 3
+
+
+@pytest.mark.parametrize("status", [401, 402, 404])
+async def test_what_no_episode_survives_stops_the_run(status: int) -> None:
+    with pytest.raises(RunStopped):
+        await ask(model(Scripted(Refused(status))))
+
+
+async def test_rejecting_the_first_requests_one_after_another_stops_the_run() -> None:
+    answering = model(Scripted(*[Refused(400, "bad schema")] * 5))
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned, match="HTTP 400"):
+            await ask(answering)
+    with pytest.raises(RunStopped, match="settings must be wrong"):
+        await ask(answering)
+
+
+async def test_rejected_prompts_do_not_stop_a_run_that_has_answers() -> None:
+    answering = model(Scripted(completion(), *[Refused(400)] * 6))
+    await ask(answering)
+    for _ in range(6):
+        with pytest.raises(EpisodeAbandoned):
+            await ask(answering)
+
+
+@pytest.mark.parametrize(
+    ("useless", "said"),
+    [
+        (completion("hello", finish_reason="length"), "raise max_tokens"),
+        (completion(" \n"), "gave an empty answer"),
+    ],
+)
+async def test_a_server_that_never_gives_an_answer_to_use_stops_the_run_and_says_where_to_look(
+    useless: dict[str, Any], said: str
+) -> None:
+    attempts = BACKEND.content_retries + 1
+    answering = model(Scripted(*[useless] * attempts * 5))
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned, match=said):
+            await ask(answering)
+    with pytest.raises(RunStopped, match=rf"{said}.*each of the first 5 requests.*look at max_tokens"):
+        await ask(answering)
+
+
+async def test_answers_without_use_do_not_stop_a_run_that_has_others() -> None:
+    cut = completion("hello", finish_reason="length")
+    answering = model(Scripted(completion(), *[cut] * (BACKEND.content_retries + 1) * 9))
+    await ask(answering)
+    for _ in range(9):
+        with pytest.raises(EpisodeAbandoned, match="raise max_tokens"):
+            await ask(answering)
+
+
+async def test_a_defect_of_the_completion_function_stops_the_run() -> None:
+    with pytest.raises(RunStopped, match="TypeError: a bug"):
+        await ask(model(Scripted(TypeError("a bug"))))
+
+
+async def test_an_attempt_that_takes_too_long_is_tried_again() -> None:
+    calls = 0
+
+    async def slow(**_request: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await anyio.sleep_forever()
+        return completion()
+
+    answering = LiteLLMModel(BACKEND.model_copy(update={"timeout": 0.02}), call=slow, sleep=Waits())
+    assert await ask(answering) == "hello"
+    assert calls == 2
+
+
+async def test_errors_reach_the_caller_of_an_agent_unwrapped() -> None:
+    with pytest.raises(EpisodeAbandoned):
+        await Agent(model(Scripted(Refused(400)))).run("hi")
+
+
+async def test_no_key_is_anywhere_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", "canary-0123456789")
+    with pytest.raises(RunStopped) as stopped:
+        await ask(model(Scripted(Refused(401, "wrong key canary-0123456789"))))
+    assert "canary" not in str(stopped.value)
+    assert stopped.value.__context__ is None
+    assert stopped.value.__cause__ is None
+    assert "canary" not in repr(model(Scripted(), Backend(model="m", api_key_env="CANARY_API_KEY")))
+
+
+async def test_the_price_is_the_responses_cost() -> None:
+    response = await model_request(
+        LiteLLMModel(BACKEND, call=Scripted(), price=lambda usage: usage.input_tokens / 1000),
+        [ModelRequest.user_text_prompt("hi")],
+    )
+    assert response.usage.cost == Decimal("0.01")
+    assert (response.usage.input_tokens, response.model_name, response.provider_response_id) == (10, "served", "c1")
+    assert free(response.usage) == 0
+
+
+async def test_messages_that_cannot_be_sent_are_refused_before_anything_is_sent() -> None:
+    call = Scripted()
+    with pytest.raises(UserError):
+        await model_request(model(call), [ModelRequest(parts=[UserPromptPart([ImageUrl("http://h/i.png")])])])
+    assert not call.requests
+
+
+def test_a_model_says_what_it_asks() -> None:
+    answering = model(Scripted(), Backend(model="hosted_vllm/m"))
+    assert (answering.model_name, answering.system, answering.base_url) == (
+        "hosted_vllm/m",
+        "hosted_vllm",
+        "http://localhost:8000/v1",
+    )
+    assert model(Scripted(), Backend(model="unheard-of")).system == "litellm"
+
+
+def test_roles_with_equal_backends_share_a_model() -> None:
+    opened = open_models(resolve_roles({"default": "gpt-4o", "player": "vllm"}), call=Scripted())
+    assert opened[Role.SCRIPT_WRITER] is opened[Role.DUNGEON_MASTER] is opened[Role.JUDGE]
+    assert opened[Role.PLAYER] is not opened[Role.JUDGE]
+    assert list(opened) == list(Role)
+
+
+async def test_the_rehearsal_opens_with_its_faults_and_costs_nothing() -> None:
+    session = Session("e1", seed=7)
+    for name in ("rehearsal", "rehearsal:invalid_json=0.5"):
+        await Agent(session.model(Role.PLAYER, open_model(resolve(name)))).run("hi")
+    assert session.ledger.usage.requests == 2
+    assert session.ledger.cost_usd == 0.0
+
+
+def test_a_missing_key_is_said_before_anything_is_imported_or_sent() -> None:
+    with pytest.raises(ConfigurationError, match="DEEPSEEK_API_KEY"):
+        open_model(PRESETS["deepseek"].backend)

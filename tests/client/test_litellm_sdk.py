@@ -1,0 +1,378 @@
+"""Through the real litellm SDK, over a socket on 127.0.0.1."""
+
+import json
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from backend_doubles import Waits
+from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
+from pydantic import BaseModel
+from pydantic_ai import Agent, models
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve_roles
+from refinesynth.backends.names import rehearsal_faults
+from refinesynth.client import litellm_sdk, open_model, open_models
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session
+from refinesynth.errors import BackendError, EpisodeAbandoned, RunStopped
+from refinesynth.trajectory import Usage
+
+MODELS = ["openai/served", "hosted_vllm/served"]
+
+
+class Fruit(BaseModel):
+    """A fruit."""
+
+    name: str
+    seeds: int
+
+
+FIG = '{"name": "fig", "seeds": 900}'
+
+
+def asking(server: ChatServer, model: str, waits: Waits, **settings: Any) -> LiteLLMModel:
+    backend = Backend.model_validate({"model": model, "base_url": server.url, "name": "mine", **settings})
+    return LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)
+
+
+@contextmanager
+def without_module(name: str) -> Generator[None]:
+    """As if `name` were not installed."""
+    had = {key: module for key, module in sys.modules.items() if key.partition(".")[0] == name}
+    for key in had:
+        del sys.modules[key]
+    sys.modules[name] = None  # pyright: ignore[reportArgumentType]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        sys.modules.update(had)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_an_answer_comes_back_with_its_bill(model: str, server: ChatServer, waits: Waits) -> None:
+    server.replies.append(
+        says(
+            usage={
+                "prompt_tokens": 10,
+                "completion_tokens": 2,
+                "total_tokens": 12,
+                "prompt_tokens_details": {"cached_tokens": 4},
+            }
+        )
+    )
+    session = Session("e1", seed=7)
+    result = await Agent(session.model(Role.PLAYER, asking(server, model, waits))).run("hi")
+    assert result.output == "hello"
+    assert session.ledger.usage == Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_the_server_sees_session_seed_and_settings(model: str, server: ChatServer, waits: Waits) -> None:
+    session = Session("e1", seed=7)
+    answering = asking(server, model, waits, temperature=0.5, max_tokens=50)
+    for _ in range(2):
+        await Agent(session.model(Role.PLAYER, answering)).run("hi")
+    assert [headers["x-session-id"] for headers in server.headers] == ["e1", "e1"]
+    fresh = Session("e2", seed=7)
+    assert [body["seed"] for body in server.bodies] == [fresh.next_seed(Role.PLAYER), fresh.next_seed(Role.PLAYER)]
+    assert {(body["model"], body["temperature"], body["max_tokens"]) for body in server.bodies} == {("served", 0.5, 50)}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("mode", "reply"),
+    [
+        (OutputMode.NATIVE, completion(FIG)),
+        (OutputMode.NATIVE, completion("```json\n{'name': 'fig', 'seeds': 900,}\n```")),
+        (OutputMode.TOOL, calls_tool("final_result", FIG)),
+        (OutputMode.TOOL, calls_tool("final_result", "{'name': 'fig', 'seeds': 900")),
+        (OutputMode.TOOL, completion(f"I would call it with {FIG}")),
+        (OutputMode.PROMPTED, completion(f"Here: {FIG}")),
+    ],
+)
+async def test_typed_output_in_every_mode(
+    model: str, mode: OutputMode, reply: dict[str, Any], server: ChatServer, waits: Waits
+) -> None:
+    server.replies.append(Reply(json.dumps(reply)))
+    answering = asking(server, model, waits, output_mode=mode)
+    # litellm goes through `mcp` for any call with tools, unless it is told not to.
+    with without_module("mcp"):
+        result = await Agent(answering, output_type=Fruit).run("hi")
+    assert result.output == Fruit(name="fig", seeds=900)
+    (body,) = server.bodies
+    assert ("tools" in body) is (mode is OutputMode.TOOL)
+    assert (body.get("response_format", {}).get("type") == "json_schema") is (mode is OutputMode.NATIVE)
+
+
+async def test_invalid_output_goes_back_and_is_mended(server: ChatServer, waits: Waits) -> None:
+    server.replies.extend([says('{"name": "fig"}'), says(FIG)])
+    result = await Agent(asking(server, MODELS[0], waits), output_type=Fruit, retries=1).run("hi")
+    assert result.output == Fruit(name="fig", seeds=900)
+    assert "seeds" in server.bodies[1]["messages"][-1]["content"]
+
+
+async def test_two_roles_ask_two_models(server: ChatServer) -> None:
+    spec = {
+        "default": Backend(model="hosted_vllm/master", base_url=server.url),
+        "player": Backend(model="openai/player", base_url=server.url),
+    }
+    opened = open_models(resolve_roles(spec))
+    session = Session("e1", seed=7)
+    for role in (Role.DUNGEON_MASTER, Role.PLAYER):
+        await Agent(session.model(role, opened[role])).run("hi")
+    assert [body["model"] for body in server.bodies] == ["master", "player"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        fails(429, "slow down"),
+        fails(500, "oops"),
+        fails(500, "oops", kind="server_error"),
+        fails(502),
+        fails(503),
+        fails(504),
+        fails(529, "overloaded"),
+        fails(408),
+        Reply("<html>bad gateway</html>", status=502, headers={"content-type": "text/html"}),
+        Reply("{not json"),
+        Reply(""),
+        Reply("<html>hello</html>", headers={"content-type": "text/html"}),
+        Reply("[]"),
+        Reply("null"),
+        Reply("1e400"),
+        Reply("[" * 10_000 + "]" * 10_000),
+        Reply(json.dumps({**completion(), "choices": []})),
+        Reply(json.dumps({"id": "x"})),
+        Reply(json.dumps({"error": {"message": "inner failure", "code": 500}})),
+        Reply(json.dumps(completion(5))),
+        says(""),
+        says("cut", finish_reason="length"),
+    ],
+    ids=lambda reply: f"{reply.status}-{reply.body[:20]}" if isinstance(reply, Reply) else None,
+)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+async def test_what_may_pass_is_tried_again(model: str, reply: Reply, server: ChatServer, waits: Waits) -> None:
+    server.replies.append(reply)
+    result = await Agent(asking(server, model, waits)).run("hi")
+    assert result.output == "hello"
+    assert (len(server.bodies), len(waits)) == (2, 1)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_retry_after_is_honoured(model: str, server: ChatServer, waits: Waits) -> None:
+    server.replies.extend([fails(429, "slow down", retry_after="1"), fails(503, retry_after="9000")])
+    await Agent(asking(server, model, waits, longest_wait=2)).run("hi")
+    assert 1 <= waits[0] <= 2
+    assert waits[1] == 2
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_server_that_does_not_answer_is_given_up_on_and_asked_again(
+    model: str, server: ChatServer, waits: Waits
+) -> None:
+    server.replies.append(Reply(json.dumps(completion()), delay=2))
+    await Agent(asking(server, model, waits, timeout=0.3)).run("hi")
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_server_that_is_not_there_stops_the_run_and_says_so(model: str, waits: Waits) -> None:
+    backend = Backend(model=model, base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(RunStopped, match=r"cannot be reached at http://127.0.0.1:9/v1 .*address right\.$") as stopped:
+        await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
+    assert "object at" not in str(stopped.value)
+    assert len(waits) == 3
+
+
+@pytest.mark.parametrize("model", [*MODELS, "ollama_chat/served"])
+@pytest.mark.parametrize("host", ["localhost:9", "no-such-host.invalid"])
+async def test_no_host_and_no_port_are_told_from_a_server_that_hangs_up(model: str, host: str, waits: Waits) -> None:
+    backend = Backend(model=model, base_url=f"http://{host}/v1")
+    with pytest.raises(RunStopped, match="after 4 attempts"):
+        await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
+    server = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = server.extra(anyio.abc.SocketAttribute.local_port)
+    hanging_up = backend.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1", "retries": 5})
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.serve, _hang_up)
+        with pytest.raises(RunStopped, match=r"broke off the connection.* \(after 6 attempts\)"):
+            await Agent(LiteLLMModel(hanging_up, call=litellm_sdk.completion, sleep=waits)).run("hi")
+        group.cancel_scope.cancel()
+    await server.aclose()
+
+
+async def _hang_up(stream: anyio.abc.ByteStream) -> None:
+    await stream.receive(1)
+    await stream.aclose()
+
+
+PAGE = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("reply", "outcome", "words"),
+    [
+        (fails(401, "Incorrect API key provided"), RunStopped, "does not accept the key"),
+        (fails(403, "forbidden"), RunStopped, "does not accept the key"),
+        (fails(404, "The model `served` does not exist"), RunStopped, "has no model"),
+        (fails(402, "Insufficient Balance"), RunStopped, "no credit left"),
+        (fails(429, "You exceeded your current quota", kind="insufficient_quota"), RunStopped, "no credit left"),
+        (fails(400, "rejected by our safety system, content_policy_violation"), EpisodeAbandoned, "content policy"),
+        (fails(400, "This model's maximum context length is 8192 tokens"), EpisodeAbandoned, "of this length"),
+        (fails(422, "cannot process"), EpisodeAbandoned, "rejects the request"),
+        (says("partly", finish_reason="content_filter"), EpisodeAbandoned, "content policy"),
+        (Reply(json.dumps(completion(None, refusal="I will not"))), EpisodeAbandoned, "I will not"),
+    ],
+)
+async def test_what_will_not_pass_is_asked_once(
+    model: str, *, reply: Reply, outcome: type[BackendError], words: str, server: ChatServer, waits: Waits
+) -> None:
+    server.replies.append(reply)
+    with pytest.raises(outcome, match=words):
+        await Agent(asking(server, model, waits)).run("hi")
+    assert (len(server.bodies), len(waits)) == (1, 0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("status", [200, 404, 405])
+@pytest.mark.parametrize("body", [PAGE, "<h1>Welcome</h1>"])
+async def test_a_web_page_for_a_first_answer_is_a_wrong_address(
+    model: str, *, status: int, body: str, server: ChatServer, waits: Waits
+) -> None:
+    server.replies.extend([Reply(body, status=status, headers={"content-type": "text/html"})] * 3)
+    with pytest.raises(RunStopped) as stopped:
+        await Agent(asking(server, model, waits)).run("hi")
+    # Once more, in case that it was a gateway's page for the moment; 405 is no such thing.
+    assert len(server.bodies) == (1 if status == 405 else 2)
+    assert "where no completion API is: a web page came back" in str(stopped.value)
+    assert f"Check base_url ({server.url})" in str(stopped.value)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("status", [200, 404])
+async def test_a_web_page_after_an_answer_is_a_gateways_and_tried_again(
+    model: str, status: int, server: ChatServer, waits: Waits
+) -> None:
+    page = Reply(PAGE, status=status, headers={"content-type": "text/html"})
+    server.replies.extend([says("hello"), page, page, says("again")])
+    agent = Agent(asking(server, model, waits))
+    assert (await agent.run("hi")).output == "hello"
+    assert (await agent.run("hi")).output == "again"
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_no_key_leaves_in_an_error(
+    model: str, server: ChatServer, waits: Waits, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    canary = "canary-0123456789abcdef"
+    monkeypatch.setenv("CANARY_API_KEY", canary)
+    server.replies.append(fails(401, f"Incorrect API key provided: {canary}"))
+    with pytest.raises(RunStopped) as stopped:
+        await Agent(asking(server, model, waits, api_key_env="CANARY_API_KEY")).run("hi")
+    assert server.headers[0]["authorization"] == f"Bearer {canary}"
+    assert "CANARY_API_KEY" in str(stopped.value)
+    assert canary not in str(stopped.value)
+    assert stopped.value.__context__ is None
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert canary not in printed.err
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.backend.model != "rehearsal"])
+def test_litellm_takes_what_each_preset_sends(name: str) -> None:
+    backend = PRESETS[name].backend
+    needed = {"native": "response_format", "tool": "tools", "prompted": "response_format"}
+    from refinesynth.backends.profiles import mode_for_open_schema, profile_of
+
+    for mode in {
+        profile_of(backend).get("default_structured_output_mode", "tool"),
+        mode_for_open_schema(backend) or "tool",
+    }:
+        assert litellm_sdk.accepts(backend.model, needed[mode])
+
+
+@pytest.mark.parametrize("name", ["claude", "deepseek", "deepseek-pro", "qwen"])
+def test_presets_ask_for_answers_that_hold_a_script_and_that_the_model_can_give(name: str) -> None:
+    backend = PRESETS[name].backend
+    assert backend.max_tokens == 8000
+    assert litellm_sdk.litellm().get_model_info(backend.model)["max_output_tokens"] >= backend.max_tokens
+    assert litellm_sdk.accepts(backend.model, "max_tokens")
+
+
+async def test_thinking_is_off_where_the_preset_says_so(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("DEEPSEEK_API_KEY", "DASHSCOPE_API_KEY"):
+        monkeypatch.setenv(variable, "k-0000000000")
+    for name in ("deepseek", "qwen"):
+        server.replies.append(Reply(json.dumps(calls_tool("final_result", FIG))))
+        backend = PRESETS[name].backend.model_copy(update={"base_url": server.url})
+        await Agent(open_model(backend), output_type=Fruit).run("hi")
+    deepseek, qwen = server.bodies
+    assert deepseek["max_tokens"] == qwen["max_tokens"] == 8000
+    assert deepseek["thinking"] == {"type": "disabled"}
+    assert qwen["enable_thinking"] is False
+    assert deepseek["tool_choice"] == qwen["tool_choice"] == "required"
+
+
+async def test_a_setting_that_the_model_does_not_take_stops_the_run(
+    waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k-0000000000")
+    backend = Backend(model="gpt-5", temperature=0.2)
+    with pytest.raises(RunStopped, match="temperature"):
+        await Agent(LiteLLMModel(backend, call=litellm_sdk.completion, sleep=waits)).run("hi")
+
+
+def test_seeds_are_sent_where_litellm_takes_them() -> None:
+    assert litellm_sdk.accepts("gpt-4o", "seed")
+    assert not litellm_sdk.accepts("anthropic/claude-sonnet-5-5", "seed")
+    assert not litellm_sdk.accepts("no-such-model", "seed")
+
+
+def test_a_model_that_litellm_cannot_place_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(_model: str) -> list[str]:
+        raise ValueError("LLM Provider NOT provided")
+
+    monkeypatch.setattr(litellm_sdk.litellm(), "get_supported_openai_params", cannot)
+    assert not litellm_sdk.accepts("gpt-4o", "seed")
+
+
+def test_prices_come_from_litellms_map_and_count_cached_tokens() -> None:
+    price = litellm_sdk.pricer("gpt-4o")
+    full = price(RequestUsage(input_tokens=1_000_000, output_tokens=1_000_000))
+    cached = price(RequestUsage(input_tokens=1_000_000, cache_read_tokens=1_000_000, output_tokens=1_000_000))
+    assert full is not None
+    assert cached is not None
+    assert 0 < cached < full
+    assert litellm_sdk.pricer("hosted_vllm/unheard-of")(RequestUsage(input_tokens=1)) is None
+
+
+def test_opening_a_real_backend_prices_it_and_knows_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k-0000000000")
+    model = open_model(PRESETS["gpt-4o-mini"].backend)
+    assert model.system == "openai"
+    assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
+    assert litellm_sdk.litellm().suppress_debug_info is True
+
+
+async def test_pydantic_ais_switch_against_real_requests_is_obeyed(server: ChatServer, waits: Waits) -> None:
+    with (
+        models.override_allow_model_requests(allow_model_requests=False),
+        pytest.raises(RunStopped, match="not allowed"),
+    ):
+        await Agent(asking(server, MODELS[0], waits)).run("hi")
+    assert not server.bodies
+
+
+def test_rates_of_the_rehearsal_are_read_from_its_name() -> None:
+    assert rehearsal_faults("rehearsal:invalid_json=0.25") == {"invalid_json": 0.25}
