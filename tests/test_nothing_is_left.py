@@ -31,7 +31,7 @@ OF_AN_EPISODE = frozenset({
 })  # fmt: skip
 
 FEW_OBJECTS = 500
-"""More than what a run leaves that depends on how its tasks took turns, and a tenth of what the survey of one world used to leave."""
+"""More than what a run leaves that depends on how its tasks took turns, and a tenth of what the check of one world used to leave."""
 
 PLAYS: dict[str, dict[str, Any]] = {
     "live": {"play": "live"},

@@ -153,9 +153,9 @@ def _difficulty(script: Script) -> Difficulty | None:
     if not script.grounded:
         return None
     # Imported here: it brings the expression language with it.
-    from refinesynth.world import survey
+    from refinesynth.world import check_solvability
 
-    return survey(script).difficulty
+    return check_solvability(script).difficulty
 
 
 def borrowed_from(prompts: Prompts, script: Script, *, seed: int) -> Borrowed | None:

@@ -6,18 +6,16 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refinesynth.rehearsal import wording
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.rehearsal.reasons import meaning, reason, shown
 from refinesynth.rehearsal.refusals import refusal
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.rehearsal.strangers import judge_plainly
+from refinesynth.rehearsal.wording import WORDINGS, say
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
-
-_AFTERTHOUGHTS = ("Nothing else changes.", "That is all.", "All else is as before.", "Nothing more happens.")
 
 
 def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue) -> DungeonMasterTurn:
@@ -58,7 +56,7 @@ def answer(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
 def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
     """An action that is none, passed off as right; nothing changes."""
     rng = luck.rng("waved")
-    thought = wording.waved(rng, shown(action))
+    thought = say(rng, "waved", action=shown(action))
     return _turn(thought, _fresh(rng, past, f"You {shown(action)}."), None)
 
 
@@ -69,26 +67,22 @@ def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) 
     ending = f" {SUCCESS}" if ruling.done and not luck.strikes("no_success") else ""
     observation = _fresh(rng, past, f"{ruling.text} {seen}".rstrip(), ending)
     total = len(scene.plot.conditions)
-    thought = wording.carried_out(
-        rng,
-        action=shown(action),
-        doing=meaning(past.position, action),
-        met=round(ruling.progress * total),
-        total=total,
-    )
+    met = round(ruling.progress * total)
+    judgement = say(rng, "carried_out", action=shown(action), doing=meaning(past.position, action))
+    thought = f"{judgement} {say(rng, 'done') if met == total else say(rng, 'progress', met=met, all=total)}"
     return _turn(thought, observation, None)
 
 
 def _refused(rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
     kind = ruling.kind or MistakeKind.LOGIC
     why = reason(past.position, action, ruling)
-    thought = wording.refused(rng, kind, action=shown(action), hint=why)
+    thought = say(rng, f"refused_{kind}", action=shown(action), hint=why)
     return _turn(thought, _refusal(rng, past, why), kind)
 
 
 def _misread(rng: Random, past: Past, action: str) -> DungeonMasterTurn:
     why = f'"{shown(action)}" is not understood.'
-    return _turn(wording.misread(rng, shown(action)), _refusal(rng, past, why), MistakeKind.PARAMETER)
+    return _turn(say(rng, "misread", action=shown(action)), _refusal(rng, past, why), MistakeKind.PARAMETER)
 
 
 def _refusal(rng: Random, past: Past, why: str) -> str:
@@ -98,7 +92,7 @@ def _refusal(rng: Random, past: Past, why: str) -> str:
 
 def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
     """The text as it has not been told before, as far as there is a way to say it."""
-    more = rng.sample(_AFTERTHOUGHTS, len(_AFTERTHOUGHTS))
+    more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
     ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
     return next((way for way in ways if way not in past.told), f"{text} (Answer {len(past.exchanges) + 1}.){ending}")
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from refinesynth.chat import parse_player
-from refinesynth.rehearsal import wording
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
@@ -12,6 +11,7 @@ from refinesynth.rehearsal.refusals import sounds_refused
 from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.slips import Slip, slip
 from refinesynth.rehearsal.strangers import improvise
+from refinesynth.rehearsal.wording import say
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 _MISTAKES = tuple(MistakeKind)
@@ -50,7 +50,7 @@ def decide(luck: Luck, past: Past, wanted: MistakeKind | None = None) -> PlayerT
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
     """A turn that is this mistake, made in good faith."""
-    thought = wording.confident(luck.rng("thought"), made.kind, made.doing)
+    thought = say(luck.rng("thought"), f"confident_{made.kind}", doing=made.doing)
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
 
@@ -90,14 +90,14 @@ def _looking_back(luck: Luck, past: Past) -> str:
     """What the player makes of the last answer, or of the task."""
     rng, position = luck.rng("looking back"), past.position
     if not past.exchanges:
-        return wording.setting_out(rng, position.scene.plot.goal)
+        return say(rng, "setting_out", goal=position.scene.plot.goal)
     if past.failed:
-        return wording.unlucky(rng)
+        return say(rng, "unlucky")
     ruling = past.stumbled
     if ruling is None:
-        return wording.going_on(rng)
+        return say(rng, "going_on")
     wrong = past.exchanges[-1].action
-    said = wording.understood(rng, ruling.kind, reason(position, wrong, ruling))
+    said = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=reason(position, wrong, ruling))
     if ruling.kind is MistakeKind.PARAMETER and position.plan:
         return _joined(said, remedy(position, wrong, position.plan[0]))
     return said
@@ -108,17 +108,17 @@ def _looking_ahead(luck: Luck, past: Past, action: str) -> str:
     rng, position = luck.rng("looking ahead"), past.position
     doing, plan = meaning(position, action), position.plan
     if not plan:
-        return wording.nothing_left(rng, doing)
+        return say(rng, "nothing_left", doing=doing)
     if action != plan[0]:
-        return wording.careful(rng, doing)
+        return say(rng, "careful", doing=doing)
     if len(plan) == 1:
-        return wording.last(rng, doing)
+        return say(rng, "last", doing=doing)
     then, ruling = meaning(position, plan[1]), position.ruling(plan[1])
     if ruling.kind is None:
-        return wording.useful(rng, doing=doing, then=then)
+        return say(rng, "useful", doing=doing, then=then)
     obstacle = reason(position, plan[1], ruling)
     known = past.stumbled is not None and obstacle == past.stumbled.text
-    return wording.needed(rng, doing=doing, then=then, obstacle="" if known else obstacle)
+    return say(rng, "obstructed" if obstacle and not known else "needed", doing=doing, then=then, hint=obstacle)
 
 
 def _joined(*sentences: str) -> str:

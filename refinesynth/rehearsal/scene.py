@@ -104,8 +104,8 @@ def draw_scene(label: str) -> Scene:
         actions=tuple(rng.sample(actions, len(actions))),
         rulebook=Rulebook(
             goal=tuple(condition.cel for condition in plot.conditions),
-            sights=form.sights if form else (),
-            invariants=form.invariants if form else (),
+            sights=form.laws.sights if form else (),
+            invariants=form.laws.invariants if form else (),
         ),
     )
     # In the family's order, in which plans are looked for.
@@ -143,7 +143,9 @@ def outline(label: str) -> Outline:
         "distractors": True,
         "irreversible": form.losable(plot),
         "hidden": _hidden(label) and form.away(plot),
-        "preconditions": not form.preparing.isdisjoint(key for key, _ in plot.useful),
+        "preconditions": not {verb.key for verb in family.verbs if verb.prepares}.isdisjoint(
+            key for key, _ in plot.useful
+        ),
     }
     return Outline(frozenset(feature for feature, has in there.items() if has), len(plot.useful))
 
@@ -192,8 +194,8 @@ def _action(
         pattern=_pattern(template, style),
         parameters={name: plot.values[name] for name in names},
         requires=verb.requires,
-        effects=(*(form.also.get(verb.key, ()) if form else ()), *verb.effects),
-        reveals=f"{rng.choice(verb.done)} {form.reveals.get(verb.key, '') if form else ''}".rstrip(),
+        effects=(*verb.also, *verb.effects) if form else verb.effects,
+        reveals=f"{rng.choice(verb.done)} {verb.shows if form else ''}".rstrip(),
     )
 
 

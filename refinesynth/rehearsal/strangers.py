@@ -13,6 +13,7 @@ from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange
 from refinesynth.rehearsal.reasons import shown
+from refinesynth.rehearsal.wording import say
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
@@ -22,19 +23,6 @@ _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.M
 
 _MOST_ACTIONS = 40
 """Listed actions that are looked at."""
-
-_ACCEPTED = (
-    "You {text}. It goes as one would expect.",
-    "You {text}, and nothing stands in the way.",
-    "Done: {text}.",
-    "You {text}. That is how it is now.",
-)
-_TRIES = (
-    "I have not tried this yet, so I will see what comes of it.",
-    "This may bring me closer to the goal.",
-    "Let me find out what happens if I do this.",
-    "The listed actions are what I can do here; this is one of them.",
-)
 
 
 def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], text: str) -> DungeonMasterTurn:
@@ -46,7 +34,7 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
     said, known = shown(text), match_action(actions, text) is not None
     rng = luck.rng("plain")
     if known:
-        told = rng.choice(_ACCEPTED).format(text=said)
+        told = say(rng, "plain_accepted", text=said)
         thought = f'"{said}" is an available action with allowed values.'
     else:
         told = f'Nothing happens. No action is written like "{said}".'
@@ -65,7 +53,7 @@ def improvise(luck: Luck, task: str, exchanges: Sequence[Exchange]) -> PlayerTur
     shared = _values(_SHARED, task)
     choices = [_filled(luck, line, shared) for line in list(_LINE.finditer(task))[:_MOST_ACTIONS]] or ["look around"]
     untried = [choice for choice in choices if choice not in tried]
-    return PlayerTurn(thought=rng.choice(_TRIES), action=rng.choice(untried or choices))
+    return PlayerTurn(thought=say(rng, "plain_tries"), action=rng.choice(untried or choices))
 
 
 def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) -> str:

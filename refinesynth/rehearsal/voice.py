@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refinesynth.rehearsal import ruled_words, wording
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import opening
 from refinesynth.rehearsal.reasons import shown
 from refinesynth.rehearsal.refusals import refusal
 from refinesynth.rehearsal.scene import label_in
+from refinesynth.rehearsal.wording import say
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import MistakeKind
 
@@ -45,12 +45,12 @@ def _observation(luck: Luck, rng: Random, label: str | None, said: str, ruling: 
     if ruling.get("transient") is True:
         if luck.strikes("ignored_failure"):
             return f"You {said}. It is done now."
-        return ruled_words.hindered(rng)
+        return say(rng, "ruled_hindered")
     accepted = ruling.get("accepted") is True
     if luck.strikes("contradiction"):
-        return ruled_words.undone(rng, said) if accepted else ruled_words.done(rng, said)
+        return say(rng, "ruled_undone" if accepted else "ruled_done", action=said)
     if accepted:
-        return ruled_words.fresh(rng, text or f"You {said}.")
+        return f"{text or f'You {said}.'} {say(rng, 'ruled_more')}".rstrip()
     family = FAMILIES.get((label or "").rpartition("-")[0])
     if family is None or text == "Nothing happens.":
         return text or "Nothing happens."
@@ -59,11 +59,11 @@ def _observation(luck: Luck, rng: Random, label: str | None, said: str, ruling: 
 
 def _thought(rng: Random, said: str, ruling: Mapping[str, JsonValue]) -> str:
     if ruling.get("transient") is True:
-        return ruled_words.passing(rng, said)
+        return say(rng, "ruled_passing", action=said)
     kind, text = ruling.get("mistake"), ruling.get("text")
     if isinstance(kind, str) and kind in list(MistakeKind):
-        return wording.refused(rng, MistakeKind(kind), action=said, hint=text if isinstance(text, str) else "")
-    return ruled_words.allowed(rng, said)
+        return say(rng, f"refused_{kind}", action=said, hint=text if isinstance(text, str) else "")
+    return say(rng, "ruled_allowed", action=said)
 
 
 def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling: Mapping[str, JsonValue]) -> str | None:

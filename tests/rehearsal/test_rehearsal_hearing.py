@@ -7,10 +7,10 @@ from rehearsal_stage import PERFECT, Spoken
 
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.ruled import Ruled
-from refinesynth.rehearsal import ruled_words
 from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, opening
 from refinesynth.rehearsal.scene import GROUNDED
+from refinesynth.rehearsal.wording import WORDINGS
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 FEW = settings(max_examples=10)
@@ -77,7 +77,9 @@ def test_what_failed_for_a_moment_is_tried_again_at_once(label: str, failures: s
             assert not transient[at + 1]
 
 
-@pytest.mark.parametrize("excuse", [*EXCUSES, *ruled_words._HINDERED, "The command timed out.", "The door sticks."])  # pyright: ignore[reportPrivateUsage]
+@pytest.mark.parametrize(
+    "excuse", [*EXCUSES, *WORDINGS["ruled_hindered"], "The command timed out.", "The door sticks."]
+)
 def test_failures_of_a_moment_are_understood(excuse: str) -> None:
     position = opening(LABEL)
     past = heard(position, [Exchange(position.plan[0], excuse, refused=False)])

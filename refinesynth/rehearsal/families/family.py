@@ -6,12 +6,14 @@ told) come in several forms, of which each scene draws its own.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from random import Random
 from typing import Any
 
 from pydantic import JsonValue
 
-from refinesynth.trajectory import Effect, EffectOp, MistakeKind, Requirement
+from refinesynth.trajectory import Effect, EffectOp, Invariant, MistakeKind, Requirement, Sight
+from refinesynth.trajectory.value import Value
 
 State = Mapping[str, Any]
 """A world's state: JSON, never changed in place."""
@@ -20,8 +22,7 @@ Act = tuple[str, Mapping[str, str]]
 """Something to do: a verb's key and the value of each placeholder."""
 
 
-@dataclass(frozen=True)
-class Verb:
+class Verb(Value):
     """One thing that a player can do in a family's worlds, before a scene has chosen how it is written."""
 
     key: str
@@ -34,9 +35,35 @@ class Verb:
     """The act as an infinitive for thoughts, with the same placeholders: `take the {item} from the {place}`."""
     done: tuple[str, ...]
     """Observations of success; a scene takes one."""
+    shows: str = ""
+    """What the player perceives of it where the world is executed, as a template; it follows what `done` says."""
+    prepares: bool = False
+    """Whether it is of use only because others need it first, or needs more than one thing done first."""
     requires: tuple[Requirement, ...] = ()
     """What must hold, in the order in which it is asked; of kind place or logic."""
     effects: tuple[Effect, ...] = ()
+    also: tuple[Effect, ...] = ()
+    """What it changes of what only an executed world has; this comes before the other effects."""
+
+
+class Laws(Value):
+    """What a family's JSON file says: everything about its worlds but how one is drawn."""
+
+    name: str
+    refusals: tuple[str, ...]
+    """How an observation of a mistake begins; by this it is known for one."""
+    words: Mapping[str, tuple[str, ...]]
+    """What things are named, by kind; a drawn world takes some of each."""
+    verbs: tuple[Verb, ...]
+    whereabouts: str
+    """How the sentence of an introduction begins that says where everything is; it is the last one."""
+    sights: tuple[Sight, ...]
+    invariants: tuple[Invariant, ...]
+
+
+def read_laws(name: str) -> Laws:
+    """The laws of the family with this name."""
+    return Laws.model_validate_json((files("refinesynth.rehearsal.families") / f"{name}.json").read_bytes())
 
 
 @dataclass(frozen=True)
@@ -93,16 +120,6 @@ def logic(condition: str, hint: str) -> Requirement:
 def sets(path: str, value: JsonValue) -> Effect:
     """The effect that this value is there."""
     return Effect(op=EffectOp.SET, path=path, value=value)
-
-
-def moves(source: str, target: str) -> Effect:
-    """The effect that what is there is here."""
-    return Effect(op=EffectOp.MOVE, from_path=source, path=target)
-
-
-def removes(path: str) -> Effect:
-    """The effect that what is there is gone."""
-    return Effect(op=EffectOp.REMOVE, path=path)
 
 
 def quoted(name: str) -> str:

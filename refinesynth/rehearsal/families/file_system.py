@@ -12,123 +12,16 @@ from refinesynth.rehearsal.families.family import (
     Family,
     Plot,
     State,
-    Verb,
     act,
     chance,
     listed,
-    logic,
-    place,
     quoted,
-    sets,
+    read_laws,
     shuffled,
 )
-from refinesynth.trajectory import Effect, EffectOp
 
-_DIRECTORIES = ("projects", "reports", "logs", "backup", "archive", "scripts", "drafts", "photos", "invoices", "shared",
-                "inbox", "releases", "notes", "music", "exports", "templates")  # fmt: skip
-_STEMS = ("budget", "summary", "agenda", "minutes", "draft", "survey", "roster", "journal", "sketch", "recipe", "poem",
-          "inventory", "letter", "schedule")  # fmt: skip
-_ENDINGS = ("txt", "md", "csv", "log")
-_CONFIGS = ("config.cfg", "server.conf", "settings.ini", "app.yaml", "printer.conf", "network.cfg", "editor.ini")
-_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "mode": ("on", "off", "auto"), "level": ("debug", "info", "error"), "color": ("dark", "light", "sepia"),
-    "cache": ("none", "disk", "memory"), "language": ("en", "fr", "sw"), "backup": ("daily", "weekly", "never"),
-}  # fmt: skip
-_MACHINES = ("a shared workstation in the library", "the office file server", "an old laptop", "the club's web host",
-             "a lab computer", "the shop's back-office PC", "a small home server")  # fmt: skip
-
-_EXISTS = logic("file in state.files", "There is no file {file} any more.")
-_HERE = place("state.files[file].directory == state.terminal.cwd", "{file} is not in the current directory.")
-_WRITABLE = logic("!state.files[file].read_only", "{file} is read-only.")
-
-VERBS = (
-    Verb(
-        key="cd",
-        wordings=("cd {directory}", "enter {directory}", "chdir {directory}", "go into {directory}"),
-        about=("Change to the parent directory or to a directory inside the current one, by its name",),
-        doing="change to {directory}",
-        done=("The current directory is {directory} now.", "Changed to {directory}.", "{directory}$"),
-        requires=(
-            logic("state.terminal.cwd != directory", "{directory} is the current directory already."),
-            place(
-                "state.directories[directory].parent == state.terminal.cwd"
-                " || state.directories[state.terminal.cwd].parent == directory",
-                "{directory} is neither inside the current directory nor its parent.",
-            ),
-        ),
-        effects=(sets("/terminal/cwd", "{directory}"),),
-    ),
-    Verb(
-        key="ls",
-        wordings=("ls", "list files", "dir", "show contents"),
-        about=("List what is in the current directory",),
-        doing="list the current directory",
-        done=("A listing of the current directory.", "Listing the current directory."),
-    ),
-    Verb(
-        key="cat",
-        wordings=("cat {file}", "print {file}", "view {file}", "less {file}"),
-        about=("Show a file of the current directory",),
-        doing="look into {file}",
-        done=("{file}:", "Contents of {file}:", "This is {file}:"),
-        requires=(_EXISTS, _HERE),
-    ),
-    Verb(
-        key="mv",
-        wordings=("mv {file} {directory}", "move {file} to {directory}", "transfer {file} into {directory}"),
-        about=("Move a file of the current directory to any directory",),
-        doing="move {file} to {directory}",
-        done=("{file} is in {directory} now.", "Moved {file} to {directory}."),
-        requires=(
-            _EXISTS,
-            _HERE,
-            logic("state.files[file].directory != directory", "{file} is in {directory} already."),
-        ),
-        effects=(sets("/files/{file}/directory", "{directory}"),),
-    ),
-    Verb(
-        key="edit",
-        wordings=("set {key}={value} in {file}", "edit {file} {key}={value}", "write {key}={value} to {file}"),
-        about=("Change a setting in a file of the current directory that is writable",),
-        doing="set {key}={value} in {file}",
-        done=("{file} says {key}={value} now.", "Saved {file} with {key}={value}.", "1 line of {file} changed."),
-        requires=(
-            _EXISTS,
-            _HERE,
-            logic("key in state.files[file].settings", "{file} has no setting {key}."),
-            logic("state.files[file].settings[key] != value", "{key} is {value} in {file} already."),
-            _WRITABLE,
-        ),
-        effects=(sets("/files/{file}/settings/{key}", "{value}"),),
-    ),
-    Verb(
-        key="unlock",
-        wordings=("chmod +w {file}", "unlock {file}", "make {file} writable"),
-        about=("Make a read-only file of the current directory writable",),
-        doing="make {file} writable",
-        done=("{file} is writable now.", "Write permission set on {file}."),
-        requires=(_EXISTS, _HERE, logic("state.files[file].read_only", "{file} is writable already.")),
-        effects=(sets("/files/{file}/read_only", False),),
-    ),
-    Verb(
-        key="zip",
-        wordings=("gzip {file}", "compress {file}", "zip {file}"),
-        about=("Compress a file of the current directory",),
-        doing="compress {file}",
-        done=("{file} is compressed now.", "Compressed {file}; it takes a third of the space."),
-        requires=(_EXISTS, _HERE, logic("!state.files[file].compressed", "{file} is compressed already."), _WRITABLE),
-        effects=(sets("/files/{file}/compressed", True),),
-    ),
-    Verb(
-        key="rm",
-        wordings=("rm {file}", "delete {file}", "erase {file}"),
-        about=("Delete a file of the current directory that is writable",),
-        doing="delete {file}",
-        done=("{file} is gone.", "Deleted {file}."),
-        requires=(_EXISTS, _HERE, _WRITABLE),
-        effects=(Effect(op=EffectOp.REMOVE, path="/files/{file}"),),
-    ),
-)  # fmt: skip
+LAWS = read_laws("files")
+_WORDS = LAWS.words
 
 
 def see(state: State, key: str, values: Mapping[str, str]) -> str:
@@ -168,7 +61,7 @@ def draw(rng: Random) -> Plot:
     while True:
         parents = _tree(rng)
         names = tuple(parents)
-        config = rng.choice(_CONFIGS)
+        config = rng.choice(_WORDS["configs"])
         files = _files(rng, names, config)
         start = rng.choice(names)
         jobs = rng.sample(_jobs(rng, files, config, names), rng.choice((1, 2, 2, 3)))
@@ -185,12 +78,12 @@ def draw(rng: Random) -> Plot:
             "directory": names,
             "file": tuple(files),
             "key": keys,
-            "value": tuple(dict.fromkeys(value for key in keys for value in _SETTINGS[key])),
+            "value": tuple(dict.fromkeys(value for key in keys for value in _WORDS[key])),
         },
         absent={
-            "directory": tuple(name for name in ("tmp", "etc", *_DIRECTORIES) if name not in names)[:8],
+            "directory": tuple(name for name in ("tmp", "etc", *_WORDS["directories"]) if name not in names)[:8],
             "file": tuple(f"{name.split('.')[0]}.bak" for name in files),
-            "key": tuple(key for key in _SETTINGS if key not in keys),
+            "key": tuple(key for key in _WORDS["keys"] if key not in keys),
             "value": ("enabled", "true", "default"),
         },
         useful=tuple(_useful(parents, files, start, jobs)),
@@ -200,12 +93,12 @@ def draw(rng: Random) -> Plot:
 def _tree(rng: Random) -> dict[str, str]:
     """Directory to its parent: a root, three directories in it, and three more in those."""
     root = rng.choice(("home", "root", "srv", "workspace"))
-    names = rng.sample(_DIRECTORIES, 6)
+    names = rng.sample(_WORDS["directories"], 6)
     return {root: "", **dict.fromkeys(names[:3], root), **{name: rng.choice(names[:3]) for name in names[3:]}}
 
 
 def _files(rng: Random, directories: tuple[str, ...], config: str) -> dict[str, Any]:
-    names = [config, *(f"{stem}.{rng.choice(_ENDINGS)}" for stem in rng.sample(_STEMS, 6))]
+    names = [config, *(f"{stem}.{rng.choice(_WORDS['endings'])}" for stem in rng.sample(_WORDS["stems"], 6))]
     files: dict[str, Any] = {
         name: {
             "directory": rng.choice(directories),
@@ -216,14 +109,14 @@ def _files(rng: Random, directories: tuple[str, ...], config: str) -> dict[str, 
         }
         for name in shuffled(rng, names)
     }
-    files[config]["settings"] = {key: rng.choice(_SETTINGS[key]) for key in rng.sample(sorted(_SETTINGS), 2)}
+    files[config]["settings"] = {key: rng.choice(_WORDS[key]) for key in rng.sample(sorted(_WORDS["keys"]), 2)}
     return files
 
 
 def _jobs(rng: Random, files: State, config: str, directories: tuple[str, ...]) -> list[_Job]:
     """An edit of the configuration, and for each of four more files something else."""
     key, old = next(iter(files[config]["settings"].items()))
-    new = rng.choice([value for value in _SETTINGS[key] if value != old])
+    new = rng.choice([value for value in _WORDS[key] if value != old])
     moved, gone, squeezed, both = [name for name in files if name != config][:4]
     to, other = (rng.choice([one for one in directories if one != files[file]["directory"]]) for file in (moved, both))
     return [
@@ -308,15 +201,9 @@ def _introduction(rng: Random, parents: Mapping[str, str], start: str, files: St
     ]
     where = [f"{name} in {file['directory']}" for name, file in files.items()]
     return (
-        f"You are at a terminal of {rng.choice(_MACHINES)}; the current directory is {start}. "
+        f"You are at a terminal of {rng.choice(_WORDS['machines'])}; the current directory is {start}. "
         f"Of the directories, {'; '.join(inside)}. The files are {listed(where)}."
     )
 
 
-FILE_SYSTEM = Family(
-    name="files",
-    verbs=VERBS,
-    draw=draw,
-    see=see,
-    refusals=("Error:", "Command failed:", "Refused:", "sh:"),
-)
+FILE_SYSTEM = Family(name=LAWS.name, verbs=LAWS.verbs, draw=draw, see=see, refusals=LAWS.refusals)

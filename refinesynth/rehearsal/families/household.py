@@ -11,136 +11,17 @@ from refinesynth.rehearsal.families.family import (
     Family,
     Plot,
     State,
-    Verb,
     act,
     chance,
     in_either,
     listed,
-    logic,
-    moves,
-    place,
     quoted,
-    sets,
+    read_laws,
     shuffled,
 )
 
-_OPEN = ("kitchen counter", "dining table", "coffee table", "bedside table", "windowsill", "bookshelf", "sideboard",
-         "writing desk", "ironing board", "piano stool", "mantelpiece", "porch bench")  # fmt: skip
-_SHUT = ("fridge", "pantry", "wardrobe", "linen chest", "toolbox", "medicine cabinet", "desk drawer", "cupboard",
-         "breadbox", "glass cabinet")  # fmt: skip
-_WASHING = ("sink", "wash basin", "laundry tub")
-_WARMING = ("stove", "microwave", "oven", "camping burner")
-_LOOKS = ("blue", "red", "striped", "old", "small", "green", "chipped", "wooden", "yellow", "heavy")
-_ARTICLES = ("mug", "plate", "towel", "vase", "jar", "bowl", "teapot", "scarf", "ladle", "tray", "lantern", "kettle")
-_FOODS = ("soup", "potato", "apple pie", "bread roll", "egg", "milk", "lentil stew", "porridge")
-_HOMES = ("a two-room flat above a bakery", "a farmhouse kitchen and its hall", "a narrow terraced house",
-          "a student's shared flat", "a houseboat on the canal", "a grandmother's cottage", "a holiday cabin",
-          "a top-floor studio")  # fmt: skip
-
-_HELD = "item in state.you.holding"
-
-VERBS = (
-    Verb(
-        key="go",
-        wordings=("go to {place}", "walk to {place}", "head over to {place}", "move to {place}"),
-        about=("Go to another spot in the home", "Walk to a piece of furniture or an appliance"),
-        doing="go to the {place}",
-        done=("You are now at the {place}.", "You walk over to the {place}.", "You go to the {place}."),
-        requires=(logic("state.you.at != place", "The {place} is right here already; there is no way to go."),),
-        effects=(sets("/you/at", "{place}"),),
-    ),
-    Verb(
-        key="take",
-        wordings=("take {item} from {place}", "pick up {item} at {place}", "grab {item} off {place}",
-                  "from {place} collect {item}"),
-        about=("Take something that is where you are", "Pick something up with a free hand"),
-        doing="take the {item} from the {place}",
-        done=("You take the {item} from the {place}.", "The {item} is in your hand now.",
-              "You pick up the {item} that was at the {place}."),
-        requires=(
-            logic(f"!({_HELD})", "The {item} is in hand already, so it cannot be taken again."),
-            place("state.you.at == place", "The {place} is out of reach from here."),
-            logic("state.places[place].open", "The {place} is shut, so nothing can be taken out of it."),
-            logic("item in state.places[place].things", "There is no {item} at the {place}."),
-            logic("size(state.you.holding) < state.you.hands", "There is no free hand to take the {item} with."),
-        ),
-        effects=(moves("/places/{place}/things/{item}", "/you/holding/{item}"),),
-    ),
-    Verb(
-        key="put",
-        wordings=("put {item} in {place}", "place {item} into {place}", "leave {item} at {place}",
-                  "set {item} down at {place}"),
-        about=("Put down something you hold", "Leave a held thing where you are"),
-        doing="put the {item} at the {place}",
-        done=("You put the {item} at the {place}.", "The {item} is at the {place} now.",
-              "You leave the {item} at the {place}."),
-        requires=(
-            logic(_HELD, "The {item} is not in hand, so it cannot be put anywhere."),
-            place("state.you.at == place", "The {place} is out of reach from here."),
-            logic("state.places[place].open", "The {place} is shut, so nothing can be put into it."),
-        ),
-        effects=(moves("/you/holding/{item}", "/places/{place}/things/{item}"),),
-    ),
-    Verb(
-        key="open",
-        wordings=("open {container}", "unlatch {container}", "pull open {container}"),
-        about=("Open something that is shut",),
-        doing="open the {container}",
-        done=("The {container} is open now.", "You open the {container}.", "With a creak the {container} opens."),
-        requires=(
-            place("state.you.at == container", "The {container} is out of reach from here."),
-            logic("!state.places[container].open", "The {container} is open already."),
-        ),
-        effects=(sets("/places/{container}/open", True),),
-    ),
-    Verb(
-        key="close",
-        wordings=("close {container}", "shut {container}", "push {container} shut"),
-        about=("Close something that is open",),
-        doing="close the {container}",
-        done=("The {container} is closed now.", "You close the {container}.", "The {container} falls shut."),
-        requires=(
-            place("state.you.at == container", "The {container} is out of reach from here."),
-            logic("state.places[container].open", "The {container} is closed already."),
-        ),
-        effects=(sets("/places/{container}/open", False),),
-    ),
-    Verb(
-        key="wash",
-        wordings=("wash {item}", "clean {item}", "rinse {item}", "scrub {item}"),
-        about=("Wash something you hold, where there is running water",),
-        doing="wash the {item}",
-        done=("You wash the {item} until it is clean.", "Water runs over the {item}; it is clean now.",
-              "After a good scrub the {item} is clean."),
-        requires=(
-            logic(_HELD, "The {item} is not in hand, so it cannot be washed."),
-            place("state.places[state.you.at].water", "There is no running water here to wash the {item} with."),
-            logic("state.you.holding[item].dirty", "The {item} is clean already."),
-        ),
-        effects=(sets("/you/holding/{item}/dirty", False),),
-    ),
-    Verb(
-        key="warm",
-        wordings=("warm up {item}", "heat {item}", "warm {item}", "reheat {item}"),
-        about=("Warm food you hold, where there is a source of heat",),
-        doing="warm the {item}",
-        done=("The {item} is warm now.", "You warm the {item} through.", "A minute later the {item} is steaming."),
-        requires=(
-            logic(_HELD, "The {item} is not in hand, so it cannot be warmed."),
-            place("state.places[state.you.at].heat", "Nothing here gives heat to warm the {item} with."),
-            logic("state.you.holding[item].food", "The {item} is no food; warming it makes no sense."),
-            logic("!state.you.holding[item].warm", "The {item} is warm already."),
-        ),
-        effects=(sets("/you/holding/{item}/warm", True),),
-    ),
-    Verb(
-        key="look",
-        wordings=("look around", "look", "examine surroundings"),
-        about=("See what is where you are",),
-        doing="look around",
-        done=("You look around.", "You take a look around."),
-    ),
-)  # fmt: skip
+LAWS = read_laws("household")
+_WORDS = LAWS.words
 
 
 def see(state: State, key: str, values: Mapping[str, str]) -> str:
@@ -178,8 +59,8 @@ class _Task:
 def draw(rng: Random) -> Plot:
     """A home with seven or eight places and six things, one or two of which have to end up somewhere else."""
     kind = rng.choice(("carry", "carry two", "wash", "wash", "warm"))
-    surfaces, containers = rng.sample(_OPEN, 3), rng.sample(_SHUT, rng.choice((2, 3)))
-    water, heat = rng.choice(_WASHING), rng.choice(_WARMING)
+    surfaces, containers = rng.sample(_WORDS["open"], 3), rng.sample(_WORDS["shut"], rng.choice((2, 3)))
+    water, heat = rng.choice(_WORDS["washing"]), rng.choice(_WORDS["warming"])
     names = shuffled(rng, [*surfaces, *containers, water, heat])
     home = _Home(tuple(names), tuple(containers), water, heat, _items(rng, food_first=kind == "warm"))
     # Something that is merely carried is shut away, so that there is more to it than four steps.
@@ -198,8 +79,8 @@ def draw(rng: Random) -> Plot:
         conditions=tuple(conditions),
         values={"place": home.names, "container": home.containers, "item": home.items},
         absent={
-            "place": tuple(name for name in (*_OPEN, *_SHUT) if name not in names)[:8],
-            "container": tuple(name for name in _SHUT if name not in names)[:4],
+            "place": tuple(name for name in (*_WORDS["open"], *_WORDS["shut"]) if name not in names)[:8],
+            "container": tuple(name for name in _WORDS["shut"] if name not in names)[:4],
             "item": tuple(item.split()[-1] for item in home.items if " " in item),
         },
         useful=tuple(_useful(home, task, places)),
@@ -207,8 +88,10 @@ def draw(rng: Random) -> Plot:
 
 
 def _items(rng: Random, *, food_first: bool) -> tuple[str, ...]:
-    foods = rng.sample(_FOODS, 2)
-    articles = [" ".join(pair) for pair in zip(rng.sample(_LOOKS, 4), rng.sample(_ARTICLES, 4), strict=True)]
+    foods = rng.sample(_WORDS["foods"], 2)
+    articles = [
+        " ".join(pair) for pair in zip(rng.sample(_WORDS["looks"], 4), rng.sample(_WORDS["articles"], 4), strict=True)
+    ]
     first, rest = (foods[:2], articles) if food_first else (articles[:2], [*articles[2:], *foods])
     return (*first, *shuffled(rng, rest))
 
@@ -227,7 +110,7 @@ def _furnished(rng: Random, home: _Home, task: _Task) -> dict[str, Any]:
         moved = item in task.moved
         dirty = (moved and task.kind == "wash") or chance(rng, 0.4)
         where = task.source if moved else rng.choice(home.names)
-        places[where]["things"][item] = {"dirty": dirty, "food": item in _FOODS, "warm": False}
+        places[where]["things"][item] = {"dirty": dirty, "food": item in _WORDS["foods"], "warm": False}
     return places
 
 
@@ -274,15 +157,9 @@ def _introduction(rng: Random, state: State, home: _Home) -> str:
     you = state["you"]
     hands = "one thing at a time" if you["hands"] == 1 else "two things at once"
     return (
-        f"You look after {rng.choice(_HOMES)}. You stand at the {you['at']} and can carry {hands}. "
+        f"You look after {rng.choice(_WORDS['homes'])}. You stand at the {you['at']} and can carry {hands}. "
         f"There is water at the {home.water} and heat at the {home.heat}. You remember {listed(where)}."
     )
 
 
-HOUSEHOLD = Family(
-    name="household",
-    verbs=VERBS,
-    draw=draw,
-    see=see,
-    refusals=("Nothing happens.", "That does not work.", "You cannot do that.", "No effect."),
-)
+HOUSEHOLD = Family(name=LAWS.name, verbs=LAWS.verbs, draw=draw, see=see, refusals=LAWS.refusals)

@@ -11,146 +11,17 @@ from refinesynth.rehearsal.families.family import (
     Family,
     Plot,
     State,
-    Verb,
     act,
     chance,
     in_either,
     listed,
-    logic,
-    moves,
-    place,
     quoted,
-    sets,
+    read_laws,
     shuffled,
 )
 
-_BALANCES = ("balance", "microbalance", "weighing table")
-_HEATERS = ("hotplate", "water bath", "drying oven", "heating block")
-_CENTRIFUGES = ("centrifuge", "microcentrifuge")
-_STORES = ("sample fridge", "freezer", "desiccator", "incubator", "storage rack", "cold room")
-_BENCHES = ("workbench", "window bench", "fume hood", "prep table", "microscope desk", "side table")
-_LOCKERS = ("locker", "coat rack", "safety station")
-_GARMENTS = ("goggles", "lab coat", "heat gloves", "face shield")
-_SUBSTANCES = ("copper sulfate", "river water", "yeast culture", "soil extract", "sea salt", "leaf pigment", "blood serum",
-               "iron oxide", "honey", "pond algae", "citric acid", "clay slurry")  # fmt: skip
-_LABELS = ("A1", "B2", "C7", "control", "batch 4", "trial 9", "reference", "do not open")
-_LABS = ("a school's chemistry lab", "a small water-testing lab", "the pharmacy's back room", "a brewery's quality lab",
-         "a university teaching lab", "a soil institute", "a field station by the lake")  # fmt: skip
-
-_HELD = "sample in state.you.holding"
-_IN_HAND = logic(_HELD, "The {sample} is not in hand.")
-
-VERBS = (
-    Verb(
-        key="go",
-        wordings=("go to {station}", "walk over to {station}", "step up to {station}", "approach {station}"),
-        about=("Go to a station of the lab",),
-        doing="go to the {station}",
-        done=("You stand at the {station}.", "You are at the {station} now.", "You walk across to the {station}."),
-        requires=(logic("state.you.at != station", "The {station} is where you are; there is no way to go."),),
-        effects=(sets("/you/at", "{station}"),),
-    ),
-    Verb(
-        key="take",
-        wordings=("take {sample} from {station}", "pick up {sample} at {station}", "fetch {sample} off {station}",
-                  "from {station} lift {sample}"),
-        about=("Take a sample from the station where you are; one sample at a time",),
-        doing="take the {sample} from the {station}",
-        done=("You hold the {sample} now.", "You take the {sample} from the {station}.",
-              "Carefully you pick up the {sample}."),
-        requires=(
-            logic(f"!({_HELD})", "The {sample} is in hand already, so it cannot be taken again."),
-            place("state.you.at == station", "The {station} is out of reach from here."),
-            logic("sample in state.stations[station].samples", "There is no {sample} at the {station}."),
-            logic("size(state.you.holding) == 0", "Another sample is in hand, and only one may be carried at a time."),
-        ),
-        effects=(moves("/stations/{station}/samples/{sample}", "/you/holding/{sample}"),),
-    ),
-    Verb(
-        key="store",
-        wordings=("store {sample} in {station}", "put {sample} in {station}", "leave {sample} at {station}",
-                  "deposit {sample} into {station}"),
-        about=("Put down the sample you hold at the station where you are",),
-        doing="leave the {sample} at the {station}",
-        done=("The {sample} is in its place at the {station}.", "You leave the {sample} at the {station}.",
-              "You put the {sample} down at the {station}."),
-        requires=(_IN_HAND, place("state.you.at == station", "The {station} is out of reach from here.")),
-        effects=(moves("/you/holding/{sample}", "/stations/{station}/samples/{sample}"),),
-    ),
-    Verb(
-        key="weigh",
-        wordings=("weigh {sample}", "determine mass of {sample}", "measure weight of {sample}"),
-        about=("Weigh the sample you hold, where there is a balance",),
-        doing="weigh the {sample}",
-        done=("You weigh the {sample} and write the mass down.", "The mass of the {sample} is in the notebook now.",
-              "The display settles; the {sample} is weighed."),
-        requires=(
-            _IN_HAND,
-            place('state.stations[state.you.at].device == "balance"', "There is no balance here to weigh with."),
-            logic("!state.you.holding[sample].weighed", "The {sample} has been weighed already."),
-        ),
-        effects=(sets("/you/holding/{sample}/weighed", True),),
-    ),
-    Verb(
-        key="heat",
-        wordings=("heat {sample}", "warm up {sample}", "apply heat to {sample}"),
-        about=("Heat the sample you hold, where there is a heater; wear protection, and weigh it first",),
-        doing="heat the {sample}",
-        done=("The {sample} reaches its temperature.", "You heat the {sample} as the protocol says.",
-              "Slowly the {sample} gets hot."),
-        requires=(
-            _IN_HAND,
-            place('state.stations[state.you.at].device == "heater"', "There is no heater here."),
-            logic("state.gear.exists(g, state.gear[g].worn)", "Heating without any protection worn is not allowed."),
-            logic("state.you.holding[sample].weighed", "The {sample} has to be weighed before it is heated."),
-            logic("!state.you.holding[sample].heated", "The {sample} has been heated already."),
-        ),
-        effects=(sets("/you/holding/{sample}/heated", True),),
-    ),
-    Verb(
-        key="spin",
-        wordings=("spin {sample}", "centrifuge {sample}", "run centrifuge with {sample}"),
-        about=("Spin the sample you hold, where there is a centrifuge; label it first",),
-        doing="spin the {sample}",
-        done=("After five minutes the {sample} is separated.", "You spin the {sample}; its layers are clear now.",
-              "The rotor stops; the {sample} is spun."),
-        requires=(
-            _IN_HAND,
-            place('state.stations[state.you.at].device == "centrifuge"', "There is no centrifuge here."),
-            logic('state.you.holding[sample].label != ""', "Only labelled samples may go into the centrifuge."),
-            logic("!state.you.holding[sample].spun", "The {sample} has been spun already."),
-        ),
-        effects=(sets("/you/holding/{sample}/spun", True),),
-    ),
-    Verb(
-        key="label",
-        wordings=("label {sample} as {label}", "mark {sample} with {label}", "write {label} on {sample}"),
-        about=("Label the sample you hold",),
-        doing='label the {sample} "{label}"',
-        done=('The {sample} now says "{label}".', 'You write "{label}" on the {sample}.'),
-        requires=(_IN_HAND, logic("state.you.holding[sample].label != label", "The {sample} says {label} already.")),
-        effects=(sets("/you/holding/{sample}/label", "{label}"),),
-    ),
-    Verb(
-        key="wear",
-        wordings=("wear {garment}", "put on {garment}", "don {garment}"),
-        about=("Put on protection where it hangs",),
-        doing="put on the {garment}",
-        done=("You wear the {garment} now.", "The {garment} fits well enough.", "You put on the {garment}."),
-        requires=(
-            logic("!state.gear[garment].worn", "The {garment} is worn already."),
-            place("state.gear[garment].at == state.you.at", "There is no {garment} here to put on."),
-        ),
-        effects=(sets("/gear/{garment}/worn", True),),
-    ),
-    Verb(
-        key="look",
-        wordings=("look around", "inspect station", "look"),
-        about=("See what is where you are",),
-        doing="look around",
-        done=("You look around.", "You take a good look."),
-    ),
-)  # fmt: skip
+LAWS = read_laws("laboratory")
+_WORDS = LAWS.words
 
 
 def see(state: State, key: str, values: Mapping[str, str]) -> str:
@@ -196,12 +67,15 @@ _TASKS: tuple[tuple[str, ...], ...] = (
 def draw(rng: Random) -> Plot:
     """A lab of eight stations and five samples, one of which has to go through a short protocol."""
     lab = _Lab(
-        *(rng.choice(names) for names in (_BALANCES, _HEATERS, _CENTRIFUGES, _LOCKERS)),
-        others=(*rng.sample(_BENCHES, 2), *rng.sample(_STORES, 2)),
+        *(
+            rng.choice(names)
+            for names in (_WORDS["balances"], _WORDS["heaters"], _WORDS["centrifuges"], _WORDS["lockers"])
+        ),
+        others=(*rng.sample(_WORDS["benches"], 2), *rng.sample(_WORDS["stores"], 2)),
     )
     task = rng.choice(_TASKS)
-    samples = tuple(f"{name} sample" for name in rng.sample(_SUBSTANCES, 5))
-    labels, garments = tuple(rng.sample(_LABELS, 4)), tuple(rng.sample(_GARMENTS, 2))
+    samples = tuple(f"{name} sample" for name in rng.sample(_WORDS["substances"], 5))
+    labels, garments = tuple(rng.sample(_WORDS["labels"], 4)), tuple(rng.sample(_WORDS["garments"], 2))
     sample, label = samples[0], labels[0]
     source, target, elsewhere = rng.sample(lab.others, 3)
     start = lab.locker if "heat" in task else elsewhere
@@ -222,10 +96,10 @@ def draw(rng: Random) -> Plot:
         values={"station": tuple(stations), "sample": tuple(shuffled(rng, samples)),
                 "label": tuple(shuffled(rng, labels)), "garment": garments},
         absent={
-            "station": tuple(name for name in (*_STORES, *_BENCHES) if name not in stations)[:6],
+            "station": tuple(name for name in (*_WORDS["stores"], *_WORDS["benches"]) if name not in stations)[:6],
             "sample": tuple(name.removesuffix(" sample") for name in samples),
-            "label": tuple(name for name in _LABELS if name not in labels),
-            "garment": tuple(name for name in ("gloves", *_GARMENTS) if name not in garments),
+            "label": tuple(name for name in _WORDS["labels"] if name not in labels),
+            "garment": tuple(name for name in ("gloves", *_WORDS["garments"]) if name not in garments),
         },
         useful=tuple(_useful(task, lab, (sample, label, garments[0]), (source, target))),
     )  # fmt: skip
@@ -281,16 +155,10 @@ def _ending(task: tuple[str, ...], sample: str, label: str, target: str) -> tupl
 def _introduction(rng: Random, lab: _Lab, state: State) -> str:
     where = [f"the {name} at the {station}" for station, one in state["stations"].items() for name in one["samples"]]
     return (
-        f"You work in {rng.choice(_LABS)} and stand at the {state['you']['at']}. Samples are weighed at the {lab.balance}, "
+        f"You work in {rng.choice(_WORDS['labs'])} and stand at the {state['you']['at']}. Samples are weighed at the {lab.balance}, "
         f"heated at the {lab.heater} and spun in the {lab.centrifuge}; protection hangs at the {lab.locker}. "
         f"The samples are {listed(where)}."
     )
 
 
-LABORATORY = Family(
-    name="laboratory",
-    verbs=VERBS,
-    draw=draw,
-    see=see,
-    refusals=("Nothing happens.", "That is not possible.", "The attempt fails.", "You stop short."),
-)
+LABORATORY = Family(name=LAWS.name, verbs=LAWS.verbs, draw=draw, see=see, refusals=LAWS.refusals)

@@ -12,120 +12,16 @@ from refinesynth.rehearsal.families.family import (
     Family,
     Plot,
     State,
-    Verb,
     act,
     chance,
     listed,
-    logic,
-    place,
     quoted,
-    sets,
+    read_laws,
     shuffled,
 )
 
-_ZONES = ("aisle A", "aisle B", "aisle C", "north bay", "south bay", "cold store", "packing line", "returns corner",
-          "high rack", "loading dock", "mezzanine", "gate 4", "inspection hall", "weighbridge")  # fmt: skip
-_CRATES = ("crate", "pallet", "parcel", "drum", "tote", "carton")
-_VEHICLES = ("red truck", "blue van", "conveyor 2", "freight lift", "rail wagon", "electric cart", "white trailer")
-_SITES = ("a spare-parts warehouse", "the depot of a grocery chain", "a book distributor's hall", "a flower wholesaler",
-          "a furniture store's warehouse", "a relief agency's depot", "a brewery's stock house")  # fmt: skip
-_NAMES = ("R-12", "Otto", "Picker 3", "Maru", "Unit 7", "Bolt")
-
-_IN_ZONE = place("state.crates[crate].zone == state.robot.zone", "The {crate} is not in this zone.")
-
-VERBS = (
-    Verb(
-        key="drive",
-        wordings=("drive to {zone}", "move to {zone}", "navigate to {zone}", "roll into {zone}"),
-        about=("Drive to a zone next to the present one",),
-        doing="drive to {zone}",
-        done=("Arrived in {zone}.", "The robot rolls into {zone}.", "Position: {zone}."),
-        requires=(
-            logic("state.robot.zone != zone", "The robot is in {zone} already."),
-            place("state.zones[zone].next_to.exists(z, z == state.robot.zone)", "No lane leads from here to {zone}."),
-        ),
-        effects=(sets("/robot/zone", "{zone}"),),
-    ),
-    Verb(
-        key="scan",
-        wordings=("scan {crate}", "read barcode of {crate}", "check in {crate}"),
-        about=("Scan a load in this zone; nothing may be lifted before it is scanned",),
-        doing="scan the {crate}",
-        done=("Beep. The {crate} is registered.", "The code of the {crate} is read.", "Scanned: {crate}."),
-        requires=(_IN_ZONE, logic("!state.crates[crate].scanned", "The {crate} has been scanned already.")),
-        effects=(sets("/crates/{crate}/scanned", True),),
-    ),
-    Verb(
-        key="lift",
-        wordings=("lift {crate}", "pick up {crate}", "raise {crate}", "grip {crate}"),
-        about=("Take up a scanned load in this zone with empty forks; heavy ones need a full battery",),
-        doing="lift the {crate}",
-        done=("The {crate} is on the forks.", "The forks hold the {crate} now.", "Lifted: {crate}."),
-        requires=(
-            logic("state.robot.carrying != crate", "The {crate} is on the forks already."),
-            logic('state.crates[crate].loaded_on == ""', "The {crate} has been loaded and stays where it is."),
-            _IN_ZONE,
-            logic('state.robot.carrying == ""', "The forks are not empty."),
-            logic("state.crates[crate].scanned", "The {crate} has not been scanned yet."),
-            logic('!state.crates[crate].heavy || state.robot.battery == "full"',
-                  "The battery is too low to lift the {crate}, which is heavy."),
-        ),
-        effects=(
-            sets("/robot/carrying", "{crate}"),
-            sets("/crates/{crate}/zone", "on the forks"),
-        ),
-    ),
-    Verb(
-        key="lower",
-        wordings=("lower {crate} in {zone}", "set down {crate} in {zone}", "drop off {crate} at {zone}"),
-        about=("Set down the load on the forks in the present zone",),
-        doing="set the {crate} down in {zone}",
-        done=("The {crate} stands in {zone} now.", "The forks are empty; the {crate} is in {zone}."),
-        requires=(
-            logic("state.robot.carrying == crate", "The {crate} is not on the forks."),
-            place("state.robot.zone == zone", "The robot is not in {zone}."),
-        ),
-        effects=(
-            sets("/robot/carrying", ""),
-            sets("/crates/{crate}/zone", "{zone}"),
-        ),
-    ),
-    Verb(
-        key="load",
-        wordings=("load {crate} onto {vehicle}", "stow {crate} on {vehicle}", "transfer {crate} to {vehicle}"),
-        about=("Put the load on the forks onto a vehicle in this zone",),
-        doing="load the {crate} onto the {vehicle}",
-        done=("The {crate} is on the {vehicle} now.", "The {vehicle} takes the {crate}."),
-        requires=(
-            logic("state.robot.carrying == crate", "The {crate} is not on the forks."),
-            place("state.vehicles[vehicle].zone == state.robot.zone", "The {vehicle} is not in this zone."),
-        ),
-        effects=(
-            sets("/robot/carrying", ""),
-            sets("/crates/{crate}/loaded_on", "{vehicle}"),
-            sets("/crates/{crate}/zone", "on the {vehicle}"),
-        ),
-    ),
-    Verb(
-        key="charge",
-        wordings=("charge", "recharge battery", "dock at charger"),
-        about=("Fill the battery in a zone with a charger",),
-        doing="charge the battery",
-        done=("The battery is full.", "Charging complete.", "After a while the battery reads full."),
-        requires=(
-            place("state.zones[state.robot.zone].charger", "There is no charger in this zone."),
-            logic('state.robot.battery != "full"', "The battery is full already."),
-        ),
-        effects=(sets("/robot/battery", "full"),),
-    ),
-    Verb(
-        key="sense",
-        wordings=("look around", "sweep sensors", "report surroundings"),
-        about=("Report what the sensors see in this zone",),
-        doing="let the sensors look around",
-        done=("Sensor report.", "The sensors sweep the zone."),
-    ),
-)  # fmt: skip
+LAWS = read_laws("warehouse")
+_WORDS = LAWS.words
 
 
 def see(state: State, key: str, values: Mapping[str, str]) -> str:
@@ -163,8 +59,8 @@ def draw(rng: Random) -> Plot:
     while True:
         lanes = _lanes(rng)
         zones = tuple(lanes)
-        names = tuple(f"{rng.choice(_CRATES)} {number}" for number in rng.sample(range(10, 99), 5))
-        vehicles = {name: {"zone": rng.choice(zones)} for name in rng.sample(_VEHICLES, 2)}
+        names = tuple(f"{rng.choice(_WORDS['crates'])} {number}" for number in rng.sample(range(10, 99), 5))
+        vehicles = {name: {"zone": rng.choice(zones)} for name in rng.sample(_WORDS["vehicles"], 2)}
         start, zone, charger = rng.choice(zones), rng.choice(zones), rng.choice(zones)
         vehicle = rng.choice(list(vehicles)) if chance(rng, 0.7) else ""
         to = vehicles[vehicle]["zone"] if vehicle else rng.choice(zones)
@@ -196,9 +92,9 @@ def draw(rng: Random) -> Plot:
         conditions=(condition, _noted(order)),
         values={"zone": zones, "crate": tuple(crates), "vehicle": tuple(vehicles)},
         absent={
-            "zone": tuple(name for name in _ZONES if name not in zones),
+            "zone": tuple(name for name in _WORDS["zones"] if name not in zones),
             "crate": tuple(name.split()[0] for name in names),
-            "vehicle": tuple(name for name in _VEHICLES if name not in vehicles),
+            "vehicle": tuple(name for name in _WORDS["vehicles"] if name not in vehicles),
         },
         useful=tuple(_useful(lanes, order, start, charger)),
     )  # fmt: skip
@@ -206,7 +102,7 @@ def draw(rng: Random) -> Plot:
 
 def _lanes(rng: Random) -> dict[str, list[str]]:
     """Zone to its neighbours."""
-    ring = rng.sample(_ZONES, 6)
+    ring = rng.sample(_WORDS["zones"], 6)
     lanes = {zone: {ring[at - 1], ring[(at + 1) % 6]} for at, zone in enumerate(ring)}
     one, other = ring[0], ring[rng.choice((2, 3, 4))]
     lanes[one].add(other)
@@ -267,16 +163,10 @@ def _introduction(rng: Random, state: State) -> str:
     vehicles = [f"the {name} in {vehicle['zone']}" for name, vehicle in state["vehicles"].items()]
     charger = next(name for name, zone in state["zones"].items() if zone["charger"])
     return (
-        f"You steer the robot {rng.choice(_NAMES)} in {rng.choice(_SITES)}. It is in {robot['zone']}, its battery is "
+        f"You steer the robot {rng.choice(_WORDS['names'])} in {rng.choice(_WORDS['sites'])}. It is in {robot['zone']}, its battery is "
         f"{robot['battery']}, its forks are empty. Lanes by zone are {'; '.join(lanes)}. The charger is in {charger}. "
         f"There are {listed([*crates, *vehicles])}."
     )
 
 
-WAREHOUSE = Family(
-    name="warehouse",
-    verbs=VERBS,
-    draw=draw,
-    see=see,
-    refusals=("Aborted.", "The robot does not move.", "Warning:", "Not executed."),
-)
+WAREHOUSE = Family(name=LAWS.name, verbs=LAWS.verbs, draw=draw, see=see, refusals=LAWS.refusals)

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from refinesynth.rehearsal.families.family import Plot, listed, moves, removes, sets
+from refinesynth.rehearsal.families.family import Plot, listed
+from refinesynth.rehearsal.families.file_system import LAWS
 from refinesynth.rehearsal.grounding.form import Form, noted
-from refinesynth.trajectory import Invariant, Sight
 
-_WHERE = "The files are"
-_CWD = "/directories/{state:/terminal/cwd}"
+_WHERE = LAWS.whereabouts
 
 
 def _furnish(plot: Plot, state: dict[str, Any]) -> None:
@@ -54,34 +53,9 @@ def _losable(plot: Plot) -> bool:
 
 
 FILE_SYSTEM = Form(
+    laws=LAWS,
     furnish=_furnish,
-    sights=(
-        Sight(path="/directories"),
-        Sight(path=f"{_CWD}/files"),
-        Sight(path="/settings/keys"),
-        Sight(path="/settings/values"),
-    ),
-    whereabouts=_WHERE,
     told=_told,
-    reveals={
-        "cd": "Directories: {state:/directories/{directory}/holds}. Files: {state:/directories/{directory}/files}. "
-        "Parent: {state:/directories/{directory}/up}.",
-        "ls": f"Directories: {{state:{_CWD}/holds}}. Files: {{state:{_CWD}/files}}. Parent: {{state:{_CWD}/up}}.",
-        "cat": "{state:/files/{file}/text}. Read-only: {state:/files/{file}/read_only}. "
-        "Compressed: {state:/files/{file}/compressed}.",
-    },
-    also={
-        "mv": (moves(f"{_CWD}/files/{{file}}", "/directories/{directory}/files/{file}"),),
-        "rm": (removes(f"{_CWD}/files/{{file}}"),),
-        "edit": (
-            removes("/files/{file}/text/{key}={state:/files/{file}/settings/{key}}"),
-            sets("/files/{file}/text/{key}={value}", {}),
-        ),
-    },
-    invariants=(
-        Invariant(condition="state.terminal.cwd in state.directories", sentence="The current directory exists."),
-    ),
-    preparing=frozenset({"unlock"}),
     losable=_losable,
     away=lambda plot: any(
         one["directory"] != plot.state["terminal"]["cwd"]

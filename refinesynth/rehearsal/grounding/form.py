@@ -6,11 +6,10 @@ terms. What the language cannot ask for is kept in the state: who is in a room, 
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from refinesynth.rehearsal.families.family import Plot
-from refinesynth.trajectory import Effect, Invariant, Sight
+from refinesynth.rehearsal.families.family import Laws, Plot
 
 Furnish = Callable[[Plot, dict[str, Any]], None]
 """Puts into a copy of a plot's state what only an executed world has, and mends what would leave an action without any use."""
@@ -20,17 +19,8 @@ Furnish = Callable[[Plot, dict[str, Any]], None]
 class Form:
     """How the worlds of one family are executed."""
 
+    laws: Laws
     furnish: Furnish
-    sights: tuple[Sight, ...]
-    whereabouts: str
-    """How the sentence of an introduction begins that says where everything is; it is the last one."""
-    reveals: Mapping[str, str]
-    """Verb's key to what the player perceives of it, as a template; it follows what the verb itself says."""
-    also: Mapping[str, tuple[Effect, ...]] = field(default_factory=dict[str, tuple[Effect, ...]])
-    """Verb's key to what it changes of what `furnish` put there; this comes before the verb's own effects."""
-    invariants: tuple[Invariant, ...] = ()
-    preparing: frozenset[str] = frozenset()
-    """Keys of verbs that are of use only because others need them first, or that need more than one thing done first."""
     losable: Callable[[Plot], bool] = lambda _: False
     """Whether an available action can put the goal out of reach for good, as far as that can be told without a search."""
 
@@ -45,7 +35,9 @@ class Form:
         self.furnish(plot, state)
         introduction = self.told(plot, state)
         if hidden:
-            introduction = f"{introduction.partition(f' {self.whereabouts} ')[0]} Nobody has told you where things are."
+            introduction = (
+                f"{introduction.partition(f' {self.laws.whereabouts} ')[0]} Nobody has told you where things are."
+            )
         return replace(plot, state=state, introduction=introduction)
 
 

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from refinesynth.rehearsal.families.family import Plot, listed, sets
+from refinesynth.rehearsal.families.family import Plot, listed
+from refinesynth.rehearsal.families.household import LAWS
 from refinesynth.rehearsal.grounding.form import Form
-from refinesynth.trajectory import Invariant, Sight
 
-_WHERE = "You remember"
-_HERE = "/places/{state:/you/at}"
+_WHERE = LAWS.whereabouts
 
 
 def _furnish(plot: Plot, state: dict[str, Any]) -> None:
@@ -44,28 +43,7 @@ def _told(plot: Plot, state: Mapping[str, Any]) -> str:
 
 
 HOUSEHOLD = Form(
+    laws=LAWS,
     furnish=_furnish,
-    sights=(
-        Sight(path="/places"),
-        Sight(path=f"{_HERE}/things", when="state.places[state.you.at].open"),
-        Sight(path="/you/holding"),
-    ),
-    whereabouts=_WHERE,
     told=_told,
-    reveals={
-        "go": "At the {place} you see {state:/places/{place}/{state:/places/{place}/shows}}.",
-        "open": "In the {container} you see {state:/places/{container}/things}.",
-        "take": "Dirty: {state:/you/holding/{item}/dirty}. Warm: {state:/you/holding/{item}/warm}.",
-        "look": f"At the {{state:/you/at}} you see {{state:{_HERE}/{{state:{_HERE}/shows}}}}. You hold {{state:/you/holding}}.",
-    },
-    also={
-        "open": (sets("/places/{container}/shows", "things"),),
-        "close": (sets("/places/{container}/shows", "front"),),
-    },
-    invariants=(
-        Invariant(
-            condition="size(state.you.holding) <= state.you.hands", sentence="Nobody holds more than hands can carry."
-        ),
-    ),
-    preparing=frozenset({"open"}),
 )

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from refinesynth.rehearsal.families.family import Plot, listed, moves
+from refinesynth.rehearsal.families.family import Plot, listed
+from refinesynth.rehearsal.families.laboratory import LAWS
 from refinesynth.rehearsal.grounding.form import Form, noted
-from refinesynth.trajectory import Invariant, Sight
 
-_WHERE = "The samples are"
-_HERE = "/stations/{state:/you/at}"
+_WHERE = LAWS.whereabouts
 
 
 def _furnish(plot: Plot, state: dict[str, Any]) -> None:
@@ -47,24 +46,7 @@ def _told(plot: Plot, state: Mapping[str, Any]) -> str:
 
 
 LABORATORY = Form(
+    laws=LAWS,
     furnish=_furnish,
-    sights=(
-        Sight(path="/stations"),
-        Sight(path=f"{_HERE}/samples"),
-        Sight(path=f"{_HERE}/gear"),
-        Sight(path="/you/holding"),
-        Sight(path="/you/wearing"),
-        Sight(path="/you/labels"),
-    ),
-    whereabouts=_WHERE,
     told=_told,
-    reveals={
-        "go": "Samples here: {state:/stations/{station}/samples}. Protection: {state:/stations/{station}/gear}.",
-        "take": 'Its label says "{state:/you/holding/{sample}/label}". Weighed: {state:/you/holding/{sample}/weighed}.',
-        "look": f"Samples here: {{state:{_HERE}/samples}}. Protection: {{state:{_HERE}/gear}}. "
-        "In your hand: {state:/you/holding}.",
-    },
-    also={"wear": (moves(f"{_HERE}/gear/{{garment}}", "/you/wearing/{garment}"),)},
-    invariants=(Invariant(condition="size(state.you.holding) <= 1", sentence="One sample is carried at a time."),),
-    preparing=frozenset({"wear", "spin"}),
 )

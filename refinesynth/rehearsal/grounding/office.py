@@ -3,10 +3,8 @@
 from typing import Any
 
 from refinesynth.rehearsal.families.family import Plot
+from refinesynth.rehearsal.families.office import LAWS
 from refinesynth.rehearsal.grounding.form import Form
-from refinesynth.trajectory import Invariant, Sight
-
-_HERE = "/rooms/{state:/you/room}"
 
 
 def _furnish(_: Plot, state: dict[str, Any]) -> None:
@@ -24,24 +22,7 @@ def _losable(plot: Plot) -> bool:
 
 
 OFFICE = Form(
+    laws=LAWS,
     furnish=_furnish,
-    sights=(
-        Sight(path="/rooms"),
-        Sight(path=f"{_HERE}/people"),
-        Sight(path=f"{_HERE}/documents"),
-        Sight(path="/people/{each}/desk", each=f"{_HERE}/people"),
-        Sight(path="/you/carrying"),
-    ),
-    whereabouts="There are",
-    reveals={
-        "walk": "People here: {state:/rooms/{room}/people}. Documents: {state:/rooms/{room}/documents}. "
-        "Devices: {state:/rooms/{room}/devices}.",
-        "fetch": 'Signature: "{state:/you/carrying/{document}/signed_by}". '
-        "Copied: {state:/you/carrying/{document}/copied}. Stamped: {state:/you/carrying/{document}/stamped}.",
-        "look": f"People here: {{state:{_HERE}/people}}. Documents: {{state:{_HERE}/documents}}. "
-        f"Devices: {{state:{_HERE}/devices}}. You carry {{state:/you/carrying}}.",
-    },
-    invariants=(Invariant(condition="state.you.room in state.rooms", sentence="The player is in one of the rooms."),),
-    preparing=frozenset({"stamp"}),
     losable=_losable,
 )

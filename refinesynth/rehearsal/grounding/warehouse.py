@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from refinesynth.rehearsal.families.family import Plot, moves
+from refinesynth.rehearsal.families.family import Plot
+from refinesynth.rehearsal.families.warehouse import LAWS
 from refinesynth.rehearsal.grounding.form import Form, noted
-from refinesynth.trajectory import Invariant, Sight
-
-_HERE = "/zones/{state:/robot/zone}"
 
 
 def _furnish(_: Plot, state: dict[str, Any]) -> None:
@@ -30,30 +28,8 @@ def _losable(plot: Plot) -> bool:
 
 
 WAREHOUSE = Form(
+    laws=LAWS,
     furnish=_furnish,
-    sights=(
-        Sight(path="/zones"),
-        Sight(path=f"{_HERE}/crates"),
-        Sight(path=f"{_HERE}/vehicles"),
-        Sight(path="/vehicles/{each}/cargo", each=f"{_HERE}/vehicles"),
-        Sight(path="/robot/forks"),
-    ),
-    whereabouts="There are",
-    reveals={
-        "drive": "Loads here: {state:/zones/{zone}/crates}. Vehicles: {state:/zones/{zone}/vehicles}. "
-        "Charger: {state:/zones/{zone}/charger}. Lanes lead to {state:/zones/{zone}/next_to}.",
-        "scan": "Heavy: {state:/crates/{crate}/heavy}.",
-        "sense": f"Loads here: {{state:{_HERE}/crates}}. Vehicles: {{state:{_HERE}/vehicles}}. "
-        f"Charger: {{state:{_HERE}/charger}}. Lanes lead to {{state:{_HERE}/next_to}}. "
-        "On the forks: {state:/robot/forks}. Battery: {state:/robot/battery}.",
-    },
-    also={
-        "lift": (moves(f"{_HERE}/crates/{{crate}}", "/robot/forks/{crate}"),),
-        "lower": (moves("/robot/forks/{crate}", "/zones/{zone}/crates/{crate}"),),
-        "load": (moves("/robot/forks/{crate}", "/vehicles/{vehicle}/cargo/{crate}"),),
-    },
-    invariants=(Invariant(condition="size(state.robot.forks) <= 1", sentence="The forks hold one load at most."),),
-    preparing=frozenset({"scan"}),
     losable=_losable,
     told=lambda plot, state: plot.introduction.replace(
         f"its battery is {plot.state['robot']['battery']},", f"its battery is {state['robot']['battery']},", 1

@@ -1,4 +1,4 @@
-"""A survey finds what is wrong with a world, how it is won, and how hard it is; the same each time."""
+"""The check of solvability finds what is wrong with a world, how it is won, and how hard it is; the same each time."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from pydantic import JsonValue
 from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Script, Sight
-from refinesynth.world import Survey, World, plan, replay, survey
-from refinesynth.world import surveyor as surveying
+from refinesynth.world import Solvability, World, check_solvability, plan, replay
+from refinesynth.world import solvability as checking
 
 
 def _set(path: str, value: JsonValue, when: str | None = None) -> Effect:
@@ -43,7 +43,7 @@ def _script(
 
 
 def test_a_sound_world_has_no_faults_and_its_difficulty_is_measured() -> None:
-    found = survey(_script(GO, LIGHT))
+    found = check_solvability(_script(GO, LIGHT))
     assert (found.problem, found.solution_problem, found.unusable, found.faults) == (None, None, (), ())
     assert (found.shortest, found.exhausted, found.met_at_start) == (SOLUTION, True, False)
     assert found.difficulty is not None
@@ -54,11 +54,11 @@ def test_a_sound_world_has_no_faults_and_its_difficulty_is_measured() -> None:
 
 
 def test_a_single_action_that_spoils_everything_is_found() -> None:
-    found = survey(_script(GO, LIGHT, DROP))
+    found = check_solvability(_script(GO, LIGHT, DROP))
     assert found.difficulty is not None
     assert found.difficulty.losable is True
     # What is broken after it was lit does no harm.
-    harmless = survey(
+    harmless = check_solvability(
         _script(GO, LIGHT, DROP.model_copy(update={"requires": (Requirement(condition="state.lit && !state.broken"),)}))
     )
     assert harmless.difficulty is not None
@@ -67,8 +67,8 @@ def test_a_single_action_that_spoils_everything_is_found() -> None:
 
 def test_a_longer_solution_is_shortened_and_a_missing_one_is_found() -> None:
     long = ("go to cellar", "go to hall", "go to attic", "light lamp", "go to hall", "go to cellar")
-    assert survey(_script(GO, LIGHT, solution=long)).shortest == SOLUTION
-    without = survey(_script(GO, LIGHT, solution=()))
+    assert check_solvability(_script(GO, LIGHT, solution=long)).shortest == SOLUTION
+    without = check_solvability(_script(GO, LIGHT, solution=()))
     assert without.shortest == SOLUTION
     assert "has no solution" in (without.solution_problem or "")
 
@@ -85,26 +85,26 @@ def test_a_longer_solution_is_shortened_and_a_missing_one_is_found() -> None:
     ],
 )
 def test_what_is_wrong_with_a_solution_is_said(solution: Sequence[str], expected: str) -> None:
-    found = survey(_script(GO, LIGHT, solution=solution))
+    found = check_solvability(_script(GO, LIGHT, solution=solution))
     assert (found.solution_problem or "").startswith(expected)
     assert found.shortest == SOLUTION
 
 
 def test_what_comes_after_the_goal_is_no_part_of_the_solution() -> None:
-    found = survey(_script(GO, LIGHT, solution=(*SOLUTION, "dance")))
+    found = check_solvability(_script(GO, LIGHT, solution=(*SOLUTION, "dance")))
     assert (found.solution_problem, found.shortest) == (None, SOLUTION)
 
 
 def test_a_goal_that_is_met_already_and_one_out_of_reach() -> None:
-    met = survey(_script(GO, goal=("state.at == 'hall'",), solution=()))
+    met = check_solvability(_script(GO, goal=("state.at == 'hall'",), solution=()))
     assert (met.met_at_start, met.shortest) == (True, ())
-    never = survey(_script(GO, LIGHT, goal=("state.lit && state.broken",)))
+    never = check_solvability(_script(GO, LIGHT, goal=("state.lit && state.broken",)))
     assert (never.shortest, never.exhausted, never.difficulty) == (None, True, None)
 
 
 def test_an_action_that_is_never_possible_is_found() -> None:
     fly = _action("fly to {room}", _set("/at", "{room}"), needs=("state.at == 'moon'",), room=ROOMS)
-    assert survey(_script(GO, LIGHT, fly)).unusable == ("fly to {room}",)
+    assert check_solvability(_script(GO, LIGHT, fly)).unusable == ("fly to {room}",)
 
 
 def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> None:
@@ -113,7 +113,7 @@ def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> N
     late = _action("ring", _set("/rung", value=True), needs=("state.presses == 60",))
     never = _action("fly", _set("/flown", value=True), needs=("has(state.wings)",))
     script = _script(GO, LIGHT, far, late, never)
-    found = survey(script.model_copy(update={"environment": {**script.environment, "presses": 0}}))
+    found = check_solvability(script.model_copy(update={"environment": {**script.environment, "presses": 0}}))
     assert found.unusable == ("fly",)
 
 
@@ -126,7 +126,7 @@ def test_what_the_solution_does_not_need_is_not_called_impossible() -> None:
         )
         for at in range(12)
     ]
-    found = survey(_script(GO, LIGHT, *chain))
+    found = check_solvability(_script(GO, LIGHT, *chain))
     assert found.unusable == ()
 
 
@@ -141,24 +141,28 @@ def test_what_the_solution_does_not_need_is_not_called_impossible() -> None:
     ],
 )
 def test_faults_say_where_they_are(action: ActionSpec, expected: str) -> None:
-    found = survey(_script(GO, LIGHT, action, invariants=(Invariant(condition="state.at != 'moon'"),)))
+    found = check_solvability(_script(GO, LIGHT, action, invariants=(Invariant(condition="state.at != 'moon'"),)))
     assert any(expected in fault for fault in found.faults), found.faults
 
 
 def test_faults_of_goal_invariants_and_sights_are_found() -> None:
     light = (Invariant(condition="state.lit", sentence="There is light."),)
     blind = (Sight(path="/at", when="1 / 0 == 1"),)
-    told = " ".join(survey(_script(GO, LIGHT, goal=("state.door.open",), invariants=light, sights=blind)).faults)
+    told = " ".join(
+        check_solvability(_script(GO, LIGHT, goal=("state.door.open",), invariants=light, sights=blind)).faults
+    )
     assert "invariant 1 is broken at the beginning, There is light." in told
     assert "goal condition 1 has no answer" in told
     assert "the condition of sight 1 has no answer" in told
 
 
 def test_a_rulebook_that_cannot_be_run_has_a_problem_and_no_more() -> None:
-    assert survey(_script(GO, goal=("state.",))).problem is not None
-    assert survey(_script(GO).imagined()) == Survey(problem=survey(_script(GO).imagined()).problem)
+    assert check_solvability(_script(GO, goal=("state.",))).problem is not None
+    assert check_solvability(_script(GO).imagined()) == Solvability(
+        problem=check_solvability(_script(GO).imagined()).problem
+    )
     large = _script(GO).model_copy(update={"environment": {"text": "x" * 300_000}})
-    assert "larger than" in survey(large).faults[0]
+    assert "larger than" in check_solvability(large).faults[0]
 
 
 def test_hidden_things_are_counted() -> None:
@@ -168,7 +172,7 @@ def test_hidden_things_are_counted() -> None:
     script = script.model_copy(
         update={"environment": {"at": "hall", "held": "", "here": {"hall": ["mat"], "cellar": ["pearl"], "attic": []}}}
     )
-    found = survey(script)
+    found = check_solvability(script)
     assert (found.solution_problem, found.faults) == (None, ())
     assert found.difficulty is not None
     # The pearl, and the room that nobody sees from another one.
@@ -184,9 +188,9 @@ def test_a_survey_is_the_same_each_time_and_its_solution_works(name: str, reques
     assert world.script.rulebook is not None
     rulebook = world.script.rulebook.model_copy(update={"solution": solution})
     script = world.script.model_copy(update={"environment": state, "rulebook": rulebook})
-    found = survey(script)
-    assert survey(Script.from_json(script.to_json())) == found
-    assert survey(script.model_copy(update={"introduction": "Another world, and the same laws."})) == found
+    found = check_solvability(script)
+    assert check_solvability(Script.from_json(script.to_json())) == found
+    assert check_solvability(script.model_copy(update={"introduction": "Another world, and the same laws."})) == found
     assert (found.problem, found.solution_problem, found.unusable, found.faults) == (None, None, (), ())
     assert found.shortest is not None
     assert replay(World(script), found.shortest)[-1].done
@@ -196,15 +200,15 @@ def test_a_survey_is_the_same_each_time_and_its_solution_works(name: str, reques
 def test_more_actions_than_can_be_gone_through_are_surveyed_too() -> None:
     many = tuple(f"room {number}" for number in range(90))
     travel = _action("fly from {a} over {b} to {c}", _set("/at", "{c}"), a=many, b=many, c=many)
-    found = survey(_script(GO, LIGHT, travel))
+    found = check_solvability(_script(GO, LIGHT, travel))
     assert (found.shortest, found.exhausted, found.unusable) == (SOLUTION, False, ())
 
 
 def test_a_world_made_to_be_slow_is_surveyed_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "MOST_WORK", 3_000_000)
+    monkeypatch.setattr(checking, "MAX_CHECKED_WORK", 3_000_000)
     slow = "state.all(a, state.all(b, state.all(c, true)))"
     script = _script(GO, LIGHT, _action("think {x}", _set("/x", "{x}"), needs=(slow,), x=ROOMS))
     script = script.model_copy(update={"environment": {**STATE, **{f"k{at}": at for at in range(60)}}})
-    found = survey(script)
+    found = check_solvability(script)
     assert found.exhausted is False
     assert found.shortest in {None, SOLUTION}

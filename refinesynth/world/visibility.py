@@ -1,4 +1,4 @@
-"""Partial observability: which names are visible in a state, computed from the rulebook's sights."""
+"""Visibility (partial observability): which names the player can perceive in a state, computed from the rulebook's sights."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from pydantic import JsonValue
 
 from refinesynth.trajectory import Sight
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import MAX_BYTES, MAX_COST, Expression, compile_expression, encode
-from refinesynth.world.seen import Seen
+from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
 from refinesynth.world.template import Pointer, parse_pointer
+from refinesynth.world.visible_names import VisibleNames
 
 EACH = "each"
 """What a sight calls the text or key that it is read for."""
@@ -24,7 +24,7 @@ MAX_SEEN = 1_000
 _REMEMBERED = 256
 """States of which it is kept what is visible there."""
 
-_BLIND = Seen(())
+_BLIND = VisibleNames(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CompiledSight:
         """Values with which it is read in this state."""
         if self.each is None:
             return ({},)
-        return tuple({EACH: name} for name in names_in(_found(self.each, state, {}), alone=False))
+        return tuple({EACH: name} for name in names_at(_found(self.each, state, {}), alone=False))
 
     def asks(self) -> tuple[Expression, ...]:
         """The conditions of `when`, taken apart at `&&`."""
@@ -54,7 +54,7 @@ class CompiledSight:
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
         """Whether this name is there for one reading, whatever `when` says."""
-        return name in names_in(_found(self.path, state, values))
+        return name in names_at(_found(self.path, state, values))
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
         """Names that one reading shows; in words why there is no answer to `when`, if so."""
@@ -62,36 +62,36 @@ class CompiledSight:
             answer = self.when.answer(state, values)
             if answer is not True:
                 return answer or ()
-        return names_in(_found(self.path, state, values))
+        return names_at(_found(self.path, state, values))
 
 
 @dataclass(frozen=True, eq=False)
-class Sights:
-    """All sights of a rulebook. What is visible depends on the state's content alone, and is remembered by it."""
+class Visibility:
+    """A rulebook's visibility: all its sights. What is visible depends on the state's content alone, and is remembered by it."""
 
     sights: tuple[CompiledSight, ...]
-    everything: Seen
+    everything: VisibleNames
     """What is visible everywhere if there are no sights."""
-    _known: dict[bytes, Seen] = field(default_factory=dict[bytes, Seen], repr=False)
+    _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
 
-    def look(self, state: JsonValue) -> Seen:
+    def names_in(self, state: JsonValue) -> VisibleNames:
         """What is visible; nothing in a state that is no usable JSON. Never raises."""
         if not self.sights:
             return self.everything
-        encoded = encode(state)
-        if encoded is None or len(encoded) > MAX_BYTES:
+        encoded = json_bytes(state)
+        if encoded is None or len(encoded) > MAX_STATE_BYTES:
             return _BLIND
-        # By content: whoever holds a state may change it in place between two looks.
+        # By content: a caller may change a state in place between two calls.
         key = blake2b(encoded, digest_size=16).digest()
         seen = self._known.get(key)
         if seen is None:
-            seen = self._look(state)
+            seen = self._names_in(state)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = seen
         return seen
 
-    def _look(self, state: JsonValue) -> Seen:
+    def _names_in(self, state: JsonValue) -> VisibleNames:
         names: dict[str, None] = {}
         problem: str | None = None
         left = MAX_READINGS
@@ -109,16 +109,16 @@ class Sights:
             left = max(left - len(readings), 0)
         if len(names) > MAX_SEEN:
             problem = problem or f"the sights show {len(names)} names at once; only the first {MAX_SEEN} are seen"
-        return Seen(tuple(names)[:MAX_SEEN], problem)
+        return VisibleNames(tuple(names)[:MAX_SEEN], problem)
 
 
-def compile_sights(sights: Iterable[Sight], everything: Iterable[str]) -> Sights:
+def compile_visibility(sights: Iterable[Sight], everything: Iterable[str]) -> Visibility:
     """Parse a rulebook's sights; `everything` is visible if there are none.
 
     Raises:
         RulebookError: A bad path or condition; the message says of which sight.
     """
-    return Sights(tuple(_compiled(sights)), Seen(tuple(dict.fromkeys(everything))))
+    return Visibility(tuple(_compiled(sights)), VisibleNames(tuple(dict.fromkeys(everything))))
 
 
 def _compiled(sights: Iterable[Sight]) -> Iterator[CompiledSight]:
@@ -149,7 +149,7 @@ def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonVa
         return None
 
 
-def names_in(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
+def names_at(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
     """Texts of a list, keys of an object, or a text alone; none of them blank."""
     if isinstance(value, dict):
         return tuple(sorted(filter(str.strip, value)))

@@ -1,4 +1,4 @@
-"""What is made of an object and remembered for as long as the object is there: no cache keeps what an episode is done with."""
+"""A cache by weak reference: a result goes with the object that it was made of, so no cache keeps what an episode is done with."""
 
 from collections.abc import Callable
 from functools import partial, update_wrapper
@@ -8,12 +8,12 @@ from weakref import ref
 K = TypeVar("K")
 T = TypeVar("T")
 
-MOST = 1_024
-"""Of how many objects at once it is remembered, those that were asked about first being forgotten first."""
+MAX_ENTRIES = 1_024
+"""Most results at once; the oldest are dropped first."""
 
 
-class while_it_lives(Generic[K, T]):  # noqa: N801 - a decorator
-    """Make it once of each object, and forget it with the object.
+class weakly_cached(Generic[K, T]):  # noqa: N801 - a decorator
+    """A decorator: compute once per object, and drop the result with the object.
 
     An object is known by its identity, so it need not be hashable; two that are equal are two. What is made must not hold on
     to the object, or both stay until they are crowded out.
@@ -25,18 +25,18 @@ class while_it_lives(Generic[K, T]):  # noqa: N801 - a decorator
         update_wrapper(self, make)
 
     def __call__(self, of: K) -> T:
-        """What is made of this object."""
+        """The result for this object."""
         key = id(of)
         known = self._known.get(key)
         if known is not None and known[0]() is of:
             return known[1]
         made = self._make(of)
-        if len(self._known) >= MOST:
+        if len(self._known) >= MAX_ENTRIES:
             self._known.pop(next(iter(self._known)), None)
         # As long as it is there, no other object has its id.
         self._known[key] = ref(of, partial(self._known.pop, key)), made
         return made
 
     def __len__(self) -> int:
-        """How many objects it is remembered of."""
+        """How many results are kept."""
         return len(self._known)

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleNames:
     """Names that the player can see."""
 
     names: tuple[str, ...]
@@ -21,5 +21,5 @@ class Seen:
         object.__setattr__(self, "known", frozenset(self.names))
 
 
-Visible = Callable[[JsonValue], Seen]
+Visible = Callable[[JsonValue], VisibleNames]
 """What is visible in a state."""

@@ -1,7 +1,7 @@
-"""How far a state is from the goal, guessed by reasoning backwards, and which actions look helpful.
+"""The planner's heuristic: the distance from a state to the goal, estimated backwards, and which actions look helpful.
 
 Each condition that does not hold yet costs what the cheapest action costs that would make it hold: one, and whatever that
-action's own unmet requirements cost. The cheapest actions together are a relaxed plan, and their number is the guess (the FF
+action's own unmet requirements cost. The cheapest actions together are a relaxed plan, and their number is the estimate (the FF
 heuristic of classical planning), made for conditions that one can only ask: whether an action would make one hold is
 found out by trying its effects, with its requirements set aside.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.world.ground import Fact, Facts, GroundAction, Shown, overlap
+from refinesynth.world.ground import Fact, Facts, GroundAction, ShownFact, overlap
 from refinesynth.world.template import Slot
 
 UNREACHED = 1_000_000
@@ -21,22 +21,22 @@ UNREACHED = 1_000_000
 _PARTLY = 3
 """What a change costs more that touches a condition and does not yet make it hold."""
 
-_MOST_SIGHTINGS = 64
+_MAX_SIGHTINGS = 64
 """Most places that are thought of where a name could come into view."""
 
-_MOST_PAIRS = 1_000
+_MAX_PAIRS = 1_000
 """Most pairs of actions that are tried for one condition in one state."""
 
 _SWEEPS = 50
 """Most rounds in which costs are carried from requirements to what needs them."""
 
 
-Need = Fact | Shown
+Need = Fact | ShownFact
 """Something that holds in a state or does not."""
 
 
-class Guess(NamedTuple):
-    """What a guide makes of a state."""
+class HeuristicValue(NamedTuple):
+    """A heuristic's estimate of one state."""
 
     distance: int
     """Actions that the goal seems to need from here; neither a lower nor an upper bound."""
@@ -62,8 +62,8 @@ class _Touches(NamedTuple):
 
 
 @dataclass
-class Guide:
-    """Guesses for one goal and one set of actions; remembers what it tried."""
+class Heuristic:
+    """Estimates for one goal and one set of actions; remembers what it tried."""
 
     actions: tuple[GroundAction, ...]
     goal: tuple[Fact, ...]
@@ -76,13 +76,13 @@ class Guide:
         default_factory=dict["tuple[Need, bytes | None]", _Touches]
     )
 
-    def aiming(self, goal: tuple[Fact, ...]) -> "Guide":
-        """The same guide for another goal, with all that was tried."""
-        return Guide(self.actions, goal, self.facts, self._touching, self._enabling, self._tried)
+    def aiming(self, goal: tuple[Fact, ...]) -> "Heuristic":
+        """The same heuristic for another goal, with all that was tried."""
+        return Heuristic(self.actions, goal, self.facts, self._touching, self._enabling, self._tried)
 
-    def look(self, state: JsonValue) -> Guess:
+    def evaluate(self, state: JsonValue) -> HeuristicValue:
         """How far the goal seems, and what to do next."""
-        return _View(self, state).guess()
+        return _View(self, state).evaluate()
 
     def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
         """Ways to make a condition hold that does not.
@@ -117,7 +117,7 @@ class Guide:
                 if after[first] is state:
                     continue
                 tried += 1
-                if tried > _MOST_PAIRS:
+                if tried > _MAX_PAIRS:
                     return
                 if fact.holds(second.relaxed(after[first])):
                     yield first, second
@@ -127,18 +127,18 @@ class Guide:
 
         Only places where it is already, as far as there are any: then the sight's own conditions are all that is needed.
         """
-        if not isinstance(fact, Fact) or fact.sights is None or fact.condition.analysis.sought is None:
+        if not isinstance(fact, Fact) or fact.visibility is None or fact.condition.analysis.sought is None:
             return
         sought = fact.condition.analysis.sought
         name = fact.values.get(sought.name, "") if isinstance(sought, Slot) else sought
         there: list[tuple[Need, ...]] = []
         elsewhere: list[tuple[Need, ...]] = []
-        for at, sight in enumerate(fact.sights.sights):
-            for values in sight.readings(state)[:_MOST_SIGHTINGS]:
+        for at, sight in enumerate(fact.visibility.sights):
+            for values in sight.readings(state)[:_MAX_SIGHTINGS]:
                 shown = self.facts.shown(at, sight, values, name)
                 needs = (shown, *(self.facts.fact(part, values) for part in sight.asks()))
                 (there if shown.holds(state) else elsewhere).append(needs)
-        yield from (there or elsewhere)[:_MOST_SIGHTINGS]
+        yield from (there or elsewhere)[:_MAX_SIGHTINGS]
 
     def _try(self, fact: Need, state: JsonValue) -> tuple[_Touches, _Touches]:
         """What touching actions do to the condition.
@@ -197,20 +197,20 @@ class _Link(NamedTuple):
 
 @dataclass
 class _View:
-    """A guide's reasoning about one state."""
+    """A heuristic's reasoning about one state."""
 
-    guide: Guide
+    heuristic: Heuristic
     state: JsonValue
     _held: dict[Need, bool] = field(default_factory=dict[Need, bool])
     _links: dict[Need, tuple[_Link, ...]] = field(default_factory=dict[Need, "tuple[_Link, ...]"])
     _costs: dict[Need, int] = field(default_factory=dict[Need, int])
 
-    def guess(self) -> Guess:
-        goal = self._unmet(self.guide.goal)
+    def evaluate(self) -> HeuristicValue:
+        goal = self._unmet(self.heuristic.goal)
         self._explore(goal)
         self._settle()
         if any(self._costs[fact] >= UNREACHED for fact in goal):
-            return Guess(UNREACHED, ())
+            return HeuristicValue(UNREACHED, ())
         chosen: dict[GroundAction, int] = {}
         helpful: dict[GroundAction, None] = {}
         seen = set(goal)
@@ -226,7 +226,7 @@ class _View:
             following = [need for link in best for need in link.needs if need not in seen]
             seen.update(following)
             queue.extend(dict.fromkeys(following))
-        return Guess(sum(chosen.values()), tuple(helpful))
+        return HeuristicValue(sum(chosen.values()), tuple(helpful))
 
     def _explore(self, goal: tuple[Need, ...]) -> None:
         """Find the ways of all conditions that matter."""
@@ -234,7 +234,7 @@ class _View:
         for fact in queue:
             if fact in self._links:
                 continue
-            ways = self.guide.ways(fact, self.state)
+            ways = self.heuristic.ways(fact, self.state)
             self._links[fact] = tuple(_Link(way, self._unmet(tuple(dict.fromkeys(_all_needs(way))))) for way in ways)
             queue.extend(need for link in self._links[fact] for need in link.needs if need not in self._links)
 

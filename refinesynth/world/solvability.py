@@ -1,6 +1,6 @@
-"""A script's world looked at before anybody plays in it: can it be won, how, and what is wrong with it.
+"""Solvability: what is proved of a grounded script before it is played: can it be won, how, and what is wrong with it.
 
-All bounds are numbers of states and amounts of work, never time: the same script has the same survey on every machine.
+All bounds are numbers of states and amounts of work, never time: the same script has the same result on every machine.
 """
 
 from collections.abc import Sequence
@@ -10,40 +10,40 @@ from typing import cast
 from pydantic import JsonValue
 
 from refinesynth.trajectory import Difficulty, Script
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.compiled import fits
 from refinesynth.world.difficulty import difficulty_of, losable
 from refinesynth.world.executor import World
 from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.expression import MAX_BYTES
-from refinesynth.world.faults import Faults
+from refinesynth.world.expression import MAX_STATE_BYTES
+from refinesynth.world.faults import RulebookFaults
 from refinesynth.world.ground import GroundAction, some_ground_actions
-from refinesynth.world.meter import Cost, Meter
 from refinesynth.world.replaying import world_or_problem
 from refinesynth.world.search import Planner, pruned
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
-MOST_ACTIONS = 800
+MAX_CHECKED_ACTIONS = 800
 """Most ground actions of a world that are looked at."""
 
-MOST_WORK = 600_000_000
-"""Work of one survey at most: a few seconds, which only huge worlds or ones made to be slow need."""
+MAX_CHECKED_WORK = 600_000_000
+"""Work of one check at most: a few seconds, which only huge worlds or ones made to be slow need."""
 
-WIDE = 40
-"""States from the beginning on of which everything is tried that can be done."""
+MAX_EXPANDED_STATES = 40
+"""States from the beginning on from which every possible action is tried."""
 
-PLANNED = 120
+MAX_SEARCHED_STATES = 120
 """States in which a solution is looked for where the author's own does not work."""
 
-SIGHTED = 16
+MAX_INSPECTED_STATES = 16
 """States of those nearest to the beginning in which sights, or goals that were not reached, are looked at."""
 
-MOST_PRUNED = 40
+MAX_PRUNED_LENGTH = 40
 """Longest solution of which it is tried to leave out each action."""
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What was found out about a grounded script."""
+class Solvability:
+    """What is proved of a grounded script."""
 
     problem: str | None = None
     """Why the rulebook cannot be run at all, if so; all else is then unknown."""
@@ -58,34 +58,34 @@ class Survey:
     unusable: tuple[str, ...] = ()
     """Name templates of actions that can never be possible, wherever one goes: that is certain."""
     faults: tuple[str, ...] = ()
-    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there: where, and what
-    to mend."""
+    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there: where, and how
+    to fix it."""
     difficulty: Difficulty | None = None
     """None if no solution was found."""
 
 
-def survey(script: Script) -> Survey:
-    """Look at a script's world; kept as long as the world is. Never raises; a few seconds at the very worst."""
+def check_solvability(script: Script) -> Solvability:
+    """Check a script's world; the result is kept as long as the world is. Never raises; takes a few seconds at most."""
     world = world_or_problem(script)
-    return Survey(problem=world) if isinstance(world, str) else _survey(world)
+    return Solvability(problem=world) if isinstance(world, str) else _check(world)
 
 
-@while_it_lives
-def _survey(world: World) -> Survey:
+@weakly_cached
+def _check(world: World) -> Solvability:
     if not fits(cast("JsonValue", world.script.environment)):
-        fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_BYTES:,} bytes; make it smaller"
-        return Survey(faults=(fault,))
-    surveyor = _Surveyor(world)
+        fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_STATE_BYTES:,} bytes; make it smaller"
+        return Solvability(faults=(fault,))
+    checker = _Checker(world)
     try:
-        surveyor.look()
-    except Cost:
-        surveyor.exhausted = False
-    return surveyor.survey()
+        checker.check()
+    except WorkLimitExceeded:
+        checker.exhausted = False
+    return checker.found()
 
 
 @dataclass
-class _Surveyor:
-    """One survey in the making: whatever is found out stays if the work that is allowed is done."""
+class _Checker:
+    """One check under way: what is found so far stays where the work limit is reached."""
 
     world: World
     solution_problem: str | None = None
@@ -93,42 +93,42 @@ class _Surveyor:
     exhausted: bool = False
     unusable: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
-    faults: Faults = field(default_factory=Faults)
+    faults: RulebookFaults = field(default_factory=RulebookFaults)
 
-    def survey(self) -> Survey:
-        """What was found out so far."""
-        return Survey(
+    def found(self) -> Solvability:
+        """What is proved so far."""
+        return Solvability(
             solution_problem=self.solution_problem,
             shortest=None if self.shortest is None else tuple(action.text for action in self.shortest),
             exhausted=self.exhausted,
             met_at_start=self.world.done(cast("JsonValue", self.world.script.environment)),
             unusable=self.unusable,
-            faults=self.faults.told(),
+            faults=self.faults.messages(),
             difficulty=self.difficulty,
         )
 
-    def look(self) -> None:
-        """Find out everything, the cheapest and most important things first."""
-        texts, complete = some_ground_actions(self.world, MOST_ACTIONS)
+    def check(self) -> None:
+        """Check everything, the cheapest and most important things first."""
+        texts, complete = some_ground_actions(self.world, MAX_CHECKED_ACTIONS)
         rulebook = self.world.script.rulebook
         solution = () if rulebook is None else rulebook.solution
-        planner = Planner(self.world, (*texts, *solution), Meter(MOST_WORK))
+        planner = Planner(self.world, (*texts, *solution), WorkLimit(MAX_CHECKED_WORK))
         explorer = Explorer(planner, self.faults)
         start = explorer.begin(cast("JsonValue", self.world.script.environment))
         self._check_beginning(start)
         own = self._own_solution(explorer, start, solution)
-        self._improve(own if own is None or len(own) > MOST_PRUNED else pruned(self.world, start.state, own))
+        self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(self.world, start.state, own))
         self._scan(explorer, start)
         if self.shortest is None:
-            self._improve(planner.find(start.state, planner.goal, PLANNED, blindly=False))
-        wide = explorer.breadth_first(start, WIDE)
+            self._improve(planner.find(start.state, planner.goal, MAX_SEARCHED_STATES, blindly=False))
+        wide = explorer.breadth_first(start, MAX_EXPANDED_STATES)
         self.exhausted = complete and wide.exhausted
         self._improve(wide.way)
         if self.shortest is None:
             self._check_goal(wide.nodes)
         path = explorer.follow(start, self.shortest or ())
-        for node in (*path, *wide.nodes[:SIGHTED]):
-            self.faults.look(self.world, node.state)
+        for node in (*path, *wide.nodes[:MAX_INSPECTED_STATES]):
+            self.faults.check_sights(self.world, node.state)
         if self.shortest is not None:
             self.difficulty = difficulty_of(explorer, path, self.shortest)
             lost = losable(explorer, path, self.shortest, complete=complete)
@@ -143,7 +143,7 @@ class _Surveyor:
         for at, invariant in enumerate(self.world.invariants, 1):
             if broken := invariant.broken(start.state):
                 self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
-        self.faults.look(self.world, start.state)
+        self.faults.check_sights(self.world, start.state)
 
     def _own_solution(
         self, explorer: Explorer, start: Node, solution: Sequence[str]
@@ -178,16 +178,16 @@ class _Surveyor:
     def _scan(self, explorer: Explorer, node: Node) -> None:
         """Ask every action for what it requires here, and read the hints."""
         for action in explorer.planner.actions:
-            explorer.planner.meter.charge(node.size)
+            explorer.planner.work_limit.charge(node.size)
             unmet = action.action.unmet(node.state, action.values)
             if unmet is not None and unmet.problem is None:
                 where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
                 self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
 
     def _check_goal(self, nodes: Sequence[Node]) -> None:
-        """Tell of conditions of the goal that have no answer anywhere."""
+        """Note conditions of the goal that have no answer in any state."""
         for at, condition in enumerate(self.world.goal, 1):
-            answers = [condition.answer(node.state, {}) for node in nodes[:SIGHTED]]
+            answers = [condition.answer(node.state, {}) for node in nodes[:MAX_INSPECTED_STATES]]
             if answers and all(isinstance(answer, str) for answer in answers):
                 self.faults.add(
                     f"goal {at}", f"goal condition {at} has no answer in any state that was reached: {answers[0]}"

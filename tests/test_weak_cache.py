@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from refinesynth import lifetime
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory import weak_cache
+from refinesynth.trajectory.weak_cache import weakly_cached
 
 
 class Thing:
@@ -22,7 +22,7 @@ class Made:
     """What is made of a thing."""
 
 
-@while_it_lives
+@weakly_cached
 def made_of(_thing: Thing) -> Made:
     return Made()
 
@@ -47,10 +47,10 @@ def test_it_is_made_once_of_each_object_and_goes_with_it() -> None:
 
 
 def test_no_more_than_so_many_are_remembered_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifetime, "MOST", 3)
+    monkeypatch.setattr(weak_cache, "MAX_ENTRIES", 3)
     asked: list[int] = []
 
-    @while_it_lives
+    @weakly_cached
     def count(thing: Thing) -> int:
         asked.append(id(thing))
         return len(asked)
@@ -65,7 +65,7 @@ def test_no_more_than_so_many_are_remembered_however_many_there_are(monkeypatch:
 def test_what_cannot_be_made_is_tried_again() -> None:
     tried: list[Thing] = []
 
-    @while_it_lives
+    @weakly_cached
     def fails(thing: Thing) -> None:
         tried.append(thing)
         raise ValueError("not this time")

@@ -1,23 +1,23 @@
-"""A bound on a search's work that does not depend on how fast the machine is."""
+"""A limit of a search's work that is the same on every machine, however fast."""
 
 from dataclasses import dataclass
 
-MOST_WORK = 20_000_000_000
-"""Work of one search unless told otherwise: some tens of seconds, which only rulebooks made to be slow ever need."""
+MAX_WORK = 20_000_000_000
+"""Work of one search by default: some tens of seconds, which only rulebooks made to be slow ever need."""
 
 BASE = 1_000
 """What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state touched."""
 
 
-class Cost(Exception):
-    """All of the work that was allowed is done. Caught where the meter was set up."""
+class WorkLimitExceeded(Exception):
+    """All of the work that was allowed is done. Caught where the limit was set up."""
 
 
 @dataclass
-class Meter:
+class WorkLimit:
     """Counts work, estimated from above and the same each time."""
 
-    left: int = MOST_WORK
+    left: int = MAX_WORK
     size: int = 0
     """Bytes of the state that is being looked at."""
 
@@ -25,8 +25,8 @@ class Meter:
         """Count this work.
 
         Raises:
-            Cost: Nothing is left.
+            WorkLimitExceeded: Nothing is left.
         """
         self.left -= work
         if self.left < 0:
-            raise Cost
+            raise WorkLimitExceeded

@@ -12,7 +12,7 @@ from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
-from refinesynth.world.sights import MAX_READINGS, MAX_SEEN
+from refinesynth.world.visibility import MAX_READINGS, MAX_SEEN
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")
 HERE = Sight(path="/rooms/{state:/you/at}/things")
@@ -193,10 +193,10 @@ def test_there_is_a_bound_on_readings_and_names_and_it_is_told_of() -> None:
     state: JsonValue = {"things": {f"thing {number:04}": f"name {number}" for number in range(2_000)}}
     world = World(script_of(sights=(many,)))
     assert len(world.visible(state)) == MAX_READINGS
-    assert "read more than" in (world.sights.look(state).problem or "")
+    assert "read more than" in (world.visibility.names_in(state).problem or "")
     all_keys = World(script_of(sights=(Sight(path="/things"),)))
     assert len(all_keys.visible(state)) == MAX_SEEN
-    assert "at once" in (all_keys.sights.look(state).problem or "")
+    assert "at once" in (all_keys.visibility.names_in(state).problem or "")
 
 
 @pytest.mark.parametrize(
