@@ -15,7 +15,7 @@ from functools import lru_cache
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, encode
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.trajectory import ActionSpec, Script
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 
 MAX_ACTION_CHARACTERS = 10_000
 """Longest action text that is matched, in characters; a longer one matches nothing."""
@@ -130,7 +130,7 @@ def match_in(script: Script, text: str) -> Match | None:
     return answers[text]
 
 
-@while_it_lives
+@weakly_cached
 def _answers(_script: Script) -> dict[str, Match | None]:
     return {}
 

@@ -7,7 +7,7 @@ from refinesynth.client.account import current_account
 from refinesynth.client.session import Session, SessionAccount
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rehearsal.memory import Scenes, among, scenes
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,6 @@ class Rehearsing:
             return await self.rehearsal(**request)
 
 
-@while_it_lives
+@weakly_cached
 def _scenes_of(_session: Session) -> Scenes:
     return scenes()

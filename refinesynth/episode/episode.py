@@ -11,6 +11,7 @@ from refinesynth.backends.role import Role
 from refinesynth.client.account import CostTracker, Forgetful, Memory, Unlimited
 from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.session import Session
+from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
 from refinesynth.diversity.borrowing import Borrowed, Marks
 from refinesynth.episode.play import Cast
@@ -22,7 +23,6 @@ from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.rules.repairs import counted, repairs
-from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
 
 
@@ -153,9 +153,9 @@ def _difficulty(script: Script) -> Difficulty | None:
     if not script.grounded:
         return None
     # Imported here: it brings the expression language with it.
-    from refinesynth.world import survey
+    from refinesynth.world import check_solvability
 
-    return survey(script).difficulty
+    return check_solvability(script).difficulty
 
 
 def borrowed_from(prompts: Prompts, script: Script, *, seed: int) -> Borrowed | None:

@@ -13,7 +13,7 @@ from refinesynth.rehearsal.reasons import meaning
 from refinesynth.rehearsal.scene import Scene
 from refinesynth.trajectory import ActionSpec, MistakeKind
 from refinesynth.world import mentions
-from refinesynth.world.hiding import hiding_of
+from refinesynth.world.hidden import hidden_names
 
 _KINDS = tuple(MistakeKind)
 
@@ -62,7 +62,7 @@ def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) 
 def _foreknown(past: Past, action: str) -> bool:
     """Whether an action names something hidden together with where it is, and nobody has seen it or spoken of it."""
     scene = past.position.scene
-    hidden = hiding_of(scene.world).where
+    hidden = hidden_names(scene.world).where
     read = scene.world.read(action) if hidden else None
     if read is None:
         return False

@@ -15,9 +15,9 @@ from refinesynth.rules.names import Names, names_of
 from refinesynth.rules.replaying import Answered, Played, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
-from refinesynth.world.hiding import Hiding, hiding_of
+from refinesynth.world.hidden import HiddenNames, hidden_names
 
 _PAIRED = 16
 """Most names of one text of which it is kept that they were named together; where there are more, all count as told."""
@@ -53,11 +53,11 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         played = world_played(draft)
-        if played is None or not (hiding := hiding_of(played.world)).where:
+        if played is None or not (hidden := hidden_names(played.world)).where:
             return
         known = _Known.at_the_beginning(draft, played)
         for step in played.answered:
-            if (found := _knows(played.world, hiding, known, step)) is not None:
+            if (found := _knows(played.world, hidden, known, step)) is not None:
                 thing, place = found
                 message = (
                     f"{quoted(step.action)} reaches for {quoted(thing)} at {quoted(place)}, but nothing that was seen or told says that it "
@@ -85,26 +85,26 @@ def first_tries(draft: Draft) -> tuple[FirstTry, ...]:
     one expects them.
     """
     played = world_played(draft) if draft.script.grounded else None
-    if played is None or not (hiding := hiding_of(played.world)).where:
+    if played is None or not (hidden := hidden_names(played.world)).where:
         return ()
-    needed = _needed(played.world) & hiding.where.keys()
+    needed = _needed(played.world) & hidden.where.keys()
     known = _Known.at_the_beginning(draft, played)
     tried: dict[str, str] = {}
     for step in played.answered:
         if step.ruling.kind is None:
             for thing in needed - tried.keys():
-                places = [place for place in step.ruling.values.values() if place in hiding.among[thing]]
-                if places and not known.of(thing, hiding.where[thing]):
+                places = [place for place in step.ruling.values.values() if place in hidden.among[thing]]
+                if places and not known.of(thing, hidden.where[thing]):
                     tried[thing] = places[0]
         known.add(step)
     return tuple(
-        FirstTry(thing, len(hiding.among[thing]) // len(hiding.where[thing]), tried[thing] in hiding.where[thing])
+        FirstTry(thing, len(hidden.among[thing]) // len(hidden.where[thing]), tried[thing] in hidden.where[thing])
         for thing in sorted(tried)
-        if len(hiding.among[thing]) >= 2 * len(hiding.where[thing])
+        if len(hidden.among[thing]) >= 2 * len(hidden.where[thing])
     )
 
 
-@while_it_lives
+@weakly_cached
 def _needed(world: World) -> frozenset[str]:
     """Names that stand in a world's goal or in its author's solution."""
     rulebook, names = world.script.rulebook, names_of(world)
@@ -170,18 +170,18 @@ def _asked(script: Script) -> Iterator[str]:
     yield from (action.description for action in script.actions)
 
 
-def _knows(world: World, hiding: Hiding, known: _Known, step: Answered) -> tuple[str, str] | None:
+def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> tuple[str, str] | None:
     """The thing and the place of which an action knows too much."""
     ruling = step.ruling
     if ruling.action is None or _EXPLORES.match(ruling.action) or (ruling.kind is None and not step.changes):
         return None
     for name, thing in ruling.values.items():
-        if thing not in hiding.where or thing in hiding.places:
+        if thing not in hidden.where or thing in hidden.places:
             continue
         for other, place in ruling.values.items():
             if (
                 other != name
-                and place in hiding.where[thing]
+                and place in hidden.where[thing]
                 and place not in known.named
                 and not known.of(thing, frozenset((place,)))
                 and _minds(world, ruling.action, ruling.values, (name, other), known.named)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from refinesynth.trajectory import Script
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 
 _KINDS = (
     "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",
@@ -139,7 +139,7 @@ _ENGLISH = 0.05
 """Share of the commonest words from which on a text is taken for English: English has several times as many, other languages next to none."""
 
 
-@while_it_lives
+@weakly_cached
 def is_english(script: Script) -> bool:
     """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything is."""
     told = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))

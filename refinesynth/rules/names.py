@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
 
 MAX_CHARACTERS = 20_000
@@ -106,7 +106,7 @@ class Names:
         return name, length
 
 
-@while_it_lives
+@weakly_cached
 def names_of(world: World) -> Names:
     """Every name that an action of a world can be given."""
     return Names(world.names)

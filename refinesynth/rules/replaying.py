@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import Ruling, World
 from refinesynth.world.expression import Expression
 from refinesynth.world.replaying import world_or_problem
@@ -148,6 +148,6 @@ def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> _Lack | No
     return None if unmet is None else _Lack(at, unmet.requirement.condition, ruling.values)
 
 
-@while_it_lives
+@weakly_cached
 def _course(world: World) -> _Course:
     return _Course(world)

@@ -1,6 +1,6 @@
-"""Whether a script's world can be executed, and is worth playing: stage by stage, each with what to mend.
+"""Whether a script's world can be executed, and is worth playing: stage by stage, each with what to fix.
 
-All but the first look at what `world.survey` found, which is bounded by a number of states and remembered; where a script fails at
+All but the first read what `world.check_solvability` found, which is bounded by a number of states and remembered; where a script fails at
 one stage, the later ones say nothing.
 """
 
@@ -16,7 +16,7 @@ from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.rulebook_values import unknown_values
 from refinesynth.rules.script_shape import ScriptRule
 from refinesynth.trajectory import Draft, Script
-from refinesynth.world import survey
+from refinesynth.world import check_solvability
 
 _MOST = 5
 """How many faults of a kind are told at once."""
@@ -42,7 +42,7 @@ class RulebookCompiles(Stage, built_in=True):
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if script.rulebook is None:
             yield "no_rulebook", "The script has no rulebook. Write one: goal, sights, invariants and a solution."
-        elif (problem := survey(script).problem) is not None:
+        elif (problem := check_solvability(script).problem) is not None:
             yield "does_not_compile", f"The rulebook cannot be read: {problem}"
 
 
@@ -79,10 +79,10 @@ class ValuesExist(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class RulebookRuns(Stage, built_in=True):
-    """Where the survey came, every path exists or is created, conditions have answers and invariants hold; else `does_not_run`."""
+    """Wherever the check of solvability came, every path exists or is created, conditions have answers and invariants hold; else `does_not_run`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        for fault in survey(script).faults[:_MOST]:
+        for fault in check_solvability(script).faults[:_MOST]:
             yield "does_not_run", f"The rulebook does not run: {fault}"
 
 
@@ -91,7 +91,7 @@ class NotYetDone(Stage, built_in=True):
     """The goal is not reached at the beginning; else code `already_done`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        if survey(script).met_at_start:
+        if check_solvability(script).met_at_start:
             message = (
                 "All conditions of the goal hold in the environment as it is. Change the environment or the goal, so that "
                 "something has to be done."
@@ -104,7 +104,11 @@ class SolutionWorks(Stage, built_in=True):
     """The rulebook's solution, executed, reaches the goal; else code `solution_fails`. One that is left out is not missed here."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        if script.rulebook and script.rulebook.solution and (problem := survey(script).solution_problem) is not None:
+        if (
+            script.rulebook
+            and script.rulebook.solution
+            and (problem := check_solvability(script).solution_problem) is not None
+        ):
             yield "solution_fails", f"The solution does not work: {problem}"
 
 
@@ -113,7 +117,7 @@ class Solvable(Stage, built_in=True):
     """A way to the goal is known, the rulebook's own solution or one that a bounded search found; else code `unsolvable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        found = survey(script)
+        found = check_solvability(script)
         if found.shortest is None:
             tried = (
                 "No sequence of actions reaches the goal: everything that can come about was looked at"
@@ -129,7 +133,7 @@ class ActionsUsable(Stage, built_in=True):
     """No action is certain never to be possible; else code `never_usable`."""
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        if never := survey(script).unusable:
+        if never := check_solvability(script).unusable:
             message = (
                 f"Never possible, wherever one goes and whatever one does: {listed(never, most=300)}. Mend what they require, or "
                 "leave them out."
@@ -155,7 +159,7 @@ class DifficultyBand(Stage, built_in=True):
             )
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
-        shortest = survey(script).shortest
+        shortest = check_solvability(script).shortest
         if shortest is None:
             return
         band = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"

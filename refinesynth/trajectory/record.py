@@ -42,7 +42,7 @@ PlayName = Annotated[str, Field(pattern=PLAY_NAME)]
 
 
 class Difficulty(Value):
-    """How hard a grounded script is, measured by executing it; shares and counts, see `refinesynth.world.survey`."""
+    """How hard a grounded script is, measured by executing it; shares and counts, see `refinesynth.world.check_solvability`."""
 
     steps: int = Field(ge=0)
     """Length of the shortest solution that was found, in actions."""

@@ -6,18 +6,18 @@ from refinesynth.world.ground import ground_actions
 from refinesynth.world.replaying import replay, world_of
 from refinesynth.world.ruling import Change, Ruling, mentions
 from refinesynth.world.search import plan
-from refinesynth.world.surveyor import Survey, survey
+from refinesynth.world.solvability import Solvability, check_solvability
 
 __all__ = [
     "Change",
     "RulebookError",
     "Ruling",
-    "Survey",
+    "Solvability",
     "World",
+    "check_solvability",
     "ground_actions",
     "mentions",
     "plan",
     "replay",
-    "survey",
     "world_of",
 ]

@@ -10,13 +10,13 @@ from refinesynth.actions.matching import action_form
 from refinesynth.trajectory import ActionSpec, Invariant, MistakeKind
 from refinesynth.world.effects import CompiledEffect, compile_effect
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import MAX_BYTES, Expression, compile_expression, encode
-from refinesynth.world.seen import Visible
+from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, json_bytes
 from refinesynth.world.syntax import RESERVED
 from refinesynth.world.template import Template, parse_template, require_text
+from refinesynth.world.visible_names import Visible
 
 DONE = "Done."
-"""What a player is told of an action that was carried out where nobody has written what it reveals."""
+"""The observation of an action that was carried out and whose `reveals` is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CompiledAction:
                 raise Inapplicable(f"effect {at + 1} of {self.spec.name!r} cannot be applied: {error}") from None
             # After each effect, since values copied again and again would grow beyond all bounds within one action.
             if new is not state and not fits(new):
-                limit = f"{MAX_BYTES:,} bytes"
+                limit = f"{MAX_STATE_BYTES:,} bytes"
                 raise Inapplicable(
                     f"effect {at + 1} of {self.spec.name!r} makes the state too deep or larger than {limit}"
                 )
@@ -107,8 +107,8 @@ class CompiledInvariant:
 
 def fits(state: JsonValue) -> bool:
     """Whether a state is JSON and small enough to be played with."""
-    encoded = encode(state)
-    return encoded is not None and len(encoded) <= MAX_BYTES
+    encoded = json_bytes(state)
+    return encoded is not None and len(encoded) <= MAX_STATE_BYTES
 
 
 @contextmanager

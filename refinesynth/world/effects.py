@@ -11,10 +11,10 @@ from pydantic import JsonValue
 from refinesynth.text.jsontext import depth
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import Expression, compile_expression, encode
-from refinesynth.world.pointer import change, drop, look, put, same, show
-from refinesynth.world.seen import Visible
+from refinesynth.world.expression import Expression, compile_expression, json_bytes
+from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
 from refinesynth.world.template import Pointer, Template, parse_pointer, parse_template
+from refinesynth.world.visible_names import Visible
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""
@@ -86,7 +86,7 @@ class CompiledEffect:
         source = cast("Pointer", self.from_path).keys(state, values)
         if self.value is not None:
             return _put_in(_take_out(state, source, value), keys, value)
-        moved = look(state, source)
+        moved = resolve(state, source)
         return state if keys == source else put(drop(state, source), keys, moved)
 
 
@@ -119,7 +119,7 @@ def compile_effect(effect: Effect, parameters: AbstractSet[str], visible: Visibl
 def _check_value(value: JsonValue) -> None:
     if depth(value) > MAX_VALUE_DEPTH:
         raise RulebookError(f"an effect's value is nested deeper than {MAX_VALUE_DEPTH}")
-    encoded = encode(value)
+    encoded = json_bytes(value)
     if encoded is None or len(encoded) > MAX_VALUE_BYTES:
         raise RulebookError(f"an effect's value is no JSON, or larger than {MAX_VALUE_BYTES:,} bytes")
 
@@ -157,9 +157,11 @@ def _sum(old: JsonValue, value: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     if _is_number(old) and _is_number(value):
         total = cast("float", old) + cast("float", value)
         if not -MAX_NUMBER <= total <= MAX_NUMBER:
-            raise Inapplicable(f"the number at {show(keys)} would grow beyond {MAX_NUMBER:,}")
+            raise Inapplicable(f"the number at {pointer_text(keys)} would grow beyond {MAX_NUMBER:,}")
         return old if same(old, total) else total
-    raise Inapplicable(f"what is at {show(keys)} is no list, or no number or text of the same kind as what is added")
+    raise Inapplicable(
+        f"what is at {pointer_text(keys)} is no list, or no number or text of the same kind as what is added"
+    )
 
 
 def _is_number(value: JsonValue) -> bool:
@@ -171,7 +173,7 @@ def _put_in(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonVa
 
     def longer(old: JsonValue) -> JsonValue:
         if not isinstance(old, list):
-            raise Inapplicable(f"{show(keys)} is no list to put something into")
+            raise Inapplicable(f"{pointer_text(keys)} is no list to put something into")
         return [*old, value]
 
     return change(state, keys, longer)
@@ -182,10 +184,10 @@ def _take_out(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> Json
 
     def shorter(old: JsonValue) -> JsonValue:
         if not isinstance(old, list):
-            raise Inapplicable(f"{show(keys)} is no list to take something out of")
+            raise Inapplicable(f"{pointer_text(keys)} is no list to take something out of")
         for at, item in enumerate(old):
             if same(item, value):
                 return [*old[:at], *old[at + 1 :]]
-        raise Inapplicable(f"the list at {show(keys)} does not hold what is to be taken out of it")
+        raise Inapplicable(f"the list at {pointer_text(keys)} does not hold what is to be taken out of it")
 
     return change(state, keys, shorter)

@@ -4,7 +4,7 @@ from refinesynth.errors import InputError
 
 
 class RulebookError(InputError):
-    """A rulebook that cannot be executed; the message tells its author, who may be an LLM, what to mend."""
+    """A rulebook that cannot be executed; the message says to its author, who may be an LLM, what to fix."""
 
 
 class Inapplicable(Exception):

@@ -21,13 +21,13 @@ from refinesynth.world.compiled import (
     where,
 )
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.expression import MAX_BYTES, Expression, compile_expression
-from refinesynth.world.ruling import Ruling, differences, with_appeared
-from refinesynth.world.seen import Seen
-from refinesynth.world.sights import Sights, compile_sights
+from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression
+from refinesynth.world.ruling import Ruling, state_changes, with_appeared
+from refinesynth.world.visibility import Visibility, compile_visibility
+from refinesynth.world.visible_names import VisibleNames
 
 NOTHING_HAPPENS = "Nothing happens."
-"""What a player is told when an action cannot be carried out and nobody has written why."""
+"""The observation of an action that cannot be carried out and has no hint."""
 
 _NAMELESS: Mapping[str, str] = {}
 
@@ -37,13 +37,13 @@ class World:
     """A grounded script made ready to run; states are passed in and out, a world holds none.
 
     Raises:
-        RulebookError: Something in the rulebook cannot be run; the message says where and what to mend.
+        RulebookError: Something in the rulebook cannot be run; the message says where and what to fix.
     """
 
     script: Script
     actions: tuple[CompiledAction, ...] = field(init=False, repr=False)
     goal: tuple[Expression, ...] = field(init=False, repr=False)
-    sights: Sights = field(init=False, repr=False)
+    visibility: Visibility = field(init=False, repr=False)
     invariants: tuple[CompiledInvariant, ...] = field(init=False, repr=False)
     names: frozenset[str] = field(init=False, repr=False)
     """Every name that an action can be given: the allowed values of all parameters."""
@@ -62,8 +62,8 @@ class World:
             for placeholder in spec.placeholders
             for value in spec.parameters.get(placeholder, ())
         ]
-        sights = compile_sights(rulebook.sights, names)
-        actions = tuple(compile_action(spec, at, sights.look) for at, spec in enumerate(self.script.actions))
+        visibility = compile_visibility(rulebook.sights, names)
+        actions = tuple(compile_action(spec, at, visibility.names_in) for at, spec in enumerate(self.script.actions))
         templates = [action.spec.name for action in actions]
         if repeated := next((name for name in templates if templates.count(name) > 1), None):
             raise RulebookError(f"there are two actions {repeated!r}; give each its own name")
@@ -74,7 +74,7 @@ class World:
         invariants = tuple(compile_invariant(invariant, at) for at, invariant in enumerate(rulebook.invariants))
         object.__setattr__(self, "actions", actions)
         object.__setattr__(self, "goal", tuple(goal))
-        object.__setattr__(self, "sights", sights)
+        object.__setattr__(self, "visibility", visibility)
         object.__setattr__(self, "invariants", invariants)
         object.__setattr__(self, "names", frozenset(names))
 
@@ -83,10 +83,10 @@ class World:
 
         A text that is no action is a parameter mistake. Else the first unmet requirement decides; a condition without
         an answer counts as unmet and as a logic mistake, and so do effects that cannot be applied, would make the state
-        larger than `MAX_BYTES` or would break an invariant.
+        larger than `MAX_STATE_BYTES` or would break an invariant.
         """
         if not fits(state):
-            problem = f"the state is no JSON, nested too deep or larger than {MAX_BYTES:,} bytes"
+            problem = f"the state is no JSON, nested too deep or larger than {MAX_STATE_BYTES:,} bytes"
             return self._refused(state, MistakeKind.LOGIC, NOTHING_HAPPENS, problem=problem)
         read = self.read(action_text)
         if read is None:
@@ -127,7 +127,7 @@ class World:
 
         At most `MAX_SEEN`, each once; nothing in a state that is no usable JSON. Never raises.
         """
-        return self.sights.look(state).names
+        return self.visibility.names_in(state).names
 
     def progress(self, state: JsonValue) -> float:
         """Share of the goal's conditions that hold; one without an answer does not."""
@@ -169,23 +169,22 @@ class World:
         before, seen = self._seen(state, new)
         appeared = tuple(name for name in seen.names if name not in before.known)
         progress = self.progress(new)
-        # An empty file that is read shows nothing at all; yet a player must be told something.
-        told = action.reveals.text(new, values)
-        told = told if told.strip() else DONE
+        # An empty file that is read shows nothing at all, yet an observation is never blank.
+        revealed = action.reveals.text(new, values)
         return Ruling(
             state=new,
             kind=None,
-            text=with_appeared(told, appeared),
+            text=with_appeared(revealed if revealed.strip() else DONE, appeared),
             action=action.spec.name,
             values=values,
             done=progress == 1.0,
             progress=progress,
             visible=seen.names,
             appeared=appeared,
-            changed=() if new is state else differences(state, new),
+            changed=() if new is state else state_changes(state, new),
         )
 
-    def _seen(self, state: JsonValue, new: JsonValue) -> tuple[Seen, Seen]:
+    def _seen(self, state: JsonValue, new: JsonValue) -> tuple[VisibleNames, VisibleNames]:
         """What is visible before and after."""
-        before = self.sights.look(state)
-        return before, before if new is state else self.sights.look(new)
+        before = self.visibility.names_in(state)
+        return before, before if new is state else self.visibility.names_in(new)

@@ -1,4 +1,4 @@
-"""Looking around in a world: states, what can be done in each, and what is found to be wrong on the way.
+"""Exploration of a world: states, what can be done in each, and the faults met on the way.
 
 What holds in a state is carried over to the next one, except where an action wrote what a condition reads. So a further state
 costs a fraction of what asking every action anew would.
@@ -11,11 +11,11 @@ from hashlib import blake2b
 from pydantic import JsonValue
 
 from refinesynth.world.errors import Inapplicable
-from refinesynth.world.expression import encode
-from refinesynth.world.faults import Faults
+from refinesynth.world.expression import json_bytes
+from refinesynth.world.faults import RulebookFaults
 from refinesynth.world.ground import Fact, GroundAction, Place, overlap
-from refinesynth.world.meter import BASE
 from refinesynth.world.search import Planner
+from refinesynth.world.work_limit import BASE
 
 _UNASKED, _HOLDS, _FAILS, _UNANSWERED = range(4)
 
@@ -32,21 +32,21 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Breadth:
-    """What a search found that goes through all states in the order of their distance."""
+class BreadthFirstResult:
+    """What a breadth-first search found."""
 
     nodes: tuple[Node, ...]
-    """Those that were looked on from."""
+    """Those that were expanded."""
     way: tuple[GroundAction, ...] | None
     """The shortest way to the goal, if there is one as far as was seen."""
     exhausted: bool
-    """Whether no state is left that could have been looked on from."""
+    """Whether no state is left to expand."""
 
 
 class Explorer:
-    """A world's states as far as they were reached. Every method raises `Cost` where the planner's meter runs out."""
+    """A world's states as far as they were reached. Every method raises `WorkLimitExceeded` where the planner's work is done."""
 
-    def __init__(self, planner: Planner, faults: Faults) -> None:
+    def __init__(self, planner: Planner, faults: RulebookFaults) -> None:
         self.planner = planner
         self.faults = faults
         self.usable: set[str] = set()
@@ -62,7 +62,7 @@ class Explorer:
                 self._readers.setdefault(place, []).append(number)
         self._written: dict[Place, frozenset[int]] = {}
         self._nodes: dict[bytes, Node] = {}
-        # Not in the nodes: they lead back to one another, and whatever is in a circle outlives the survey.
+        # Not in the nodes: they lead back to one another, and reference cycles outlive the check.
         self._following: dict[Node, tuple[tuple[GroundAction, Node], ...]] = {}
 
     def begin(self, state: JsonValue) -> Node:
@@ -82,7 +82,7 @@ class Explorer:
 
     def _successors(self, node: Node, numbers: Iterable[int]) -> list[tuple[GroundAction, Node]]:
         """What these actions lead to, as far as they are possible and change something."""
-        self.planner.meter.size = node.size
+        self.planner.work_limit.size = node.size
         found: list[tuple[GroundAction, Node]] = []
         for number in numbers:
             if not self._possible(node, number):
@@ -109,11 +109,11 @@ class Explorer:
             nodes.append(found[0][1])
         return tuple(nodes)
 
-    def breadth_first(self, start: Node, most: int) -> Breadth:
-        """Look on from at most `most` states, the nearest ones first; not from those where the goal is reached."""
+    def breadth_first(self, start: Node, most: int) -> BreadthFirstResult:
+        """Expand at most `most` states, the nearest ones first; none where the goal is reached."""
         ways: dict[int, tuple[GroundAction, ...]] = {id(start): ()}
         if self.done(start):
-            return Breadth((), (), exhausted=True)
+            return BreadthFirstResult((), (), exhausted=True)
         queue = [start]
         found: tuple[GroundAction, ...] | None = None
         at = 0
@@ -129,7 +129,7 @@ class Explorer:
                     found = found if found is not None else ways[id(after)]
                 else:
                     queue.append(after)
-        return Breadth(tuple(queue[:at]), found, exhausted=at == len(queue))
+        return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
 
     def out_of_reach(self, node: Node) -> bool:
         """Whether it is certain that the goal cannot be reached from here, however long one tries, with the actions that are known.
@@ -182,7 +182,7 @@ class Explorer:
     def _ask(self, node: Node, number: int) -> int:
         known = node.truth[number]
         if known == _UNASKED:
-            self.planner.meter.size = node.size
+            self.planner.work_limit.size = node.size
             answer = self._facts[number].answer(node.state)
             known = _UNANSWERED if isinstance(answer, str) else _HOLDS if answer else _FAILS
             node.truth[number] = known
@@ -190,8 +190,8 @@ class Explorer:
 
     def _node(self, state: JsonValue, before: Node | None = None, action: GroundAction | None = None) -> Node:
         """The node of a state that was reached from another one by an action."""
-        encoded = encode(state, sort=True) or b""
-        self.planner.meter.charge(len(encoded) + BASE)
+        encoded = json_bytes(state, sort=True) or b""
+        self.planner.work_limit.charge(len(encoded) + BASE)
         digest = blake2b(encoded, digest_size=16).digest()
         node = self._nodes.get(digest)
         if node is None:

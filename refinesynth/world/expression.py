@@ -16,14 +16,14 @@ from pydantic import JsonValue
 
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.quick import Quick, quick
-from refinesynth.world.seen import Visible
 from refinesynth.world.syntax import IN_ORDER, Analysis, analyse
 from refinesynth.world.template import REMEMBERED, VISIBLE, Slot
+from refinesynth.world.visible_names import Visible
 
 if TYPE_CHECKING:
     import cel
 
-MAX_BYTES = 262_144
+MAX_STATE_BYTES = 262_144
 """Largest state, as JSON."""
 
 MAX_COST = 50_000_000
@@ -32,7 +32,7 @@ MAX_COST = 50_000_000
 _PASSTHROUGH = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-def encode(value: object, *, sort: bool = False) -> bytes | None:
+def json_bytes(value: object, *, sort: bool = False) -> bytes | None:
     """A JSON value as bytes; None if it is none, is nested too deep or holds what JSON cannot say."""
     try:
         return orjson.dumps(value, option=_PASSTHROUGH | (orjson.OPT_SORT_KEYS if sort else 0))
@@ -66,21 +66,21 @@ class Expression:
                 return answer
         shown = self._shown(state, values)
         given = self._given(state, values)
-        question = encode((shown, given))
+        question = json_bytes((shown, given))
         if question is None:
             return "the state is no JSON that a condition could read"
         return self._evaluate(shown, given, len(question))
 
     def question(self, state: JsonValue, values: Mapping[str, str]) -> bytes | None:
         """All that the answer depends on; None if the state is no JSON."""
-        return encode((self._shown(state, values), self._given(state, values)))
+        return json_bytes((self._shown(state, values), self._given(state, values)))
 
     def work(self, state: JsonValue, values: Mapping[str, str], size: int) -> int:
         """What asking costs at most in a state of so many bytes."""
         if len(self.analysis.work) == 1:
             return self.analysis.work[0] * size
         shown, given = self._shown(state, values), self._given(state, values)
-        question = encode((shown, given))
+        question = json_bytes((shown, given))
         return 0 if question is None else min(self._cost(shown, given, len(question)), self.most)
 
     @property
@@ -110,7 +110,7 @@ class Expression:
 
         variables: dict[str, Any] = {"state": shown, **given}
         try:
-            context = cel.Context(variables, {IN_ORDER: in_order}) if len(self.analysis.work) > 1 else variables
+            context = cel.Context(variables, {IN_ORDER: sorted_keys}) if len(self.analysis.work) > 1 else variables
             result = self.program.execute(context)
         except Exception as error:  # noqa: BLE001 - the library raises many kinds, and all mean: no answer
             return _first_line(error)
@@ -183,7 +183,7 @@ def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Anal
     return analysis, program, None if analysis.sees else quick(analysis.conjuncts, None)
 
 
-def in_order(value: JsonValue) -> JsonValue:
+def sorted_keys(value: JsonValue) -> JsonValue:
     """An object's keys sorted; anything else as it is."""
     return cast("JsonValue", sorted(value)) if isinstance(value, dict) else value
 

@@ -1,4 +1,4 @@
-"""What is found to be wrong with a rulebook while its world is looked at: where, and what to mend."""
+"""Faults of a rulebook that are found while its world is explored: where, and how to fix them."""
 
 from collections.abc import Mapping
 
@@ -10,53 +10,53 @@ from refinesynth.world.executor import World
 from refinesynth.world.template import Pointer, Template
 
 MAX_FAULTS = 16
-"""Most faults that are told of one rulebook."""
+"""Most faults that are reported of one rulebook."""
 
 _WATCHED = 8
-"""How often an action's `when`s and texts are looked at."""
+"""How often an action's `when`s and texts are checked."""
 
 
-class Faults:
+class RulebookFaults:
     """Faults in the order in which they were met, each place of the rulebook once."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
         self._watched: dict[str, int] = {}
         self._looked_up: dict[tuple[str, Pointer], bool] = {}
 
-    def told(self) -> tuple[str, ...]:
-        """All of them, in words to the author, at most `MAX_FAULTS`."""
+    def messages(self) -> tuple[str, ...]:
+        """All of them, as messages to the author, at most `MAX_FAULTS`."""
         missing = (where for (where, _), found in self._looked_up.items() if not found)
         lost = (
             f"{where} looks up what was never there; mend the pointer, or put it into the state" for where in missing
         )
-        return (*self._told.values(), *dict.fromkeys(lost))[:MAX_FAULTS]
+        return (*self._messages.values(), *dict.fromkeys(lost))[:MAX_FAULTS]
 
     def add(self, where: str, what: str) -> None:
-        """Tell of a fault, unless one was told of the same place."""
-        self._told.setdefault(where, what)
+        """Note a fault, unless one of the same place is known."""
+        self._messages.setdefault(where, what)
 
     def met(self, problem: str, text: str) -> None:
-        """Tell of what an action could not be carried out for."""
+        """Note why an action could not be carried out."""
         # Up to the colon a problem says where it is, and after it what it found.
         self.add(problem.partition(": ")[0], f"{problem} (tried: {text!r})")
 
     def unanswered(self, action: CompiledAction, state: JsonValue, values: Mapping[str, str], text: str) -> None:
-        """Tell of a requirement without an answer, if it is what decides about an action."""
+        """Note a requirement without an answer, if it decides about an action."""
         unmet = action.unmet(state, values)
         if unmet is not None and unmet.problem is not None:
             self.met(unmet.problem, text)
 
-    def look(self, world: World, state: JsonValue) -> None:
-        """Tell of sights that have no answer in this state."""
-        problem = world.sights.look(state).problem
+    def check_sights(self, world: World, state: JsonValue) -> None:
+        """Note sights that have no answer in this state."""
+        problem = world.visibility.names_in(state).problem
         if problem is not None:
             self.add("the sights", problem)
 
     def watch(
         self, action: CompiledAction, state: JsonValue, new: JsonValue, values: Mapping[str, str], text: str
     ) -> None:
-        """Look at what an action that was carried out did in passing: conditions of its effects, and lookups of its observation."""
+        """Check an action that was carried out: the conditions of its effects, and the lookups of its observation."""
         times = self._watched.get(action.spec.name, 0)
         if times >= _WATCHED:
             return

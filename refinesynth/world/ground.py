@@ -11,14 +11,14 @@ from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled import CompiledAction
 from refinesynth.world.effects import CompiledEffect
 from refinesynth.world.executor import World
-from refinesynth.world.expression import Expression, encode
-from refinesynth.world.meter import BASE, Meter
-from refinesynth.world.sights import EACH, CompiledSight, Sights
+from refinesynth.world.expression import Expression, json_bytes
 from refinesynth.world.syntax import Chain
 from refinesynth.world.template import Pointer, Slot, Template
+from refinesynth.world.visibility import EACH, CompiledSight, Visibility
+from refinesynth.world.work_limit import BASE, WorkLimit
 
-MOST_ACTIONS = 4_000
-"""Most ground actions of a world that a search looks at unless told which."""
+MAX_GROUND_ACTIONS = 4_000
+"""Most ground actions of a world that a search tries where no candidates are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ Place = tuple[str | Item | None, ...]
 def ground_actions(world: World) -> Iterator[str]:
     """Every action filled with every combination of its allowed values, in the rulebook's order.
 
-    An action with a parameter that takes any value is left out, since nobody can list it. There may be more than can ever be
+    An action with a parameter that takes any value is left out, as its values cannot be listed. There may be more than can ever be
     gone through: take as many as you need.
     """
     for action in world.actions:
@@ -79,17 +79,17 @@ class Fact:
 
     condition: Expression
     values: Mapping[str, str]
-    sights: Sights | None = None
-    """Those that say what is visible, if the condition asks for it."""
-    meter: Meter = field(default_factory=Meter, repr=False)
+    visibility: Visibility | None = None
+    """What is visible, if the condition asks for it."""
+    work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def answer(self, state: JsonValue) -> bool | str:
         """True, false, or in words why there is no answer.
 
         Raises:
-            Cost: The meter has run out.
+            WorkLimitExceeded: The work_limit has run out.
         """
-        self.meter.charge(self.condition.work(state, self.values, self.meter.size) + BASE)
+        self.work_limit.charge(self.condition.work(state, self.values, self.work_limit.size) + BASE)
         return self.condition.answer(state, self.values)
 
     def holds(self, state: JsonValue) -> bool:
@@ -104,26 +104,26 @@ class Fact:
     def reads(self) -> tuple[Place, ...]:
         """Places that the answer depends on."""
         own = _read(self.condition, self.values)
-        return own if self.sights is None else (*own, *seen_from(self.sights))
+        return own if self.visibility is None else (*own, *visibility_reads(self.visibility))
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ShownFact:
     """That a name is where one sight shows it, whether or not the sight's own condition holds."""
 
     sight: CompiledSight
     values: dict[str, str]
     name: str
-    meter: Meter = field(default_factory=Meter, repr=False)
+    work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def holds(self, state: JsonValue) -> bool:
         """Whether it is there."""
-        self.meter.charge(self.meter.size + BASE)
+        self.work_limit.charge(self.work_limit.size + BASE)
         return self.sight.holds(state, self.values, self.name)
 
     def question(self, state: JsonValue) -> bytes | None:
         """All that matters in this state: where the sight points, and whether the name is there."""
-        return encode((self.sight.at(state, self.values), self.holds(state)))
+        return json_bytes((self.sight.at(state, self.values), self.holds(state)))
 
     @cached_property
     def reads(self) -> tuple[Place, ...]:
@@ -144,11 +144,11 @@ class GroundAction:
     """Places that its effects change."""
     lookups: tuple[Place, ...]
     """Places that decide where and what it writes."""
-    meter: Meter = field(default_factory=Meter, repr=False)
+    work_limit: WorkLimit = field(default_factory=WorkLimit, repr=False)
 
     def relaxed(self, state: JsonValue) -> JsonValue:
         """The state after its effects as if all that they need were so."""
-        self.meter.charge(len(self.action.effects) * (self.meter.size // 8 + BASE))
+        self.work_limit.charge(len(self.action.effects) * (self.work_limit.size // 8 + BASE))
         for effect in self.action.effects:
             state = effect.relaxed(state, self.values)
         return state
@@ -157,27 +157,27 @@ class GroundAction:
 class Facts:
     """Facts by what they say, each made once."""
 
-    def __init__(self, sights: Sights, meter: Meter) -> None:
-        self._sights = sights
-        self._meter = meter
+    def __init__(self, visibility: Visibility, work_limit: WorkLimit) -> None:
+        self._visibility = visibility
+        self._work_limit = work_limit
         self._known: dict[tuple[int, tuple[str | None, ...]], Fact] = {}
-        self._shown: dict[tuple[int, str | None, str], Shown] = {}
+        self._shown: dict[tuple[int, str | None, str], ShownFact] = {}
 
     def fact(self, condition: Expression, values: Mapping[str, str]) -> Fact:
         """That a condition holds for these values."""
         key = (id(condition), tuple(values.get(name) for name in condition.analysis.parameters))
         found = self._known.get(key)
         if found is None:
-            sights = None if condition.visible is None else self._sights
-            found = self._known[key] = Fact(condition, values, sights, self._meter)
+            visibility = None if condition.visible is None else self._visibility
+            found = self._known[key] = Fact(condition, values, visibility, self._work_limit)
         return found
 
-    def shown(self, at: int, sight: CompiledSight, values: dict[str, str], name: str) -> Shown:
+    def shown(self, at: int, sight: CompiledSight, values: dict[str, str], name: str) -> ShownFact:
         """That a name is where the sight with this index shows it."""
         key = (at, values.get(EACH), name)
         found = self._shown.get(key)
         if found is None:
-            found = self._shown[key] = Shown(sight, values, name, self._meter)
+            found = self._shown[key] = ShownFact(sight, values, name, self._work_limit)
         return found
 
     def goal(self, world: World) -> tuple[Fact, ...]:
@@ -186,11 +186,11 @@ class Facts:
 
 
 def ground(
-    world: World, texts: Iterable[str], facts: Facts | None = None, meter: Meter | None = None
+    world: World, texts: Iterable[str], facts: Facts | None = None, work_limit: WorkLimit | None = None
 ) -> tuple[GroundAction, ...]:
     """Read action texts; those that are no action, and repetitions, are left out."""
-    meter = meter or Meter()
-    facts = facts or Facts(world.sights, meter)
+    work_limit = work_limit or WorkLimit()
+    facts = facts or Facts(world.visibility, work_limit)
     found: dict[str, GroundAction] = {}
     for text in texts:
         read = world.read(text)
@@ -209,7 +209,7 @@ def ground(
             ),
             writes=tuple(place for effect in action.effects for place in _written(effect, values)),
             lookups=tuple(_place(at, values) for template in templates for at in _lookups(template)),
-            meter=meter,
+            work_limit=work_limit,
         )
     return tuple(found.values())
 
@@ -229,10 +229,10 @@ def _may_meet(one: str | Item | None, other: str | Item | None) -> bool:
     return isinstance(other, str) and _may_meet(other, one)
 
 
-def seen_from(sights: Sights) -> tuple[Place, ...]:
+def visibility_reads(visibility: Visibility) -> tuple[Place, ...]:
     """Places that decide what is visible."""
     places: list[Place] = []
-    for sight in sights.sights:
+    for sight in visibility.sights:
         places += (*_pointed(sight.path, {}), *_pointed(sight.each, {}))
         if sight.when is not None:
             places += _read(sight.when, {})

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 
 from refinesynth.world.errors import Inapplicable
 
-Change = Callable[[JsonValue], JsonValue]
+Update = Callable[[JsonValue], JsonValue]
 """What becomes of the value at the end of a path; raises `Inapplicable` where it has no meaning."""
 
 
-def look(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
+def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     """The value that a pointer's keys lead to.
 
     Raises:
@@ -37,7 +37,7 @@ def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
         try:
             old = _below(parent, key, keys)
         except Inapplicable:
-            raise Inapplicable(f"{show(keys[:-1])} is no object that could hold {key!r}") from None
+            raise Inapplicable(f"{pointer_text(keys[:-1])} is no object that could hold {key!r}") from None
         return parent if same(old, value) else _with(parent, key, value)
 
     return change(state, keys[:-1], into)
@@ -45,7 +45,7 @@ def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
 
 def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     """The state without the key that the pointer names."""
-    look(state, keys)
+    resolve(state, keys)
     if not keys:
         raise Inapplicable("the whole state cannot be removed")
 
@@ -58,7 +58,7 @@ def drop(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
     return change(state, keys[:-1], out_of)
 
 
-def change(state: JsonValue, keys: tuple[str, ...], make: Change) -> JsonValue:
+def change(state: JsonValue, keys: tuple[str, ...], make: Update) -> JsonValue:
     """The state with `make(old)` instead of the old value at `keys`; the very same state if that is the old value.
 
     Only objects and lists along the path are copied.
@@ -92,7 +92,7 @@ def same(one: JsonValue, other: JsonValue) -> bool:
     return one == other
 
 
-def show(keys: tuple[str, ...]) -> str:
+def pointer_text(keys: tuple[str, ...]) -> str:
     """The pointer as text."""
     return "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys) or "the state's root"
 
@@ -117,7 +117,7 @@ def _below(here: JsonValue, key: str, keys: tuple[str, ...]) -> JsonValue:
         return here[key]
     if isinstance(here, list) and (at := _index(key)) < len(here):
         return here[at]
-    raise Inapplicable(f"there is nothing at {show(keys)}")
+    raise Inapplicable(f"there is nothing at {pointer_text(keys)}")
 
 
 def _with(parent: JsonValue, key: str, value: JsonValue) -> JsonValue:

@@ -10,9 +10,9 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from refinesynth.world.seen import Visible
 from refinesynth.world.template import VISIBLE
 from refinesynth.world.tokens import Token, match_brackets, tokenize
+from refinesynth.world.visible_names import Visible
 
 Quick = Callable[[JsonValue, Mapping[str, str]], bool | None]
 """An answer, given a state and the parameters; None if the library is to be asked."""

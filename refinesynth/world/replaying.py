@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from refinesynth.trajectory import Script
-from refinesynth.trajectory.lifetime import while_it_lives
+from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import World
 from refinesynth.world.ruling import Ruling
@@ -45,7 +45,7 @@ def world_of(script: Script) -> World:
     return world
 
 
-@while_it_lives
+@weakly_cached
 def world_or_problem(script: Script) -> World | str:
     """The world of a script; in words why it cannot be run, if so. Asking again of the same object costs next to nothing."""
     digest = script.digest

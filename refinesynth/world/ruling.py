@@ -8,8 +8,8 @@ from typing import cast
 from pydantic import JsonValue
 
 from refinesynth.trajectory import MistakeKind
-from refinesynth.world.expression import encode
-from refinesynth.world.pointer import same, show
+from refinesynth.world.expression import json_bytes
+from refinesynth.world.pointer import pointer_text, same
 
 MAX_CHANGES = 32
 """Most changes that a ruling lists."""
@@ -17,13 +17,13 @@ MAX_CHANGES = 32
 MAX_CHANGE_BYTES = 1_000
 """Largest value that a change shows as it is, as JSON; of a larger one it says how large it is."""
 
-MAX_TOLD = 40
+MAX_LISTED_NAMES = 40
 """Most names that a sentence lists."""
 
 MAX_SEARCHED = 20_000
 """How much of an observation is searched for names that it mentions, in characters."""
 
-_MOST_PLACES = 200
+_MAX_OCCURRENCES = 200
 """How often a name is looked at where it is part of another word."""
 
 
@@ -69,19 +69,19 @@ class Ruling:
     """How the state differs from the one before, at most `MAX_CHANGES` places."""
 
 
-def differences(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:
+def state_changes(before: JsonValue, after: JsonValue) -> tuple[Change, ...]:
     """Places at which two states differ, in the order of the newer one's keys, at most `MAX_CHANGES`.
 
     Objects are compared key by key, lists of equal length that hold objects or lists item by item, all else as a whole.
     """
-    return tuple(islice(_differences((), before, after), MAX_CHANGES))
+    return tuple(islice(_changes((), before, after), MAX_CHANGES))
 
 
 def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
     """The observation with a sentence about the names that appeared and that it does not mention."""
-    said = text[:MAX_SEARCHED].casefold()
-    unsaid = [name for name in appeared if not _stands_in(said, name.casefold())]
-    return f"{text} You see the {_listed(unsaid)}." if unsaid else text
+    lowered = text[:MAX_SEARCHED].casefold()
+    unmentioned = [name for name in appeared if not _stands_in(lowered, name.casefold())]
+    return f"{text} You see the {_listed(unmentioned)}." if unmentioned else text
 
 
 def mentions(text: str, name: str) -> bool:
@@ -92,7 +92,7 @@ def mentions(text: str, name: str) -> bool:
 def _stands_in(text: str, name: str) -> bool:
     """The same where both are in lower case; an empty name stands nowhere."""
     at = text.find(name) if name else -1
-    for _ in range(_MOST_PLACES):
+    for _ in range(_MAX_OCCURRENCES):
         if at < 0:
             break
         end = at + len(name)
@@ -108,26 +108,26 @@ def _joined(one: str, other: str) -> bool:
 
 
 def _listed(names: list[str]) -> str:
-    if len(names) > MAX_TOLD:
-        names = [*names[:MAX_TOLD], f"{len(names) - MAX_TOLD} other things"]
+    if len(names) > MAX_LISTED_NAMES:
+        names = [*names[:MAX_LISTED_NAMES], f"{len(names) - MAX_LISTED_NAMES} other things"]
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def _differences(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iterator[Change]:
+def _changes(keys: tuple[str, ...], before: JsonValue, after: JsonValue) -> Iterator[Change]:
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in (*after, *(gone for gone in before if gone not in after)):
             if key not in before or key not in after:
-                yield Change(show((*keys, key)), _shown(before.get(key)), _shown(after.get(key)))
+                yield Change(pointer_text((*keys, key)), _shown(before.get(key)), _shown(after.get(key)))
             else:
-                yield from _differences((*keys, key), before[key], after[key])
+                yield from _changes((*keys, key), before[key], after[key])
     elif _alike(before, after):
         pairs = zip(cast("list[JsonValue]", before), cast("list[JsonValue]", after), strict=True)
         for at, (old, new) in enumerate(pairs):
-            yield from _differences((*keys, str(at)), old, new)
+            yield from _changes((*keys, str(at)), old, new)
     elif not same(before, after):
-        yield Change(show(keys), _shown(before), _shown(after))
+        yield Change(pointer_text(keys), _shown(before), _shown(after))
 
 
 def _alike(before: JsonValue, after: JsonValue) -> bool:
@@ -138,7 +138,7 @@ def _alike(before: JsonValue, after: JsonValue) -> bool:
 
 
 def _shown(value: JsonValue) -> JsonValue:
-    encoded = encode(value)
+    encoded = json_bytes(value)
     if encoded is not None and len(encoded) <= MAX_CHANGE_BYTES:
         return value
     if isinstance(value, dict | list):

@@ -10,20 +10,20 @@ from pydantic import JsonValue
 
 from refinesynth.world.errors import Inapplicable
 from refinesynth.world.executor import World
-from refinesynth.world.expression import encode
-from refinesynth.world.ground import MOST_ACTIONS, Fact, Facts, GroundAction, ground, some_ground_actions
-from refinesynth.world.guide import UNREACHED, Guess, Guide
-from refinesynth.world.meter import BASE, Cost, Meter
+from refinesynth.world.expression import json_bytes
+from refinesynth.world.ground import MAX_GROUND_ACTIONS, Fact, Facts, GroundAction, ground, some_ground_actions
+from refinesynth.world.heuristic import UNREACHED, Heuristic, HeuristicValue
+from refinesynth.world.work_limit import BASE, WorkLimit, WorkLimitExceeded
 
-MOST_NODES = 2_000
-"""States that a search looks on from, unless told otherwise."""
+MAX_NODES = 2_000
+"""States that a search expands by default."""
 
-Look = Callable[[JsonValue], Guess]
+Evaluate = Callable[[JsonValue], HeuristicValue]
 """How far a state seems from the goal, and the actions to try there."""
 
 
 def plan(
-    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, most: int = MOST_NODES
+    world: World, state: JsonValue, *, candidates: Iterable[str] | None = None, most: int = MAX_NODES
 ) -> tuple[str, ...] | None:
     """Action texts that lead from `state` to the goal; empty if it is reached already.
 
@@ -34,34 +34,34 @@ def plan(
         world: Whose actions and goal.
         state: Where to begin.
         candidates: Action texts worth trying, in the order in which they are preferred; those that are no action are left
-            out. None means every ground action, or of more than `MOST_ACTIONS` some of each action.
-        most: Bound on the states that are looked on from, in each of the two searches. Apart from this, all the work is bounded.
+            out. None means every ground action, or of more than `MAX_GROUND_ACTIONS` some of each action.
+        most: Bound on the states that are expanded, in each of the two searches. Apart from this, all the work is bounded.
 
     Returns:
         None if no plan is found within the bound, or there is none.
     """
-    texts = some_ground_actions(world, MOST_ACTIONS)[0] if candidates is None else candidates
-    planner = Planner(world, texts, Meter())
+    texts = some_ground_actions(world, MAX_GROUND_ACTIONS)[0] if candidates is None else candidates
+    planner = Planner(world, texts, WorkLimit())
     try:
         found = planner.find(state, planner.goal, most)
         return None if found is None else tuple(action.text for action in pruned(world, state, found))
-    except Cost:
+    except WorkLimitExceeded:
         return None
 
 
 class Planner:
     """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the next.
 
-    Every search raises `Cost` where the meter runs out.
+    Every search raises `WorkLimitExceeded` where the work limit is reached.
     """
 
-    def __init__(self, world: World, texts: Iterable[str], meter: Meter) -> None:
+    def __init__(self, world: World, texts: Iterable[str], work_limit: WorkLimit) -> None:
         self.world = world
-        self.meter = meter
-        self.facts = Facts(world.sights, meter)
-        self.actions = ground(world, texts, self.facts, meter)
+        self.work_limit = work_limit
+        self.facts = Facts(world.visibility, work_limit)
+        self.actions = ground(world, texts, self.facts, work_limit)
         self.goal = self.facts.goal(world)
-        self._guide = Guide(self.actions, self.goal, self.facts)
+        self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
     def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
         """The state after an action, whatever it requires.
@@ -69,11 +69,11 @@ class Planner:
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
         """
-        size = self.meter.size
-        self.meter.charge(len(action.action.effects) * (size // 8 + BASE) + BASE)
+        size = self.work_limit.size
+        self.work_limit.charge(len(action.action.effects) * (size // 8 + BASE) + BASE)
         new = self.world.after(state, action.action, action.values)
         if new is not state:
-            self.meter.charge(
+            self.work_limit.charge(
                 sum(invariant.condition.work(new, {}, size) + BASE for invariant in self.world.invariants)
             )
         return new
@@ -85,20 +85,20 @@ class Planner:
 
         What seems helpful is tried first and then, where `blindly` says so, everything with as many states again.
         """
-        if encode(state) is None:
+        if json_bytes(state) is None:
             return None
-        found = self._search(state, goal, self._guide.aiming(goal).look, most)
+        found = self._search(state, goal, self._heuristic.aiming(goal).evaluate, most)
         if found is None and blindly:
-            found = self._search(state, goal, lambda here: Guess(_unmet(goal, here), self.actions), most)
+            found = self._search(state, goal, lambda here: HeuristicValue(_unmet(goal, here), self.actions), most)
         return found
 
     def _search(
-        self, state: JsonValue, goal: tuple[Fact, ...], look: Look, most: int
+        self, state: JsonValue, goal: tuple[Fact, ...], evaluate: Evaluate, most: int
     ) -> tuple[GroundAction, ...] | None:
         """A* by length and seeming distance; equal ones in the order in which they were found, nearer ones first."""
         numbers = count()
         lengths = {self._digest(state): 0}
-        distance, actions = look(state)
+        distance, actions = evaluate(state)
         queue = [(distance, distance, next(numbers), _Node(state, 0), actions)]
         while queue and most > 0:
             _, _, _, node, actions = heappop(queue)
@@ -110,7 +110,7 @@ class Planner:
                 if digest is None or lengths.get(digest, length + 1) <= length:
                     continue
                 lengths[digest] = length
-                distance, following = look(new)
+                distance, following = evaluate(new)
                 if distance < UNREACHED:
                     entry = (length + distance, distance, next(numbers), _Node(new, length, action, node), following)
                     heappush(queue, entry)
@@ -118,11 +118,11 @@ class Planner:
 
     def _digest(self, state: JsonValue) -> bytes | None:
         """The state as a key, the same in whatever order objects name theirs; None if it is no JSON. Counts as looking at it."""
-        encoded = encode(state, sort=True)
+        encoded = json_bytes(state, sort=True)
         if encoded is None:
             return None
-        self.meter.size = len(encoded)
-        self.meter.charge(len(encoded) + BASE)
+        self.work_limit.size = len(encoded)
+        self.work_limit.charge(len(encoded) + BASE)
         return blake2b(encoded, digest_size=16).digest()
 
 

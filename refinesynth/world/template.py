@@ -15,13 +15,13 @@ from pydantic import JsonValue
 
 from refinesynth.text.jsontext import scrub
 from refinesynth.world.errors import Inapplicable, RulebookError
-from refinesynth.world.pointer import look, unescape
-from refinesynth.world.seen import Visible
+from refinesynth.world.pointer import resolve, unescape
+from refinesynth.world.visible_names import Visible
 
 REMEMBERED = 4_096
 """Texts of each kind of which it is remembered how they are read: many worlds say the same, and each is compiled more than once."""
 
-MAX_STEPS = 32
+MAX_POINTER_STEPS = 32
 """Most steps of one pointer."""
 
 MAX_NESTING = 4
@@ -30,7 +30,7 @@ MAX_NESTING = 4
 MAX_FILLED = 32
 """Most parameters and lookups in one text."""
 
-MAX_WORDS = 4_000
+MAX_VALUE_CHARACTERS = 4_000
 """Longest text that a value becomes, in characters; the rest is cut off."""
 
 VISIBLE = "visible"
@@ -66,11 +66,11 @@ class Pointer:
 
     def read(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
         """What the state holds there; `Inapplicable` if nothing."""
-        return look(state, self.keys(state, values))
+        return resolve(state, self.keys(state, values))
 
 
 @dataclass(frozen=True, slots=True)
-class Sighted:
+class VisibleLookup:
     """The names that can be seen."""
 
     visible: Visible
@@ -81,7 +81,7 @@ class Sighted:
         return list(self.visible(state).names)
 
 
-Part = str | Slot | Pointer | Sighted
+Part = str | Slot | Pointer | VisibleLookup
 """What a template is made of; a text is literal."""
 
 
@@ -106,7 +106,9 @@ class Template:
         """A lone lookup's JSON value, else the text; `Inapplicable` if something that is looked up is missing."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Pointer):
             return self.parts[0].read(state, values)
-        return "".join(part if isinstance(part, str) else words(part.read(state, values)) for part in self.parts)
+        return "".join(
+            part if isinstance(part, str) else value_as_words(part.read(state, values)) for part in self.parts
+        )
 
     def key(self, state: JsonValue, values: Mapping[str, str]) -> str:
         """The text as one step of a pointer."""
@@ -117,12 +119,12 @@ class Template:
         return "".join(part if isinstance(part, str) else _as_key(part.read(state, values)) for part in self.parts)
 
 
-def words(value: JsonValue) -> str:
-    """A JSON value as words, at most `MAX_WORDS` characters."""
+def value_as_words(value: JsonValue) -> str:
+    """A JSON value as words, at most `MAX_VALUE_CHARACTERS` characters."""
     if isinstance(value, dict | list):
         items = [_word(item) for item in value]
         listed = f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
-        return listed[:MAX_WORDS] or "nothing"
+        return listed[:MAX_VALUE_CHARACTERS] or "nothing"
     return _word(value)
 
 
@@ -195,15 +197,15 @@ def _word(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return str(value.get("name", "something"))[:MAX_WORDS]
+        return str(value.get("name", "something"))[:MAX_VALUE_CHARACTERS]
     if isinstance(value, list):
         return f"{len(value)} things"
-    return str(value)[:MAX_WORDS]
+    return str(value)[:MAX_VALUE_CHARACTERS]
 
 
-def _words_of(part: Slot | Pointer | Sighted, state: JsonValue, values: Mapping[str, str]) -> str:
+def _words_of(part: Slot | Pointer | VisibleLookup, state: JsonValue, values: Mapping[str, str]) -> str:
     try:
-        return words(part.read(state, values))
+        return value_as_words(part.read(state, values))
     except Inapplicable:
         return "nothing"
 
@@ -238,7 +240,7 @@ def _parts(text: str, at: int, scope: _Scope, *, nesting: int, stop: str) -> tup
     return parts, at
 
 
-def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | Sighted, int]:
+def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | Pointer | VisibleLookup, int]:
     """What stands in the braces that open at `at`, and where they end."""
     if nesting >= MAX_NESTING:
         raise RulebookError(f"{text[:80]!r}: lookups are nested deeper than {MAX_NESTING}")
@@ -255,7 +257,7 @@ def _braced(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Slot | 
         )
     name = text[begin:end]
     if name == VISIBLE and scope.visible is not None:
-        return Sighted(scope.visible), end + 1
+        return VisibleLookup(scope.visible), end + 1
     if name not in scope.names:
         known = ", ".join(f"{{{known}}}" for known in sorted(scope.names)) or "none"
         raise RulebookError(
@@ -273,9 +275,9 @@ def _pointer(text: str, at: int, scope: _Scope, *, nesting: int) -> tuple[Pointe
             steps.append(Template(tuple(unescape(part) if isinstance(part, str) else part for part in parts)))
         except ValueError as error:
             raise RulebookError(f"{text[:80]!r}: {error}") from None
-    if not steps or len(steps) > MAX_STEPS:
+    if not steps or len(steps) > MAX_POINTER_STEPS:
         raise RulebookError(
-            f"{text[:80]!r}: a path into the state is a JSON Pointer of 1 to {MAX_STEPS} steps and begins with a slash, "
+            f"{text[:80]!r}: a path into the state is a JSON Pointer of 1 to {MAX_POINTER_STEPS} steps and begins with a slash, "
             "such as /player/place"
         )
     return Pointer(tuple(steps)), at

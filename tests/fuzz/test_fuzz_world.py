@@ -10,11 +10,11 @@ from pydantic import JsonValue, ValidationError
 
 from refinesynth.testing import texts
 from refinesynth.trajectory import Script
-from refinesynth.world import RulebookError, World, plan, replay, survey
-from refinesynth.world.expression import MAX_BYTES
+from refinesynth.world import RulebookError, World, check_solvability, plan, replay
+from refinesynth.world.expression import MAX_STATE_BYTES
 from refinesynth.world.faults import MAX_FAULTS
 from refinesynth.world.ruling import MAX_CHANGES
-from refinesynth.world.sights import MAX_SEEN
+from refinesynth.world.visibility import MAX_SEEN
 
 _RIGHT: Any = {
     "environment": {
@@ -127,22 +127,22 @@ def test_any_script_is_refused_in_words_or_played_within_bounds(
         return
     assert len(script.digest) == 16
     found: Any = only(RulebookError)(lambda: World(script))
-    surveyed = survey(script)
-    assert len(surveyed.faults) <= MAX_FAULTS
+    solvability = check_solvability(script)
+    assert len(solvability.faults) <= MAX_FAULTS
     if found is None:
-        assert surveyed.problem
+        assert solvability.problem
         return
     world: World = found
     for ruling in replay(world, actions, transient):
         encoded = orjson.dumps(ruling.state)
-        assert len(encoded) <= MAX_BYTES
+        assert len(encoded) <= MAX_STATE_BYTES
         assert ruling.text.strip() or ruling.text == ""
         assert len(ruling.visible) <= MAX_SEEN
         assert len(ruling.changed) <= MAX_CHANGES
         assert set(ruling.appeared) <= set(ruling.visible)
         assert (ruling.problem is None) or ruling.kind is not None
-    if surveyed.shortest is not None and surveyed.shortest:
-        assert replay(world, surveyed.shortest)[-1].done
+    if solvability.shortest:
+        assert replay(world, solvability.shortest)[-1].done
 
 
 @thoroughly

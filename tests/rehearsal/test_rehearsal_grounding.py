@@ -16,7 +16,7 @@ from refinesynth import rules
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene, label_in, outline
 from refinesynth.trajectory import Draft
-from refinesynth.world import survey, world_of
+from refinesynth.world import check_solvability, world_of
 
 FEW = settings(max_examples=20)
 """Drawing a scene and solving it takes some hundredths of a second."""
@@ -163,13 +163,13 @@ def test_only_what_is_where_the_player_is_can_be_seen(
 
 @pytest.mark.parametrize("label", [f"{family}-{number}{GROUNDED}" for family in sorted(FAMILIES) for number in (2, 4)])
 def test_features_are_there_where_they_are_told(label: str) -> None:
-    told, found = outline(label).features, survey(grounded(label)).difficulty
+    told, found = outline(label).features, check_solvability(grounded(label)).difficulty
     assert found is not None
     assert "distractors" in told
     assert found.distractors >= 0.4
     assert found.hidden > 0 or "hidden" not in told
     assert ("hidden" in told) <= ("Nobody has told you where things are." in grounded(label).introduction)
-    # None means that the survey ended without knowing.
+    # None means that the check ended without knowing.
     assert found.losable is not False or "irreversible" not in told
 
 

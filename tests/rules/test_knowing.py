@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_drafts import dm, player
+from samples import dm, player
 from words_corpus import HOUSE
 
 from refinesynth import rules, testing
@@ -15,7 +15,7 @@ from refinesynth.rehearsal.scene import GROUNDED, draw_scene
 from refinesynth.rules.knowing import KnowsOnlyWhatWasSeen, first_tries
 from refinesynth.trajectory import Draft, DraftTurn, MistakeKind, Script, Sight
 from refinesynth.world import ground_actions, world_of
-from refinesynth.world.hiding import hiding_of
+from refinesynth.world.hidden import hidden_names
 
 FEWER = settings(max_examples=max(8, settings().max_examples // 8))
 KEY = "take red key from drawer"
@@ -37,7 +37,7 @@ def blamed(draft: Draft) -> list[int]:
 
 
 def test_the_house_hides_what_is_shut_or_elsewhere() -> None:
-    found = hiding_of(world_of(HOUSE))
+    found = hidden_names(world_of(HOUSE))
     assert found.where["red key"] == {"drawer"}
     assert found.where["apple"] == {"fridge"}
     assert found.among["red key"] == {"drawer", "fridge"}
@@ -134,7 +134,7 @@ def test_a_thing_that_says_itself_where_it_is_is_hidden_there() -> None:
             },
         }
     )
-    assert hiding_of(world_of(script)).where == {"key": {"chest"}}
+    assert hidden_names(world_of(script)).where == {"key": {"chest"}}
     assert blamed(played("get key from chest", script=script)) == [0]
     assert blamed(played("get key from well", script=script)) == []
 
@@ -176,7 +176,7 @@ class TestFirstTries:
 def _exploring(script: Script, rng: Random, steps: int = 30) -> Draft:
     """A play by somebody who goes, opens and errs at random with what is in sight, and uses at once what came into view."""
     world, state = world_of(script), script.environment
-    everything, hidden, used = list(ground_actions(world)), hiding_of(world), set[str]()
+    everything, hidden, used = list(ground_actions(world)), hidden_names(world), set[str]()
     turns: list[DraftTurn] = []
     for _ in range(steps):
         free = hidden.places.union(world.visible(state))
@@ -221,7 +221,7 @@ def test_who_reads_the_state_is_blamed_in_the_household() -> None:
             and action.effects[0].from_path
             and "/places" in action.effects[0].from_path
         )
-        for item, places in hiding_of(world).where.items():
+        for item, places in hidden_names(world).where.items():
             for place in take.parameters["place"]:
                 knew = bool(blamed(played(take.fill({"item": item, "place": place}), script=script)))
                 assert knew == (place in places)
@@ -261,5 +261,5 @@ def test_odd_sights_hide_something_or_nothing(paths: list[str]) -> None:
     assert HOUSE.rulebook is not None
     sights = tuple(Sight(path=path, each="/rooms" if "{each}" in path else None) for path in paths)
     script = HOUSE.model_copy(update={"rulebook": HOUSE.rulebook.model_copy(update={"sights": sights})})
-    found = hiding_of(world_of(script))
+    found = hidden_names(world_of(script))
     assert all(found.where[name] <= found.among[name] for name in found.where)

@@ -9,10 +9,10 @@ from world_scripts import script_of
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement, Script, Sight
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.faults import Faults
+from refinesynth.world.faults import RulebookFaults
 from refinesynth.world.ground import Item, overlap, some_ground_actions
-from refinesynth.world.meter import Cost, Meter
 from refinesynth.world.search import Planner
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 NAMES = ("a", "b")
 places = st.sampled_from(["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"])
@@ -86,7 +86,7 @@ def scripts(draw: st.DrawFn) -> Script:
 
 
 def _explorer(world: World) -> tuple[Explorer, Node]:
-    explorer = Explorer(Planner(world, ground_actions(world), Meter()), Faults())
+    explorer = Explorer(Planner(world, ground_actions(world), WorkLimit()), RulebookFaults())
     state: JsonValue = dict(world.script.environment)
     return explorer, explorer.begin(state)
 
@@ -163,7 +163,7 @@ def test_each_action_has_its_share_of_what_is_looked_at(sizes: list[int], most: 
 
 
 def test_a_meter_runs_out() -> None:
-    meter = Meter(100)
-    meter.charge(100)
-    with pytest.raises(Cost):
-        meter.charge(1)
+    work_limit = WorkLimit(100)
+    work_limit.charge(100)
+    with pytest.raises(WorkLimitExceeded):
+        work_limit.charge(1)

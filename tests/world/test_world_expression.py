@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
-from refinesynth.world.expression import Expression, compile_expression, encode
+from refinesynth.world.expression import Expression, compile_expression, json_bytes
 from refinesynth.world.syntax import analyse
 
 leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "", "é"])
@@ -280,7 +280,7 @@ def test_states_deeper_than_json_goes_have_no_answer() -> None:
     for _ in range(5_000):
         deep = [deep]
     assert isinstance(_answer("state.x == 1", {"x": deep}), str)
-    assert encode(deep) is None
+    assert json_bytes(deep) is None
 
 
 def test_an_expression_shows_its_source() -> None:

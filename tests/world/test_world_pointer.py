@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.errors import Inapplicable
-from refinesynth.world.pointer import change, drop, look, put, same, show
-from refinesynth.world.template import MAX_WORDS, parse_pointer, parse_template, words
+from refinesynth.world.pointer import change, drop, pointer_text, put, resolve, same
+from refinesynth.world.template import MAX_VALUE_CHARACTERS, parse_pointer, parse_template, value_as_words
 
 keys = st.sampled_from(["a", "b", "0", "1", "~", "/", "", "a/b", "~1"])
 leaves = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x"])
@@ -36,7 +36,7 @@ def test_looking_agrees_with_the_reference_library(state: JsonValue, route: tupl
     if any(isinstance(found, str) for at in range(len(route)) for found in _resolved(state, route[:at])):
         expected = []
     try:
-        found = [look(state, route)]
+        found = [resolve(state, route)]
     except Inapplicable:
         found = []
     assert len(found) == len(expected)
@@ -54,9 +54,9 @@ def test_what_is_put_is_found_and_nothing_else_changes(
         assert same(state, before)
         return
     assert same(state, before)
-    assert same(look(new, route), value)
+    assert same(resolve(new, route), value)
     if _resolved(state, route):
-        assert same(put(new, route, look(state, route)), before)
+        assert same(put(new, route, resolve(state, route)), before)
     else:
         assert same(drop(new, route), before)
 
@@ -64,7 +64,7 @@ def test_what_is_put_is_found_and_nothing_else_changes(
 @given(states, routes)
 def test_putting_what_is_there_gives_the_very_same_state(state: JsonValue, route: tuple[str, ...]) -> None:
     try:
-        value = look(state, route)
+        value = resolve(state, route)
     except Inapplicable:
         return
     assert change(state, route, lambda old: old) is state
@@ -95,8 +95,8 @@ def test_the_root_cannot_be_dropped(state: JsonValue) -> None:
 
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(Inapplicable, match=r"there is nothing at /a~1b/~0$"):
-        look({"a/b": {}}, ("a/b", "~", "c"))
-    assert show(()) == "the state's root"
+        resolve({"a/b": {}}, ("a/b", "~", "c"))
+    assert pointer_text(()) == "the state's root"
 
 
 STATE: JsonValue = {
@@ -147,10 +147,10 @@ def test_a_lone_lookup_keeps_its_kind_and_others_become_words() -> None:
 
 
 def test_words_have_a_bound() -> None:
-    assert len(words("x" * 100_000)) == MAX_WORDS
+    assert len(value_as_words("x" * 100_000)) == MAX_VALUE_CHARACTERS
     many: list[JsonValue] = ["x" * 1_000] * 1_000
-    assert len(words(many)) == MAX_WORDS
-    assert len(words([{"name": "x" * 100_000}])) == MAX_WORDS
+    assert len(value_as_words(many)) == MAX_VALUE_CHARACTERS
+    assert len(value_as_words([{"name": "x" * 100_000}])) == MAX_VALUE_CHARACTERS
 
 
 def test_a_value_never_begins_a_new_step() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.world.expression import compile_expression
-from refinesynth.world.seen import Seen
+from refinesynth.world.visible_names import VisibleNames
 
 keys = st.sampled_from(["a", "b", "c"])
 scalars: st.SearchStrategy[JsonValue] = (
@@ -49,8 +49,8 @@ conditions = st.recursive(
 )
 
 
-def _seen(_state: JsonValue) -> Seen:
-    return Seen(("a", "c"))
+def _seen(_state: JsonValue) -> VisibleNames:
+    return VisibleNames(("a", "c"))
 
 
 @given(conditions, states, st.sampled_from(["a", "b", "x", ""]))

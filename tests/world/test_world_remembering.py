@@ -8,16 +8,16 @@ from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
 from refinesynth.world.expression import compile_expression
-from refinesynth.world.seen import Seen, Visible
 from refinesynth.world.template import parse_pointer, parse_template
+from refinesynth.world.visible_names import Visible, VisibleNames
 
 NONE: frozenset[str] = frozenset()
 
 
 def sees(*names: str) -> Visible:
-    def visible(state: JsonValue) -> Seen:
+    def visible(state: JsonValue) -> VisibleNames:
         del state
-        return Seen(names)
+        return VisibleNames(names)
 
     return visible
 

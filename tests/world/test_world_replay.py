@@ -12,7 +12,7 @@ from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Script
 from refinesynth.world import RulebookError, Ruling, World, ground_actions, replay, world_of
-from refinesynth.world.ruling import MAX_CHANGE_BYTES, MAX_CHANGES, MAX_SEARCHED, differences, mentions, with_appeared
+from refinesynth.world.ruling import MAX_CHANGE_BYTES, MAX_CHANGES, MAX_SEARCHED, mentions, state_changes, with_appeared
 
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "y"]) | st.just(1.0),
@@ -23,7 +23,7 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
 
 @given(json_values, json_values)
 def test_states_differ_exactly_where_they_say(before: JsonValue, after: JsonValue) -> None:
-    changes = differences(before, after)
+    changes = state_changes(before, after)
     assert (changes == ()) == (
         orjson.dumps(before, option=orjson.OPT_SORT_KEYS) == orjson.dumps(after, option=orjson.OPT_SORT_KEYS)
     )
@@ -32,8 +32,8 @@ def test_states_differ_exactly_where_they_say(before: JsonValue, after: JsonValu
 
 def test_changes_are_bounded_in_number_and_size() -> None:
     many: JsonValue = {str(number): number for number in range(1_000)}
-    assert len(differences({}, many)) == MAX_CHANGES
-    (change,) = differences({"a": "x" * 5_000}, {"a": list(range(3_000))})
+    assert len(state_changes({}, many)) == MAX_CHANGES
+    (change,) = state_changes({"a": "x" * 5_000}, {"a": list(range(3_000))})
     assert (change.path, change.before, change.after) == ("/a", "(a text of 5,000 characters)", "(a list of 3,000)")
     assert len(orjson.dumps([change.before, change.after])) < MAX_CHANGE_BYTES
 

@@ -9,9 +9,9 @@ from world_scripts import script_of
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement
 from refinesynth.world import World, ground_actions, plan
 from refinesynth.world.ground import Facts, ground
-from refinesynth.world.guide import UNREACHED, Guide
-from refinesynth.world.meter import Meter
+from refinesynth.world.heuristic import UNREACHED, Heuristic
 from refinesynth.world.search import pruned
+from refinesynth.world.work_limit import WorkLimit
 
 
 def _played(world: World, state: JsonValue, actions: tuple[str, ...]) -> JsonValue:
@@ -211,13 +211,13 @@ def test_ground_actions_are_every_filling_in_order(blocks: tuple[World, JsonValu
 
 def test_a_guess_counts_the_actions_that_seem_needed(house: tuple[World, JsonValue]) -> None:
     world, state = house
-    known = Facts(world.sights, Meter())
+    known = Facts(world.visibility, WorkLimit())
     goal = known.goal(world)
-    guide = Guide(ground(world, ground_actions(world), known), goal, known)
-    distance, helpful = guide.look(state)
+    heuristic = Heuristic(ground(world, ground_actions(world), known), goal, known)
+    distance, helpful = heuristic.evaluate(state)
     assert distance == 7
     assert "go to kitchen" in {action.text for action in helpful}
     end = _played(world, state, plan(world, state) or ())
-    assert guide.look(end) == (0, ())
-    nowhere = Guide((), goal, known)
-    assert nowhere.look(state) == (UNREACHED, ())
+    assert heuristic.evaluate(end) == (0, ())
+    nowhere = Heuristic((), goal, known)
+    assert nowhere.evaluate(state) == (UNREACHED, ())

@@ -13,7 +13,7 @@ from refinesynth.errors import InputError
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Rulebook, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
 from refinesynth.world import RulebookError, Ruling, World
-from refinesynth.world.expression import MAX_BYTES
+from refinesynth.world.expression import MAX_STATE_BYTES
 
 scalars: st.SearchStrategy[JsonValue] = (
     st.none()
@@ -155,7 +155,7 @@ class Odd(dict[str, JsonValue]):
         {"a": {1, 2}},
         {"a": object()},
         Odd(a=1),
-        {"a": "x" * MAX_BYTES},
+        {"a": "x" * MAX_STATE_BYTES},
         "\udfff",
     ],
     ids=["deep", "huge number", "surrogate", "number as key", "set", "object", "subclass", "large", "text"],
@@ -271,7 +271,7 @@ def test_a_state_cannot_grow_beyond_its_bound_over_many_actions() -> None:
     state: JsonValue = {"a": "x" * 1_000}
     for _ in range(12):
         state = world.step(state, "do x").state
-    assert len(orjson.dumps(state)) <= MAX_BYTES
+    assert len(orjson.dumps(state)) <= MAX_STATE_BYTES
     assert world.step(state, "do x").kind is MistakeKind.LOGIC
 
 

@@ -1,0 +1,93 @@
+"""Where hidden things are at the beginning, as the rulebook's sights would show them.
+
+A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and whatever its condition says, it
+shows everything that can become visible there; the names on the way are the places. What a sight never reads is not hidden
+but never visible, and is left out.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.world.executor import World
+from refinesynth.world.template import Slot, Template
+from refinesynth.world.visibility import CompiledSight, names_at
+
+MAX_READ = 4_000
+"""Values of the state that are read at most for one sight."""
+
+MAX_BESIDE = 32
+"""Most fields of something that may say itself where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenNames:
+    """What a world hides at the beginning, and where; only names that an action can be given."""
+
+    where: Mapping[str, frozenset[str]]
+    """Name that cannot be seen to the places where it is."""
+    among: Mapping[str, frozenset[str]]
+    """The same names to the places where something of the kind could be and that are not in view: those where it is included."""
+    places: frozenset[str]
+    """Every name on the way to what a sight could show."""
+
+
+@weakly_cached
+def hidden_names(world: World) -> HiddenNames:
+    """What a world hides at the beginning; nothing where its rulebook has no sights."""
+    state: JsonValue = world.script.environment
+    seen = frozenset(world.visible(state))
+    where: dict[str, set[str]] = {}
+    # Paths of one length are taken to show things of one kind: what is in furniture, what is in a room.
+    kinds: dict[str, set[int]] = {}
+    places: dict[int, set[str]] = {}
+    for sight in world.visibility.sights:
+        depth = len(sight.path.steps)
+        for names, way in _shown(sight, state):
+            along = (way & world.names).difference(names)
+            places.setdefault(depth, set()).update(along)
+            for name in names:
+                if name in world.names and name not in seen and along:
+                    where.setdefault(name, set()).update(along)
+                    kinds.setdefault(name, set()).add(depth)
+    viewed = {key for sight in world.visibility.sights for key in _in_view(sight, state)}
+    return HiddenNames(
+        where={name: frozenset(at) for name, at in where.items()},
+        among={
+            name: frozenset(place for depth in kinds[name] for place in places[depth] - viewed - {name}) | frozenset(at)
+            for name, at in where.items()
+        },
+        places=frozenset(place for found in places.values() for place in found),
+    )
+
+
+def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
+    """What a sight shows at each end of its path, with the keys on the way and the texts beside them."""
+    found: list[tuple[JsonValue, frozenset[str]]] = [(state, frozenset())]
+    for step in sight.path.steps:
+        found = [item for value, way in found for item in _below(value, way, step)][:MAX_READ]
+    for value, way in found:
+        yield names_at(value), way
+
+
+def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tuple[JsonValue, frozenset[str]]]:
+    """What a step leads to: one thing if it is fixed, else each."""
+    if not isinstance(value, dict):
+        return
+    fixed = step.constant
+    keys = [*value][:MAX_READ] if fixed is None else [fixed] if fixed in value else []
+    # Where a thing says itself where it is (`"key": {"at": "drawer"}`), the place is no key but a text beside what is shown.
+    each = any(isinstance(part, Slot) for part in step.parts)
+    for key in keys:
+        below = value[key]
+        beside = [*below.values()] if isinstance(below, dict) and each and len(below) <= MAX_BESIDE else []
+        yield below, way | {key, *(text for text in beside if isinstance(text, str))}
+
+
+def _in_view(sight: CompiledSight, state: JsonValue) -> Iterator[str]:
+    """The keys of what a sight shows now."""
+    for values in sight.readings(state)[:MAX_READ]:
+        if sight.when is None or sight.when.answer(state, values) is True:
+            yield from sight.at(state, values) or ()

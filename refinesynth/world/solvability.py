@@ -1,0 +1,204 @@
+"""Solvability: what is proved of a grounded script before it is played: can it be won, how, and what is wrong with it.
+
+All bounds are numbers of states and amounts of work, never time: the same script has the same result on every machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from pydantic import JsonValue
+
+from refinesynth.trajectory import Difficulty, Script
+from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.world.compiled import fits
+from refinesynth.world.difficulty import difficulty_of, losable
+from refinesynth.world.executor import World
+from refinesynth.world.explore import Explorer, Node
+from refinesynth.world.expression import MAX_STATE_BYTES
+from refinesynth.world.faults import RulebookFaults
+from refinesynth.world.ground import GroundAction, some_ground_actions
+from refinesynth.world.replaying import world_or_problem
+from refinesynth.world.search import Planner, pruned
+from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
+
+MAX_CHECKED_ACTIONS = 800
+"""Most ground actions of a world that are looked at."""
+
+MAX_CHECKED_WORK = 600_000_000
+"""Work of one check at most: a few seconds, which only huge worlds or ones made to be slow need."""
+
+MAX_EXPANDED_STATES = 40
+"""States from the beginning on from which every possible action is tried."""
+
+MAX_SEARCHED_STATES = 120
+"""States in which a solution is looked for where the author's own does not work."""
+
+MAX_INSPECTED_STATES = 16
+"""States of those nearest to the beginning in which sights, or goals that were not reached, are looked at."""
+
+MAX_PRUNED_LENGTH = 40
+"""Longest solution of which it is tried to leave out each action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solvability:
+    """What is proved of a grounded script."""
+
+    problem: str | None = None
+    """Why the rulebook cannot be run at all, if so; all else is then unknown."""
+    solution_problem: str | None = None
+    """What is wrong with the author's own solution, if anything is; there being none is wrong too."""
+    shortest: tuple[str, ...] | None = None
+    """The best solution that was found, the author's or another; None if none was."""
+    exhausted: bool = False
+    """Whether every state was seen that can be reached: what was not found then does not exist, and `shortest` is the shortest."""
+    met_at_start: bool = False
+    """Whether the goal is reached before anything is done."""
+    unusable: tuple[str, ...] = ()
+    """Name templates of actions that can never be possible, wherever one goes: that is certain."""
+    faults: tuple[str, ...] = ()
+    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there: where, and how
+    to fix it."""
+    difficulty: Difficulty | None = None
+    """None if no solution was found."""
+
+
+def check_solvability(script: Script) -> Solvability:
+    """Check a script's world; the result is kept as long as the world is. Never raises; takes a few seconds at most."""
+    world = world_or_problem(script)
+    return Solvability(problem=world) if isinstance(world, str) else _check(world)
+
+
+@weakly_cached
+def _check(world: World) -> Solvability:
+    if not fits(cast("JsonValue", world.script.environment)):
+        fault = f"the environment holds what JSON cannot say, is nested too deep or larger than {MAX_STATE_BYTES:,} bytes; make it smaller"
+        return Solvability(faults=(fault,))
+    checker = _Checker(world)
+    try:
+        checker.check()
+    except WorkLimitExceeded:
+        checker.exhausted = False
+    return checker.found()
+
+
+@dataclass
+class _Checker:
+    """One check under way: what is found so far stays where the work limit is reached."""
+
+    world: World
+    solution_problem: str | None = None
+    shortest: tuple[GroundAction, ...] | None = None
+    exhausted: bool = False
+    unusable: tuple[str, ...] = ()
+    difficulty: Difficulty | None = None
+    faults: RulebookFaults = field(default_factory=RulebookFaults)
+
+    def found(self) -> Solvability:
+        """What is proved so far."""
+        return Solvability(
+            solution_problem=self.solution_problem,
+            shortest=None if self.shortest is None else tuple(action.text for action in self.shortest),
+            exhausted=self.exhausted,
+            met_at_start=self.world.done(cast("JsonValue", self.world.script.environment)),
+            unusable=self.unusable,
+            faults=self.faults.messages(),
+            difficulty=self.difficulty,
+        )
+
+    def check(self) -> None:
+        """Check everything, the cheapest and most important things first."""
+        texts, complete = some_ground_actions(self.world, MAX_CHECKED_ACTIONS)
+        rulebook = self.world.script.rulebook
+        solution = () if rulebook is None else rulebook.solution
+        planner = Planner(self.world, (*texts, *solution), WorkLimit(MAX_CHECKED_WORK))
+        explorer = Explorer(planner, self.faults)
+        start = explorer.begin(cast("JsonValue", self.world.script.environment))
+        self._check_beginning(start)
+        own = self._own_solution(explorer, start, solution)
+        self._improve(own if own is None or len(own) > MAX_PRUNED_LENGTH else pruned(self.world, start.state, own))
+        self._scan(explorer, start)
+        if self.shortest is None:
+            self._improve(planner.find(start.state, planner.goal, MAX_SEARCHED_STATES, blindly=False))
+        wide = explorer.breadth_first(start, MAX_EXPANDED_STATES)
+        self.exhausted = complete and wide.exhausted
+        self._improve(wide.way)
+        if self.shortest is None:
+            self._check_goal(wide.nodes)
+        path = explorer.follow(start, self.shortest or ())
+        for node in (*path, *wide.nodes[:MAX_INSPECTED_STATES]):
+            self.faults.check_sights(self.world, node.state)
+        if self.shortest is not None:
+            self.difficulty = difficulty_of(explorer, path, self.shortest)
+            lost = losable(explorer, path, self.shortest, complete=complete)
+            self.difficulty = self.difficulty.model_copy(update={"losable": lost})
+        self._look_for_uses(explorer, start, complete=complete)
+
+    def _improve(self, found: Sequence[GroundAction] | None) -> None:
+        if found is not None and (self.shortest is None or len(found) < len(self.shortest)):
+            self.shortest = tuple(found)
+
+    def _check_beginning(self, start: Node) -> None:
+        for at, invariant in enumerate(self.world.invariants, 1):
+            if broken := invariant.broken(start.state):
+                self.faults.add(f"invariant {at}", f"invariant {at} is broken at the beginning, {broken}")
+        self.faults.check_sights(self.world, start.state)
+
+    def _own_solution(
+        self, explorer: Explorer, start: Node, solution: Sequence[str]
+    ) -> tuple[GroundAction, ...] | None:
+        """The author's solution up to where it reaches the goal, without what changes nothing; None if it does not reach it."""
+        if not solution:
+            self.solution_problem = (
+                "the rulebook has no solution; write the actions that reach the goal from the beginning"
+            )
+            return None
+        known = {action.text: action for action in explorer.planner.actions}
+        taken: list[GroundAction] = []
+        state = start.state
+        for at, text in enumerate(solution, 1):
+            if self.world.done(state):
+                break
+            ruling = self.world.step(state, text)
+            if ruling.kind is not None:
+                why = ruling.problem or ruling.text
+                self.solution_problem = f"action {at} of the solution, {text!r}, cannot be carried out there: {why}"
+                return None
+            if ruling.state is not state:
+                taken.append(known[text])
+            state = ruling.state
+        unmet = [at for at, condition in enumerate(self.world.goal, 1) if condition.answer(state, {}) is not True]
+        if unmet:
+            numbers = ", ".join(map(str, unmet))
+            self.solution_problem = f"after all {len(solution)} actions of the solution, these conditions of the goal do not hold: {numbers}"
+            return None
+        return tuple(taken)
+
+    def _scan(self, explorer: Explorer, node: Node) -> None:
+        """Ask every action for what it requires here, and read the hints."""
+        for action in explorer.planner.actions:
+            explorer.planner.work_limit.charge(node.size)
+            unmet = action.action.unmet(node.state, action.values)
+            if unmet is not None and unmet.problem is None:
+                where = f"the hint of requirement {unmet.at + 1} of {action.action.spec.name!r}"
+                self.faults.fill(where, unmet.requirement.hint, node.state, action.values)
+
+    def _check_goal(self, nodes: Sequence[Node]) -> None:
+        """Note conditions of the goal that have no answer in any state."""
+        for at, condition in enumerate(self.world.goal, 1):
+            answers = [condition.answer(node.state, {}) for node in nodes[:MAX_INSPECTED_STATES]]
+            if answers and all(isinstance(answer, str) for answer in answers):
+                self.faults.add(
+                    f"goal {at}", f"goal condition {at} has no answer in any state that was reached: {answers[0]}"
+                )
+
+    def _look_for_uses(self, explorer: Explorer, start: Node, *, complete: bool) -> None:
+        """Find actions that can never be possible, among those that were not possible anywhere so far."""
+        listed = dict.fromkeys(action.action.spec.name for action in explorer.planner.actions)
+        missing = [name for name in listed if name not in explorer.usable]
+        if self.exhausted:
+            self.unusable = tuple(missing)
+        elif missing and complete:
+            never = explorer.never_possible(start)
+            self.unusable = tuple(name for name in missing if name in never)

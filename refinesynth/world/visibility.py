@@ -1,0 +1,158 @@
+"""Visibility (partial observability): which names the player can perceive in a state, computed from the rulebook's sights."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from pydantic import JsonValue
+
+from refinesynth.trajectory import Sight
+from refinesynth.world.errors import Inapplicable, RulebookError
+from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
+from refinesynth.world.template import Pointer, parse_pointer
+from refinesynth.world.visible_names import VisibleNames
+
+EACH = "each"
+"""What a sight calls the text or key that it is read for."""
+
+MAX_READINGS = 512
+"""Most often that the sights are read in one state, all of them together: once, or once for each of the texts at `each`."""
+
+MAX_SEEN = 1_000
+"""Most names that are visible at once."""
+
+_REMEMBERED = 256
+"""States of which it is kept what is visible there."""
+
+_BLIND = VisibleNames(())
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSight:
+    """One sight whose texts are parsed."""
+
+    path: Pointer
+    each: Pointer | None
+    when: Expression | None
+
+    def readings(self, state: JsonValue) -> tuple[dict[str, str], ...]:
+        """Values with which it is read in this state."""
+        if self.each is None:
+            return ({},)
+        return tuple({EACH: name} for name in names_at(_found(self.each, state, {}), alone=False))
+
+    def asks(self) -> tuple[Expression, ...]:
+        """The conditions of `when`, taken apart at `&&`."""
+        return () if self.when is None else self.when.conjuncts
+
+    def at(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | None:
+        """The keys that `path` names now; None if it names none."""
+        try:
+            return self.path.keys(state, values)
+        except Inapplicable:
+            return None
+
+    def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
+        """Whether this name is there for one reading, whatever `when` says."""
+        return name in names_at(_found(self.path, state, values))
+
+    def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
+        """Names that one reading shows; in words why there is no answer to `when`, if so."""
+        if self.when is not None:
+            answer = self.when.answer(state, values)
+            if answer is not True:
+                return answer or ()
+        return names_at(_found(self.path, state, values))
+
+
+@dataclass(frozen=True, eq=False)
+class Visibility:
+    """A rulebook's visibility: all its sights. What is visible depends on the state's content alone, and is remembered by it."""
+
+    sights: tuple[CompiledSight, ...]
+    everything: VisibleNames
+    """What is visible everywhere if there are no sights."""
+    _known: dict[bytes, VisibleNames] = field(default_factory=dict[bytes, VisibleNames], repr=False)
+
+    def names_in(self, state: JsonValue) -> VisibleNames:
+        """What is visible; nothing in a state that is no usable JSON. Never raises."""
+        if not self.sights:
+            return self.everything
+        encoded = json_bytes(state)
+        if encoded is None or len(encoded) > MAX_STATE_BYTES:
+            return _BLIND
+        # By content: a caller may change a state in place between two calls.
+        key = blake2b(encoded, digest_size=16).digest()
+        seen = self._known.get(key)
+        if seen is None:
+            seen = self._names_in(state)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = seen
+        return seen
+
+    def _names_in(self, state: JsonValue) -> VisibleNames:
+        names: dict[str, None] = {}
+        problem: str | None = None
+        left = MAX_READINGS
+        for number, sight in enumerate(self.sights, 1):
+            readings = sight.readings(state)
+            if len(readings) > left:
+                problem = problem or f"sight {number}: the sights are read more than {MAX_READINGS} times in one state"
+            for values in readings[:left]:
+                shown = sight.shows(state, values)
+                if isinstance(shown, str):
+                    of = f" for {EACH} = {values[EACH]!r}" if values else ""
+                    problem = problem or f"the condition of sight {number} has no answer{of}: {shown}"
+                else:
+                    names.update(dict.fromkeys(shown))
+            left = max(left - len(readings), 0)
+        if len(names) > MAX_SEEN:
+            problem = problem or f"the sights show {len(names)} names at once; only the first {MAX_SEEN} are seen"
+        return VisibleNames(tuple(names)[:MAX_SEEN], problem)
+
+
+def compile_visibility(sights: Iterable[Sight], everything: Iterable[str]) -> Visibility:
+    """Parse a rulebook's sights; `everything` is visible if there are none.
+
+    Raises:
+        RulebookError: A bad path or condition; the message says of which sight.
+    """
+    return Visibility(tuple(_compiled(sights)), VisibleNames(tuple(dict.fromkeys(everything))))
+
+
+def _compiled(sights: Iterable[Sight]) -> Iterator[CompiledSight]:
+    for number, sight in enumerate(sights, 1):
+        try:
+            yield _compile(sight)
+        except RulebookError as error:
+            raise RulebookError(f"sight {number}: {error}") from None
+
+
+def _compile(sight: Sight) -> CompiledSight:
+    if sight.each is None and f"{{{EACH}}}" in sight.path:
+        raise RulebookError(f"{sight.path[:80]!r} uses {{each}}; say in `each` where the texts or keys stand")
+    names = frozenset(() if sight.each is None else (EACH,))
+    # A condition that is asked for each of many things may cost less each time.
+    most = MAX_COST if sight.each is None else MAX_COST // 16
+    return CompiledSight(
+        path=parse_pointer(sight.path, names),
+        each=None if sight.each is None else parse_pointer(sight.each, frozenset()),
+        when=None if sight.when is None else compile_expression(sight.when, names, most=most),
+    )
+
+
+def _found(pointer: Pointer, state: JsonValue, values: dict[str, str]) -> JsonValue:
+    try:
+        return pointer.read(state, values)
+    except Inapplicable:
+        return None
+
+
+def names_at(value: JsonValue, *, alone: bool = True) -> tuple[str, ...]:
+    """Texts of a list, keys of an object, or a text alone; none of them blank."""
+    if isinstance(value, dict):
+        return tuple(sorted(filter(str.strip, value)))
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(item for item in value if isinstance(item, str) and item.strip()))
+    return (value,) if alone and isinstance(value, str) and value.strip() else ()

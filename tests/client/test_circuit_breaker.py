@@ -1,0 +1,117 @@
+"""The breaker: when a backend counts as down, and how it is tried."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from limited_servers import BROKEN, DOWN, LATE
+
+from refinesynth.client.classify_error import Fault
+from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitState
+
+
+def longest(_least: float, most: float) -> float:
+    return most
+
+
+def met() -> CircuitBreaker:
+    breaker = CircuitBreaker(longest_wait=60, outage=600, jitter=longest)
+    breaker.answered()
+    return breaker
+
+
+def fail(breaker: CircuitBreaker, *faults: Fault, now: float = 0.0) -> None:
+    for index, fault in enumerate(faults):
+        breaker.failed(fault, episode=index, now=now)
+
+
+@pytest.mark.parametrize("fault", [DOWN, BROKEN, LATE])
+def test_five_faults_in_a_row_among_several_episodes_open_it(fault: Fault) -> None:
+    breaker = met()
+    fail(breaker, *[fault] * 4)
+    assert breaker.closed
+    assert breaker.failed(fault, episode=9, now=3.0)
+    assert (breaker.position, breaker.down_since, breaker.gives_up_at) == (CircuitState.OPEN, 3.0, 603.0)
+
+
+@given(st.lists(st.sampled_from([DOWN, BROKEN, LATE, None]), max_size=60))
+def test_no_five_in_a_row_no_outage(events: list[Fault | None]) -> None:
+    breaker, row = met(), 0
+    for index, fault in enumerate(events):
+        row = 0 if fault is None else row + 1
+        if row >= 5:
+            return
+        if fault is None:
+            assert not breaker.answered()
+        else:
+            assert not breaker.failed(fault, episode=index, now=0.0)
+        assert breaker.closed
+
+
+def test_one_episode_alone_opens_it_only_where_no_prompt_can_be_at_fault() -> None:
+    for fault, position in ((BROKEN, CircuitState.CLOSED), (LATE, CircuitState.CLOSED), (DOWN, CircuitState.OPEN)):
+        breaker = met()
+        for _ in range(20):
+            breaker.failed(fault, episode=1, now=0.0)
+        assert breaker.position is position
+
+
+def test_a_backend_that_was_never_there_has_no_outage() -> None:
+    breaker = CircuitBreaker()
+    fail(breaker, *[DOWN] * 50)
+    assert breaker.closed
+    assert not breaker.met
+
+
+def test_between_trials_it_waits_twice_as_long_each_time_up_to_the_longest_wait() -> None:
+    breaker, now, waits = met(), 0.0, list[float]()
+    fail(breaker, *[DOWN] * 5)
+    for _ in range(9):
+        waits.append(breaker.next_trial - now)
+        now = breaker.next_trial
+        assert not breaker.may_try(now - 0.001)
+        assert breaker.may_try(now)
+        breaker.start_trial()
+        assert not breaker.may_try(now + 999)
+        assert not breaker.failed(DOWN, episode=1, now=now, trial=True)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_the_waits_have_full_jitter() -> None:
+    waits = set[float]()
+    for _ in range(50):
+        breaker = CircuitBreaker()
+        breaker.answered()
+        fail(breaker, *[DOWN] * 5)
+        waits.add(breaker.next_trial)
+    assert len(waits) > 25
+    assert all(0 <= wait <= 1 for wait in waits)
+
+
+def test_those_that_were_under_way_when_it_opened_change_nothing() -> None:
+    breaker = met()
+    fail(breaker, *[DOWN] * 5)
+    expected = breaker.next_trial
+    fail(breaker, *[DOWN] * 50, now=0.5)
+    assert breaker.next_trial == expected
+    breaker.start_trial()
+    fail(breaker, DOWN, now=0.5)
+    assert breaker.position is CircuitState.HALF_OPEN
+
+
+def test_the_first_answer_closes_it_whoever_gets_it() -> None:
+    for trying in (False, True):
+        breaker = met()
+        fail(breaker, *[DOWN] * 5)
+        if trying:
+            breaker.start_trial()
+        assert breaker.answered()
+        assert (breaker.closed, breaker.fault, breaker.down_since) == (True, None, None)
+        assert breaker.gives_up_at == float("inf")
+
+
+def test_a_trial_that_was_cancelled_is_made_again() -> None:
+    breaker = met()
+    fail(breaker, *[DOWN] * 5)
+    breaker.start_trial()
+    breaker.drop_trial()
+    assert breaker.may_try(breaker.next_trial)

@@ -1,0 +1,101 @@
+"""The time that an episode may take: it stands still in an outage, and what was refused by then is kept."""
+
+from itertools import pairwise
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from virtual_time import in_virtual_time
+
+from refinesynth import rules
+from refinesynth.backends import resolve_roles
+from refinesynth.client import open_models
+from refinesynth.client.limiter.deadline import current_deadline, deadline
+from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.prompts import Prompts
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.settings.attempts import Attempts
+from refinesynth.trajectory import Persona
+
+
+@pytest.mark.parametrize(("allowed", "ends"), [(5.0, 5.0), (20.0, 9.0), (None, 9.0)])
+def test_it_ends_what_takes_longer(allowed: float | None, ends: float) -> None:
+    async def work() -> tuple[float, bool]:
+        began = anyio.current_time()
+        with deadline(allowed) as limit:
+            assert current_deadline() is limit
+            await anyio.sleep(9)
+        assert current_deadline() is None
+        return anyio.current_time() - began, limit.passed
+
+    assert in_virtual_time(work) == (ends, ends < 9)
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 30)), max_size=6))
+def test_time_that_is_stopped_does_not_count(stops: list[tuple[float, float]]) -> None:
+    async def work() -> tuple[float, float]:
+        began, stopped, took = anyio.current_time(), 0.0, 0.0
+
+        async def one(start: float, length: float) -> None:
+            await anyio.sleep(start)
+            limit.stop()
+            await anyio.sleep(length)
+            limit.go_on()
+
+        async with anyio.create_task_group() as group:
+            with deadline(20) as limit:
+                for stop in stops:
+                    group.start_soon(one, *stop)
+                await anyio.sleep(1_000)
+            took = anyio.current_time() - began
+            # Seconds in which at least one of them had stopped it, while it ran.
+            edges = sorted({0.0, took, *(edge for start, length in stops for edge in (start, start + length))})
+            for before, after in pairwise(edges):
+                middle = (before + after) / 2
+                if middle < took and any(start <= middle < start + length for start, length in stops):
+                    stopped += after - before
+            group.cancel_scope.cancel()
+        return took, stopped
+
+    took, stopped = in_virtual_time(work)
+    assert took == pytest.approx(20 + stopped, abs=1e-6)
+
+
+def episode(*, allowed: float | None, seconds_a_call: float) -> EpisodeOutcome:
+    """An episode whose scripts are all refused."""
+    rehearsal = Rehearsal(faults=Faults(invalid_json=1.0))
+
+    async def call(**request: object) -> object:
+        await anyio.sleep(seconds_a_call)
+        return await rehearsal(**request)
+
+    async def play() -> EpisodeOutcome:
+        settings = EpisodeSettings(
+            rules=rules.strict(),
+            script_rules=rules.script(),
+            prompts=Prompts(),
+            attempts=Attempts(scripts=50, answers=0, calls=None),
+            deadline=allowed,
+        )
+        return await play_episode(
+            Persona(text="A night porter in a small hotel who repairs clocks."),
+            index=0,
+            settings=settings,
+            models=open_models(resolve_roles("rehearsal"), call=call),
+        )
+
+    return in_virtual_time(play)
+
+
+def test_an_episode_over_its_deadline_is_given_up_and_what_it_refused_is_kept() -> None:
+    outcome = episode(allowed=100, seconds_a_call=8)
+    assert outcome.trajectory is None
+    assert outcome.reason == "not done within its deadline of 100 s"
+    assert outcome.lost
+    assert outcome.usage.requests == 12
+    assert len(outcome.refused) == 12
+
+
+def test_an_episode_within_its_deadline_is_what_it_is_without_one() -> None:
+    assert episode(allowed=None, seconds_a_call=8) == episode(allowed=500, seconds_a_call=8)

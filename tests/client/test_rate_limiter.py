@@ -1,0 +1,504 @@
+"""Who may ask, and when; against servers in virtual time."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import TypeVar
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from limited_servers import BROKEN, BUSY, DOWN, LATE, REJECTED, Server, ask, keep_asking
+from virtual_time import in_virtual_time
+
+from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitState
+from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.deadline import deadline
+from refinesynth.client.limiter.rate_limiter import RateLimiter, RateLimiterState
+from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.errors import RunStopped
+
+_Result = TypeVar("_Result")
+
+
+def virtually(work: Callable[[], Awaitable[_Result]]) -> Callable[[], None]:
+    """A test in virtual time."""
+
+    def test() -> None:
+        in_virtual_time(work)
+
+    test.__name__ = work.__name__  # pyright: ignore[reportFunctionMemberAccess]
+    return test
+
+
+def fixed(most: int) -> RateLimiter:
+    """A limiter with a limit that stays, as far as nobody refuses."""
+    return RateLimiter("m", limit=ConcurrencyLimit(start=most, ceiling=most))
+
+
+async def occupy(
+    limiter: RateLimiter, seconds: float, *, priority: float = 0.0, buckets: TokenBuckets | None = None
+) -> None:
+    async with limiter.permit(priority=priority, buckets=buckets) as permit:
+        await anyio.sleep(seconds)
+        permit.answered(output_tokens=1)
+
+
+def test_it_finds_the_capacity_of_a_server_that_only_slows_down() -> None:
+    for capacity in (24, 150):
+
+        async def crowd(capacity: int = capacity) -> tuple[list[int], float]:
+            limiter, server, limits = RateLimiter("m"), Server(capacity), list[int]()
+            began = anyio.current_time()
+            await keep_asking(
+                limiter, server, callers=400, seconds=480, every=lambda: limits.append(limiter.state.limit or 0)
+            )
+            return limits[120:], server.worked(began + 120, began + 480)
+
+        limits, worked = in_virtual_time(crowd)
+        inside = [limit for limit in limits if 0.7 * capacity <= limit <= 1.3 * capacity]
+        # The rest is when another limit is tried, a quarter above.
+        assert len(inside) >= 0.9 * len(limits)
+        assert worked >= 0.9 * capacity
+
+
+def test_it_stays_below_the_number_that_a_server_refuses() -> None:
+    async def crowd() -> tuple[float, Server]:
+        limiter, server = RateLimiter("m"), Server(most=40)
+        began = anyio.current_time()
+        await keep_asking(limiter, server, callers=200, seconds=900)
+        return server.worked(began + 120, began + 900), server
+
+    worked, server = in_virtual_time(crowd)
+    assert worked >= 0.9 * 40
+    assert server.refused <= 0.03 * len(server.answers)
+
+
+@virtually
+async def test_one_refusal_halves_and_those_of_the_same_moment_do_not_halve_again() -> None:
+    limiter = RateLimiter("m", limit=ConcurrencyLimit(start=40))
+    go = anyio.Event()
+
+    async def refused() -> None:
+        async with limiter.permit() as permit:
+            await go.wait()
+            permit.failed(BUSY)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(40):
+            group.start_soon(refused)
+        await anyio.sleep(1)
+        go.set()
+    assert limiter.state.limit == 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "left"),
+    [
+        (BUSY, 20),
+        (LATE, 20),
+        (DOWN, 20),
+        (Fault(FaultStep.RETRY, FaultKind.SERVER, "", status=503), 20),
+        (Fault(FaultStep.RETRY, FaultKind.SERVER, "", status=529), 20),
+        (BROKEN, 40),
+        (REJECTED, 40),
+    ],
+)
+def test_what_speaks_of_too_much_halves(fault: Fault, left: int) -> None:
+    async def one() -> int | None:
+        limiter = RateLimiter("m", limit=ConcurrencyLimit(start=40))
+        async with limiter.permit() as permit:
+            permit.failed(fault)
+        return limiter.state.limit
+
+    assert in_virtual_time(one) == left
+
+
+def test_no_more_than_the_ceiling_are_ever_in_flight() -> None:
+    async def crowd() -> int:
+        server = Server()
+        await keep_asking(RateLimiter("m", limit=ConcurrencyLimit(ceiling=37)), server, callers=300, seconds=120)
+        return server.peak
+
+    assert in_virtual_time(crowd) == 37
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.5, 0.5), (3_600.0, 60.0)])
+def test_no_request_goes_before_retry_after_is_over(asked: float, waited: float) -> None:
+    for fault, headers in (
+        (Fault(FaultStep.RETRY, FaultKind.RATE_LIMIT, "", asked), {}),
+        (BUSY, {"retry-after": f"{asked}"}),
+    ):
+
+        async def reserved(fault: Fault = fault, headers: dict[str, str] = headers) -> list[float]:
+            limiter, server = RateLimiter("m", longest_wait=60), Server()
+            async with limiter.permit() as permit:
+                permit.failed(fault, headers=headers)
+            began = anyio.current_time()
+            assert limiter.state.held_until == began + waited
+            async with anyio.create_task_group() as group:
+                for index in range(4):
+                    group.start_soon(ask, limiter, server)
+                    await anyio.sleep(index * 0.1)
+            assert limiter.state.held_until is None
+            return [arrival - began for arrival in server.arrivals]
+
+        assert min(in_virtual_time(reserved)) == pytest.approx(waited)
+
+
+@virtually
+async def test_headers_slow_requests_down_before_they_run_dry() -> None:
+    limiter, buckets = RateLimiter("m"), TokenBuckets()
+    starts = list[float]()
+    for _ in range(20):
+        async with limiter.permit(buckets=buckets) as permit:
+            starts.append(anyio.current_time())
+            left = {"x-ratelimit-remaining-requests": "10", "x-ratelimit-reset-requests": "20s"}
+            permit.answered(output_tokens=1, headers=left)
+    gaps = [after - before for before, after in pairwise(starts[1:])]
+    assert all(1.5 <= gap <= 2 for gap in gaps)
+
+
+@virtually
+async def test_older_episodes_go_first_and_equals_in_the_order_of_their_coming() -> None:
+    limiter, order = fixed(1), list[tuple[float, int]]()
+
+    async def one(priority: float, number: int) -> None:
+        async with limiter.permit(priority=priority):
+            order.append((priority, number))
+            await anyio.sleep(1)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(occupy, limiter, 1)
+        await anyio.sleep(0.1)
+        for number, priority in enumerate((5, 3, 5, 1, 3, 9, 1)):
+            group.start_soon(one, priority, number)
+            await anyio.sleep(0.01)
+    assert order == sorted(order)
+
+
+@virtually
+async def test_who_waits_for_its_pace_holds_no_slot_and_stops_no_other_model() -> None:
+    limiter, slow, fast = fixed(1), TokenBuckets(requests_per_minute=1), TokenBuckets()
+    began, ends = anyio.current_time(), dict[str, float]()
+
+    async def one(name: str, buckets: TokenBuckets, priority: float) -> None:
+        await occupy(limiter, 1, priority=priority, buckets=buckets)
+        ends[name] = anyio.current_time() - began
+
+    async with anyio.create_task_group() as group:
+        for name, buckets, priority in (("s1", slow, 0), ("s2", slow, 1), ("f1", fast, 2), ("f2", fast, 3)):
+            group.start_soon(one, name, buckets, priority)
+    assert ends == pytest.approx({"s1": 1, "f1": 2, "f2": 3, "s2": 61})
+
+
+@virtually
+async def test_priorities_hold_among_those_that_wait_for_one_pace() -> None:
+    limiter, buckets, order = fixed(9), TokenBuckets(requests_per_minute=60), list[float]()
+
+    async def one(priority: float) -> None:
+        async with limiter.permit(priority=priority, buckets=buckets):
+            order.append(priority)
+
+    async with anyio.create_task_group() as group:
+        for priority in (0, 7, 5, 6, 2, 4):
+            group.start_soon(one, priority)
+            await anyio.sleep(0.01)
+    assert order == [0, 2, 4, 5, 6, 7]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_no_slot_is_lost_however_requests_end(data: st.DataObject) -> None:
+    plans = data.draw(
+        st.lists(
+            st.tuples(
+                st.floats(0, 5),  # when it comes
+                st.floats(0, 3),  # how long it is in flight
+                st.floats(0, 4),  # when it is cancelled, from its coming
+                st.sampled_from(["answered", "failed", "raises", "silent"]),
+                st.integers(0, 3),
+            ),
+            max_size=25,
+        )
+    )
+    most = data.draw(st.integers(1, 4))
+
+    async def play() -> None:
+        limiter, peak, here = fixed(most), 0, 0
+        buckets = [TokenBuckets(), TokenBuckets(requests_per_minute=120)]
+
+        async def one(comes: float, takes: float, until: float, end: str, priority: int) -> None:
+            nonlocal peak, here
+            await anyio.sleep(comes)
+            with anyio.move_on_after(until):
+                try:
+                    async with limiter.permit(priority=priority, buckets=buckets[priority % 2]) as permit:
+                        here += 1
+                        peak = max(peak, here)
+                        try:
+                            await anyio.sleep(takes)
+                            if end == "answered":
+                                permit.answered(output_tokens=1)
+                            elif end == "failed":
+                                permit.failed(BROKEN)
+                            elif end == "raises":
+                                raise ValueError
+                        finally:
+                            here -= 1
+                except ValueError:
+                    pass
+
+        async with anyio.create_task_group() as group:
+            for plan in plans:
+                group.start_soon(one, *plan)
+        assert peak <= most
+        assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                for _ in range(most):
+                    group.start_soon(occupy, limiter, 1)
+
+    in_virtual_time(play)
+
+
+@virtually
+async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_is_passed_on() -> None:
+    limiter, scope, done = fixed(1), anyio.CancelScope(), list[str]()
+
+    async def first() -> None:
+        await occupy(limiter, 1)
+        # The second has its turn now, and does not know it yet.
+        assert limiter.state.in_flight == 1
+        scope.cancel()
+
+    async def second() -> None:
+        with scope:
+            await occupy(limiter, 1)
+            done.append("second")
+
+    async def third() -> None:
+        await occupy(limiter, 1)
+        done.append("third")
+
+    async with anyio.create_task_group() as group:
+        for one in (first, second, third):
+            group.start_soon(one)
+            await anyio.sleep(0.1)
+    assert done == ["third"]
+    assert (limiter.state.in_flight, limiter.state.waiting) == (0, 0)
+
+
+class Outage:
+    """A server that is down for a while, and everything that is to be seen of that."""
+
+    def __init__(self, *, seconds: float, callers: int = 30, breaker: CircuitBreaker | None = None) -> None:
+        self.seconds = seconds
+        self.callers = callers
+        self.server = Server()
+        self.changes = list[RateLimiterState]()
+        self.limiter = RateLimiter("m", breaker=breaker, on_change=self.changes.append)
+        self.excused = self.counted = 0
+
+    async def play(self) -> None:
+        for _ in range(3):
+            await ask(self.limiter, self.server)
+        self.server.up = False
+        self.began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            for index in range(self.callers):
+                group.start_soon(self.caller, index)
+            await anyio.sleep(self.seconds)
+            self.server.up = True
+
+    async def caller(self, index: int) -> None:
+        while True:
+            async with self.limiter.permit(priority=index) as permit:
+                fault = await self.server.answer(50)
+                if fault is None:
+                    permit.answered(output_tokens=50)
+                    return
+                permit.failed(fault)
+            if self.limiter.excuses(fault):
+                self.excused += 1
+            else:
+                self.counted += 1
+                await anyio.sleep(1)
+
+
+@virtually
+async def test_a_run_waits_for_a_backend_that_is_down_and_goes_on_by_itself() -> None:
+    outage = Outage(seconds=300)
+    await outage.play()
+    # The four before it opened count; nobody's does while it is open.
+    assert outage.counted == 4
+    assert [change.breaker for change in outage.changes] == [CircuitState.OPEN, CircuitState.CLOSED]
+    assert outage.changes[0].fault == DOWN.message
+    during = [arrival for arrival in outage.server.arrivals if arrival > outage.began]
+    trials = [arrival for arrival in during if arrival < outage.began + 300]
+    assert len(trials) <= 25, "one at a time, ever more seldom"
+    assert len(outage.server.answers) == 3 + 30
+    assert max(during) <= outage.began + 300 + 60 + 30
+
+
+@virtually
+async def test_only_one_request_at_a_time_tries_whether_it_is_back() -> None:
+    outage = Outage(seconds=200, callers=200)
+    await outage.play()
+    opened = outage.began + 1
+    later = [arrival for arrival in outage.server.arrivals if opened < arrival < outage.began + 200]
+    assert len(later) == len(set(later))
+
+
+@virtually
+async def test_after_an_outage_it_begins_modestly_again() -> None:
+    outage = Outage(seconds=100, callers=500)
+    await outage.play()
+    back = outage.server.answers[3][0]
+    assert len([arrival for arrival in outage.server.arrivals if 0 <= arrival - back < 0.01]) <= 16 + 1
+
+
+def test_an_outage_that_lasts_too_long_stops_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    async def never_back() -> float:
+        outage = Outage(seconds=9_999, breaker=CircuitBreaker(longest_wait=60, outage=120))
+        began = anyio.current_time()
+        with pytest.raises(BaseExceptionGroup) as stopped:
+            await outage.play()
+        assert stopped.group_contains(RunStopped, match=r"cannot be reached; it stays down, try again later\.$")
+        return anyio.current_time() - began
+
+    with caplog.at_level(logging.WARNING, "refinesynth.backends"):
+        assert in_virtual_time(never_back) <= 120 + 30
+    assert [record.getMessage() for record in caplog.records] == [
+        "m cannot be reached; the run waits, and one request at a time tries whether it is back"
+    ]
+
+
+@virtually
+async def test_even_a_trial_that_hangs_does_not_hold_a_run_for_longer() -> None:
+    limiter = RateLimiter("m", breaker=CircuitBreaker(outage=120, jitter=lambda _least, most: most))
+    await occupy(limiter, 0)
+    for index in range(5):
+        async with limiter.permit(priority=index) as permit:
+            permit.failed(DOWN)
+    began = anyio.current_time()
+
+    async def hang() -> None:
+        async with limiter.permit():
+            await anyio.sleep(1_000)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(hang)
+        await anyio.sleep(5)
+        assert limiter.state.breaker is CircuitState.HALF_OPEN
+        with pytest.raises(RunStopped):
+            await occupy(limiter, 0)
+        assert anyio.current_time() == began + 120
+        group.cancel_scope.cancel()
+    assert limiter.state.breaker is CircuitState.OPEN
+
+
+@virtually
+async def test_without_patience_nobody_waits_and_one_at_a_time_still_tries() -> None:
+    limiter = RateLimiter("m", breaker=CircuitBreaker(outage=0, jitter=lambda _least, most: most))
+    await occupy(limiter, 0)
+    for index in range(5):
+        async with limiter.permit(priority=index) as permit:
+            permit.failed(DOWN)
+    for _ in range(3):
+        with pytest.raises(RunStopped):
+            await occupy(limiter, 0)
+    await anyio.sleep(1)
+    async with limiter.permit():
+        with pytest.raises(RunStopped):
+            await occupy(limiter, 0)
+    await occupy(limiter, 0)
+    assert not limiter.down
+
+
+@virtually
+async def test_the_time_of_an_outage_is_not_the_episodes() -> None:
+    limiter = RateLimiter("m", breaker=CircuitBreaker(jitter=lambda _least, most: most))
+    await occupy(limiter, 0)
+
+    async def episode() -> float:
+        with deadline(100) as limit:
+            await anyio.sleep(60)
+            await occupy(limiter, 1, priority=1)
+            await anyio.sleep(1_000)
+        assert limit.passed
+        return anyio.current_time()
+
+    began = anyio.current_time()
+    ends = list[float]()
+    async with anyio.create_task_group() as group:
+
+        async def play() -> None:
+            ends.append(await episode())
+
+        group.start_soon(play)
+        await anyio.sleep(59)
+        for index in range(5):
+            async with limiter.permit(priority=index) as permit:
+                permit.failed(DOWN)
+        # Whoever tries now hangs until the backend is back.
+        async with limiter.permit(priority=-1) as permit:
+            await anyio.sleep(500)
+            permit.answered(output_tokens=1)
+    down = 559 + 1 - 60
+    assert ends[0] - began == pytest.approx(100 + down, abs=2)
+
+
+@virtually
+async def test_a_backend_that_was_never_there_is_not_waited_for() -> None:
+    limiter = RateLimiter("m")
+    for index in range(20):
+        async with limiter.permit(priority=index) as permit:
+            permit.failed(DOWN)
+    assert not limiter.down
+    assert not limiter.met
+    assert not limiter.excuses(DOWN)
+
+
+@virtually
+async def test_any_answer_is_a_sign_of_life() -> None:
+    limiter = RateLimiter("m")
+    async with limiter.permit() as permit:
+        permit.failed(REJECTED)
+    assert limiter.met
+
+
+@virtually
+async def test_its_state_says_what_goes_on() -> None:
+    limiter = RateLimiter("m", limit=ConcurrencyLimit(start=2))
+    assert (limiter.state.latency, limiter.state.held_until, limiter.state.fault) == (None, None, None)
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(occupy, limiter, 2)
+        await anyio.sleep(1)
+        assert (limiter.state.limit, limiter.state.in_flight, limiter.state.waiting) == (2, 2, 3)
+    assert limiter.state.latency == pytest.approx(2)
+    assert RateLimiter("m", limit=ConcurrencyLimit(start=None)).state.limit is None
+
+
+def test_a_limiter_serves_one_event_loop_after_another() -> None:
+    limiter = fixed(1)
+
+    async def interrupted() -> None:
+        async with limiter.permit():
+            await occupy(limiter, 1)
+
+    async def limited() -> None:
+        with anyio.move_on_after(1):
+            await interrupted()
+
+    for _ in range(2):
+        in_virtual_time(limited)
+
+    async def one() -> None:
+        await occupy(limiter, 1)
+
+    in_virtual_time(one)
+    assert limiter.state.in_flight == 0

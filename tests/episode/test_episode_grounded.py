@@ -1,0 +1,466 @@
+"""Grounded play with models that answer from a list: the world has the last word, whatever a model says."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai.models import Model
+from samples import SHED_GROUNDED, player
+from scripted import PROMPTS, Answer, Asked, Scripted, as_json, said
+
+from refinesynth import rules
+from refinesynth.backends.role import Role
+from refinesynth.chat import render_turns
+from refinesynth.client.session import Session
+from refinesynth.episode import Cast, EpisodeOutcome, EpisodeSettings, Turns, play_episode
+from refinesynth.episode.chance import EXCUSES
+from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY
+from refinesynth.episode.grounded import Grounded
+from refinesynth.episode.record import Record
+from refinesynth.prompts.blocks import read_blocks
+from refinesynth.rules import Violation
+from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.settings import Grounding
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural, prompted
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script, Trajectory
+
+PERSONA = Persona(text="a joiner")
+
+ACTIONS = ("open box", "take saw", "take key", "put saw on bench", "put key on bench")
+TERSE = (
+    "The box opens. In it you see key.",
+    "There is no saw here.",
+    "You hold the key.",
+    "You hold no saw.",
+    "The key lies on the bench. Task Succeed",
+)
+THOUGHT = "There is no saw that I could hold, so I do without it."
+"""Which answers what is refused in a play, in words."""
+KINDS = (None, "place", None, "logic", None)
+
+
+def worded(observation: str, thought: str = "So it is.", **more: Any) -> str:
+    return as_json({"thought": thought, "observation": observation, **more})
+
+
+GOOD = (
+    "The lid of the box swings up. Inside it lies a key.",
+    "You look about, but there is no saw in this place.",
+    "The key lies cold in your hand.",
+    "You reach for a saw that you do not have.",
+    "You lay the key down on the bench.",
+)
+
+
+class Stage:
+    """Models for the roles of grounded play."""
+
+    def __init__(
+        self,
+        actions: tuple[str | Answer, ...] = ACTIONS,
+        words: tuple[Answer, ...] = (),
+        script: Script = SHED_GROUNDED,
+    ) -> None:
+        self.writer = Scripted([script.model_dump_json()])
+        self.player = Scripted([said(player(one, THOUGHT)) if isinstance(one, str) else one for one in actions])
+        self.master = Scripted(words or tuple(map(worded, GOOD)))
+
+    async def play(self, *, index: int = 3, **given: Any) -> EpisodeOutcome:
+        models: dict[Role, Model] = {Role.SCRIPT_WRITER: self.writer.model, Role.PLAYER: self.player.model}
+        if not given.get("terse"):
+            models[Role.DUNGEON_MASTER] = self.master.model
+        return await play_episode(PERSONA, index=index, settings=settings_for(**given), models=models)
+
+
+def settings_for(**given: Any) -> EpisodeSettings:
+    chosen: dict[str, Any] = {
+        "play": "grounded",
+        "rules": rules.grounded(),
+        "script_rules": rules.script(),
+        "prompts": PROMPTS,
+        "mistakes": natural(),
+        "grounding": Grounding(**{name: given.pop(name) for name in Grounding.model_fields if name in given}),
+        **given,
+    }
+    return EpisodeSettings(**chosen)
+
+
+def only(outcome: EpisodeOutcome) -> Trajectory:
+    assert outcome.accepted, outcome.reason
+    return outcome.trajectories[0]
+
+
+def answers(turns: tuple[Any, ...]) -> list[DungeonMasterTurn]:
+    return [turn for turn in turns if isinstance(turn, DungeonMasterTurn)]
+
+
+async def test_the_world_rules_and_the_dungeon_master_words_it() -> None:
+    stage = Stage()
+    trajectory = only(await stage.play())
+    told = answers(trajectory.turns)
+    assert [turn.mistake_kind for turn in told] == list(KINDS)
+    assert [turn.progress for turn in told] == [0, 0, 0, 0, 1]
+    assert [turn.observation for turn in told] == [*GOOD[:-1], f"{GOOD[-1]} Task Succeed"]
+    assert not any(turn.transient for turn in told)
+    assert trajectory.provenance.play == "grounded"
+    assert len(stage.master.asked) == len(ACTIONS)
+
+
+async def test_each_role_sees_what_it_may_see() -> None:
+    stage = Stage()
+    turns = only(await stage.play()).turns
+    for number, asked in enumerate(stage.player.asked):
+        assert asked.chat == [(m.role, m.content) for m in render_turns(SHED_GROUNDED, turns[: 2 * number])]
+    first, wrong = stage.master.asked[0].blocks, stage.master.asked[1].blocks
+    assert first["ruling"] == {
+        "accepted": True,
+        "mistake": None,
+        "transient": False,
+        "text": TERSE[0],
+        "changed": [{"path": "/things/box/open", "before": False, "after": True}],
+        "visible": ["key", "bench", "box"],
+        "appeared": ["key"],
+        "done": False,
+    }
+    assert wrong["ruling"] | {"visible": []} == {
+        "accepted": False,
+        "mistake": "place",
+        "transient": False,
+        "text": TERSE[1],
+        "changed": [],
+        "visible": [],
+        "appeared": [],
+        "done": False,
+    }
+    assert stage.master.asked[-1].blocks["ruling"]["done"] is True
+    assert [len(asked.blocks["history"]) for asked in stage.master.asked] == [0, 1, 2, 3, 4]
+    for asked in stage.master.asked:
+        assert "That should help." not in asked.chat[-1][1]
+        assert '"inside"' not in asked.chat[-1][1], "the state stays hidden from whoever words it"
+
+
+LIES = {
+    "names what is hidden": "The box opens a crack. Beside it a saw and a window.",
+    "announces success early": "The box opens. Task Succeed",
+    "announces success in its own words": "The box opens. The task is completed!",
+    "says that it failed": "You cannot open the box; nothing happens.",
+    "talks without end": "The box opens. " * MAX_TOLD,
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_words_that_lie_are_refused_once_and_then_replaced(lie: str) -> None:
+    stage = Stage(words=(worded(lie), worded(lie), *map(worded, GOOD[1:])))
+    told = answers(only(await stage.play()).turns)
+    assert told[0].observation == TERSE[0]
+    assert told[1].observation == GOOD[1], "the next ruling is worded again"
+    first, second, third = stage.master.asked[:3]
+    assert "violations" not in first.blocks
+    assert len(second.blocks["violations"]) >= 1
+    assert {name: value for name, value in second.blocks.items() if name != "violations"} == first.blocks
+    assert "violations" not in third.blocks
+    assert stage.player.asked[1].chat[-1][1] == TERSE[0], "the player never reads what was refused"
+
+
+async def test_a_lie_that_is_mended_is_not_replaced() -> None:
+    stage = Stage(words=(worded(LIES["announces success early"]), *map(worded, GOOD)))
+    told = answers(only(await stage.play()).turns)
+    assert told[0].observation == GOOD[0]
+
+
+async def test_words_that_lie_are_replaced_whatever_the_rules() -> None:
+    for lie in LIES.values():
+        told = answers(only(await Stage(words=(worded(lie),)).play(rules=rules.agentrefine())).turns)
+        assert told[0].observation == TERSE[0]
+
+
+async def test_words_that_a_rule_of_the_users_refuses_are_replaced_too() -> None:
+    """Else a DungeonMaster that breaks one again and again would use up the attempts."""
+    stage = Stage(words=tuple(map(worded, (GOOD[0], GOOD[1], "The key shines.", *GOOD[2:]))))
+    outcome = await stage.play(rules=rules.grounded() & _NoShine())
+    assert [turn.observation for turn in answers(only(outcome).turns)] == [*GOOD[:-1], f"{GOOD[-1]} Task Succeed"]
+    assert stage.master.asked[3].blocks["violations"] == ["Nothing shines."]
+    always = Stage(words=(worded("Something shines."),))
+    outcome = await always.play(rules=rules.grounded() & _NoShine())
+    assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
+    assert outcome.refused == ()
+
+
+@dataclass(frozen=True)
+class _NoShine(rules.BaseRule):
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for at, turn in enumerate(draft.turns):
+            if isinstance(turn, DungeonMasterTurn) and "shines" in turn.observation:
+                yield self.violation(at, "shines", "Nothing shines.")
+
+
+async def test_a_success_that_is_none_and_flags_change_nothing() -> None:
+    forged: dict[str, Any] = {"logic_error": True, "progress": 1.0, "transient": True, "done": True}
+    stage = Stage(words=tuple(worded(text, **forged) for text in GOOD))
+    plain = Stage()
+    assert only(await stage.play()).turns == only(await plain.play()).turns
+    boast = Stage(words=(worded(GOOD[0]), worded("You take the saw. You hold it now."), *map(worded, GOOD[1:])))
+    assert answers(only(await boast.play()).turns)[1].observation == GOOD[1]
+
+
+@pytest.mark.parametrize("answer", ["no JSON", '{"thought": "t"}', worded("")])
+async def test_a_dungeon_master_that_cannot_answer_leaves_the_worlds_own_words(answer: str) -> None:
+    stage = Stage(words=(answer,))
+    outcome = await stage.play(attempts=Attempts(answers=1))
+    assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
+    assert outcome.refused == ()
+
+
+WORDS = ["key", "saw", "box", "window", "you", "take", "open", "Task", "Succeed", "not", "done", "goal", "now", "is"]
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.text(max_size=60) | st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_no_words_of_a_dungeon_master_can_spoil_a_play(texts: list[str]) -> None:
+    async def play() -> EpisodeOutcome:
+        return await Stage(words=tuple(map(worded, texts))).play(attempts=Attempts(answers=0))
+
+    outcome = anyio.run(play)
+    turns = only(outcome).turns
+    assert [turn.mistake_kind for turn in answers(turns)] == list(KINDS)
+    assert rules.verify(Draft(script=SHED_GROUNDED, turns=turns), rules.grounded()).accepted
+    assert len(outcome.refused) == 0
+
+
+class TestTerse:
+    async def test_it_asks_no_dungeon_master_and_says_what_the_rulebook_says(self) -> None:
+        stage = Stage()
+        outcome = await stage.play(terse=True)
+        trajectory = only(outcome)
+        assert [turn.observation for turn in answers(trajectory.turns)] == list(TERSE)
+        assert all(turn.thought for turn in answers(trajectory.turns))
+        assert stage.master.asked == []
+        assert outcome.usage.requests == 1 + len(ACTIONS)
+        assert set(trajectory.provenance.models) == {"script_writer", "player"}
+        assert GROUNDED_PLAY.roles(settings_for(terse=True)) == (Role.SCRIPT_WRITER, Role.PLAYER)
+        assert GROUNDED_PLAY.roles(settings_for()) == (Role.SCRIPT_WRITER, Role.DUNGEON_MASTER, Role.PLAYER)
+
+    async def test_a_rulebook_cannot_announce_success_before_the_end(self) -> None:
+        boasting = SHED_GROUNDED.model_copy(
+            update={
+                "actions": tuple(
+                    action.model_copy(update={"reveals": f"task  SUCCEED! {action.reveals} Task Succeed"})
+                    for action in SHED_GROUNDED.actions
+                )
+            }
+        )
+        turns = only(await Stage(script=boasting).play(terse=True)).turns
+        observations = [turn.observation for turn in answers(turns)]
+        assert [text.casefold().count("task succeed") for text in observations] == [0, 0, 0, 0, 1]
+        assert observations[-1].endswith(" Task Succeed")
+
+    async def test_what_a_rulebook_leaves_blank_or_makes_endless_is_still_an_observation(self) -> None:
+        first, *others = SHED_GROUNDED.actions
+        for reveals in ("  ", "The box opens. " * 130 + "{state:/long}"):
+            script = SHED_GROUNDED.model_copy(
+                update={
+                    "environment": {**SHED_GROUNDED.environment, "long": "x" * 8_000},
+                    "actions": (first.model_copy(update={"reveals": reveals}), *others),
+                }
+            )
+            observation = answers(only(await Stage(script=script).play(terse=True)).turns)[0].observation
+            assert observation.strip()
+            assert len(observation) <= MAX_TOLD
+
+
+class TestTransient:
+    TWICE = tuple(itertools.chain.from_iterable((one, one) if kind is None else (one,) for one, kind in zip(ACTIONS, KINDS, strict=True)))  # fmt: skip
+    """Every right action taken again at once, as after a failure."""
+
+    async def test_a_right_action_fails_and_works_when_tried_again(self) -> None:
+        stage = Stage(actions=self.TWICE)
+        trajectory = only(await stage.play(terse=True, transient=0.999_999))
+        told = answers(trajectory.turns)
+        assert [turn.transient for turn in told] == [True, False, False, True, False, False, True, False]
+        assert not any(turn.flagged for turn in told if turn.transient)
+        assert [turn.progress for turn in told] == [0, 0, 0, 0, 0, 0, 0, 1]
+        assert trajectory.mistakes() == (4, 10), "only the mistakes"
+        assert [turn.observation for turn in told if not turn.transient] == list(TERSE)
+        assert len({turn.observation for turn in told if turn.transient}) == 3
+
+    async def test_a_dungeon_master_is_told_of_it_and_cannot_pass_it_off_as_success(self) -> None:
+        stage = Stage(actions=self.TWICE, words=(worded("You open the box. It is open now."), worded("The box opens."), *map(worded, GOOD)))  # fmt: skip
+        told = answers(only(await stage.play(transient=0.999_999)).turns)
+        ruling = stage.master.asked[0].blocks["ruling"]
+        assert (ruling["accepted"], ruling["mistake"], ruling["transient"]) == (False, None, True)
+        assert (ruling["changed"], ruling["appeared"], ruling["done"]) == ([], [], False)
+        assert "key" not in ruling["visible"]
+        assert told[0].transient
+        assert told[0].observation == ruling["text"]
+        assert told[1].observation == GOOD[0]
+
+    async def test_what_changes_nothing_never_fails_so(self) -> None:
+        first, *others = SHED_GROUNDED.actions
+        looking = first.model_copy(update={"requires": first.requires[:1], "effects": ()})
+        idle = SHED_GROUNDED.model_copy(update={"actions": (looking, *others)})
+        stage = Stage(actions=("open box",) * 4, script=idle)
+        outcome = await stage.play(terse=True, transient=0.999_999, max_turns=8)
+        assert outcome.refused[0].draft is not None
+        assert not any(turn.transient for turn in answers(outcome.refused[0].draft.turns))
+
+    async def test_no_mistake_is_asked_for_right_after_one(self) -> None:
+        stage = Stage(actions=self.TWICE)
+        await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1, 2, 3))
+        private = ["private" in read_blocks(asked.chat[-1][1]) for asked in stage.player.asked]
+        told = (False, True, False, False, True, False, False, True)
+        """Whether the action before failed for a moment."""
+        assert not any(asked for asked, failed in zip(private, told, strict=False) if failed)
+        assert any(private)
+
+    async def test_failures_do_not_count_among_the_turns_on_which_mistakes_are_asked_for(self) -> None:
+        stage = Stage(actions=self.TWICE)
+        await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1))
+        private = ["private" in read_blocks(asked.chat[-1][1]) for asked in stage.player.asked]
+        assert private == [False, False, True, False, False, False, False, False]
+
+    async def test_the_same_seed_fails_alike_and_another_otherwise(self) -> None:
+        async def failures(seed: int) -> list[bool]:
+            outcome = await Stage(actions=self.TWICE[:1] * 30).play(terse=True, transient=0.5, seed=seed, max_turns=20, mistakes=natural())  # fmt: skip
+            drafts = [refused.draft for refused in outcome.refused if refused.draft]
+            return [turn.transient for draft in drafts for turn in answers(draft.turns)]
+
+        assert await failures(1) == await failures(1)
+        assert len({tuple(await failures(seed)) for seed in range(8)}) > 1
+
+
+async def test_the_same_episode_has_the_same_bytes() -> None:
+    variants: tuple[dict[str, Any], ...] = ({}, {"terse": True}, {"transient": 0.3, "terse": True, "seed": 5})
+    for given_ in variants:
+        one, two = await Stage().play(**given_), await Stage().play(**given_)
+        assert one.to_json() == two.to_json()
+        assert EpisodeOutcome.from_json(one.to_json()) == one
+
+
+async def test_every_accepted_trajectory_can_be_played_again() -> None:
+    trajectory = only(await Stage().play())
+    again = Trajectory.from_json(trajectory.to_json())
+    assert rules.verify(again.draft(), rules.grounded()).accepted
+    for forged in ({"place_error": False}, {"progress": 0.5}, {"transient": True}):
+        turns = list(again.turns)
+        turns[3] = turns[3].model_copy(update=forged)
+        assert not rules.verify(Draft(script=again.script, turns=tuple(turns)), rules.grounded()).accepted
+
+
+async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
+    first, *others = SHED_GROUNDED.actions
+    faulty = first.model_copy(update={"requires": (first.requires[1],)})
+    script = SHED_GROUNDED.model_copy(update={"actions": (faulty, *others)})
+    stage = Stage(actions=("open box", "open window", *ACTIONS[1:]), script=script)
+    outcome = await stage.play(terse=True)
+    turns = only(outcome).turns
+    assert [turn.action for turn in turns if isinstance(turn, PlayerTurn)] == list(ACTIONS)
+    (refused,) = outcome.refused
+    assert refused.draft is not None
+    assert [violation.code for violation in refused.violations] == ["rulebook_fault"]
+    assert refused.draft.turns[-1] == player("open window", THOUGHT)
+    private = read_blocks(stage.player.asked[2].chat[-1][1])["private"]
+    assert "'open window'" in str(private) or '"open window"' in str(private)
+
+
+async def test_a_broken_rule_cuts_back_and_the_state_with_it() -> None:
+    stage = Stage(actions=("open box", _leaking("take key"), *ACTIONS[1:]))
+    outcome = await stage.play(terse=True)
+    assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
+    assert [violation.rule for violation in outcome.refused[0].violations] == ["NoLeaks"]
+    assert "private" in stage.player.asked[2].blocks
+
+
+def _leaking(action: str) -> Answer:
+    def answer(_asked: Asked) -> str:
+        return said(player(action, "As the DM, I know where it is."))
+
+    return answer
+
+
+async def test_a_script_that_cannot_be_executed_is_never_played_whatever_the_rules() -> None:
+    broken = SHED_GROUNDED.model_copy(
+        update={"rulebook": SHED_GROUNDED.rulebook and SHED_GROUNDED.rulebook.model_copy(update={"goal": ("state.",)})}
+    )
+    stage = Stage()
+    stage.writer = Scripted(
+        [broken.model_dump_json(), SHED_GROUNDED.imagined().model_dump_json(), SHED_GROUNDED.model_dump_json()]
+    )
+    outcome = await stage.play(script_rules=rules.all_of(), terse=True)
+    assert only(outcome).script == SHED_GROUNDED
+    first = outcome.refused[0]
+    assert (first.stage, first.script, first.rejecting) == ("script", broken, ("RulebookCompiles",))
+    assert stage.writer.asked[1].blocks["previous"] == broken.model_dump(mode="json")
+    assert "cannot be read" in stage.writer.asked[1].blocks["violations"][0]
+
+
+async def test_the_writer_is_told_the_features_and_the_length() -> None:
+    stage = Stage()
+    await stage.play(difficulty=(2, 4), index=3)
+    wanted = stage.writer.asked[0].blocks["wanted"]
+    assert wanted == {"step": "all", "features": list(settings_for().grounding.mix.wanted(3, 0)), "actions": [2, 4]}
+
+
+class TestSeveralPlays:
+    async def converse(self, start: Turns, replica: int, **given: Any) -> Draft:
+        """A play of its own, as an episode with several of them plays it."""
+        chosen = settings_for(terse=True, **given)
+        done = sum(not turn.transient for turn in answers(start))
+        actions = [player(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
+        cast = Cast(
+            settings=chosen,
+            record=Record(session=Session(id="x", seed=7), persona=PERSONA),
+            models={Role.PLAYER: _Retrying(actions).model},
+            number=replica,
+        )
+        draft = await Grounded(cast, SHED_GROUNDED).play(start)
+        assert draft is not None
+        return draft
+
+    async def test_it_goes_on_from_a_prefix_in_the_state_that_the_prefix_leaves(self) -> None:
+        whole = await self.converse((), 0)
+        turns = tuple(turn for turn in whole.turns if not isinstance(turn, MalformedTurn))
+        for length in range(2, len(turns), 2):
+            again = await self.converse(turns[:length], 1)
+            assert again.turns == whole.turns
+
+    async def test_each_play_has_draws_of_its_own_and_the_same_each_time(self) -> None:
+        def failed(draft: Draft) -> tuple[bool, ...]:
+            return tuple(turn.transient for turn in answers(draft.turns))
+
+        drawn = [failed(await self.converse((), replica, transient=0.5)) for replica in range(8)]
+        assert len(set(drawn)) > 1
+        assert drawn == [failed(await self.converse((), replica, transient=0.5)) for replica in range(8)]
+
+    async def test_what_failed_for_a_moment_in_the_prefix_changed_nothing(self) -> None:
+        first = await self.converse((), 0, transient=0.999_999)
+        turns = tuple(turn for turn in first.turns if not isinstance(turn, MalformedTurn))
+        assert answers(turns)[0].transient
+        again = await self.converse(turns[:2], 1)
+        assert again.turns[2] == player("open box", THOUGHT)
+
+
+class _Retrying(Scripted):
+    """A player that takes its actions in order, and one again only if it has just failed for a moment."""
+
+    def __init__(self, actions: list[PlayerTurn]) -> None:
+        left = [action for action, _ in itertools.groupby(actions)]
+
+        def answer(asked: Asked) -> str:
+            if self.at < 0 or not any(excuse in asked.chat[-1][1] for excuse in EXCUSES):
+                self.at += 1
+            return said(left[self.at])
+
+        super().__init__([answer])
+        self.at = -1

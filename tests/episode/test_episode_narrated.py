@@ -1,0 +1,129 @@
+"""Narrated play: Algorithm 1's loop from draft to draft, with answers from a list."""
+
+from typing import Any
+
+from pydantic_ai.models import Model
+from samples import SHED, dm, player
+from scripted import PROMPTS, Answer, Scripted, as_json
+
+from refinesynth import rules
+from refinesynth.backends.role import Role
+from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.settings.attempts import Attempts
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn
+
+OPEN = (player("open box"), dm("The box opens. There is a key in it."))
+WRONG = (player("take saw"), dm("There is no saw here.", "place"))
+TAKE = (player("take key"), dm("You hold the key."))
+EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
+PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
+GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
+
+
+def turns(*given: PlayerTurn | DungeonMasterTurn | dict[str, Any]) -> str:
+    return as_json({"turns": given})
+
+
+async def tell_all(*answers: Answer, **settings: Any) -> tuple[EpisodeOutcome, Scripted]:
+    narrator = Scripted(answers)
+    models: dict[Role, Model] = {
+        Role.SCRIPT_WRITER: Scripted([SHED.model_dump_json()]).model,
+        Role.NARRATOR: narrator.model,
+    }
+    given: dict[str, Any] = {"rules": rules.agentrefine(), "play": "narrated", "attempts": Attempts(calls=4, answers=0)}
+    chosen = EpisodeSettings(script_rules=rules.script(), prompts=PROMPTS, **(given | settings))
+    outcome = await play_episode(Persona(text="a joiner"), index=0, settings=chosen, models=models)
+    return outcome, narrator
+
+
+async def test_one_answer_may_be_enough() -> None:
+    outcome, narrator = await tell_all(turns(*GOOD))
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert outcome.trajectory.provenance.play == "narrated"
+    assert set(outcome.trajectory.provenance.models) == {"script_writer", "narrator"}
+    assert narrator.asked[0].blocks["verified"] == []
+    assert narrator.asked[0].blocks["minimum"] == 2
+    assert outcome.usage.requests == 2
+
+
+async def test_a_violation_continues_from_the_verified_prefix_and_says_why() -> None:
+    unknown = (player("dance"), dm("You dance."))
+    outcome, narrator = await tell_all(turns(*OPEN, *WRONG, *unknown, *PUT), turns(*TAKE, *EARLY, *PUT))
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert outcome.trajectory.provenance.attempts == 2
+    second = narrator.asked[1].blocks
+    assert second["verified"] == [turn.model_dump(mode="json") for turn in (*OPEN, *WRONG)]
+    assert second["violations"] == [violation.message for violation in outcome.refused[0].violations]
+    assert outcome.refused[0].draft is not None
+    assert len(outcome.refused[0].draft.turns) == 8
+
+
+async def test_too_few_errors_starts_over_from_nothing() -> None:
+    outcome, narrator = await tell_all(turns(*OPEN, *TAKE, *PUT), turns(*GOOD))
+    assert outcome.accepted
+    second = narrator.asked[1].blocks
+    assert second["verified"] == []
+    assert "at least 2" in second["violations"][0]
+
+
+async def test_an_unreadable_answer_keeps_what_stands() -> None:
+    outcome, narrator = await tell_all(
+        turns(*OPEN, player("dance"), dm("You dance.")), "Once upon a time", turns(*GOOD[2:])
+    )
+    assert outcome.trajectory is not None
+    assert outcome.trajectory.turns == GOOD
+    assert [refused.violations[0].code for refused in outcome.refused] == ["unknown_action", "not_json"]
+    assert len(narrator.asked[2].blocks["verified"]) == 2
+
+
+async def test_a_malformed_turn_is_refused_and_cut_off() -> None:
+    outcome, narrator = await tell_all(turns(*OPEN, {"role": "Player", "thought": "?"}), turns(*GOOD[2:]))
+    assert outcome.accepted
+    assert outcome.refused[0].violations[0].code == "wrong_keys"
+    assert len(narrator.asked[1].blocks["verified"]) == 2
+
+
+async def test_a_malformed_turn_never_passes_into_a_prefix_or_a_trajectory() -> None:
+    """Whatever the rules are: these ask for nothing but an ending."""
+    broken = {"role": "Player", "thought": "?"}
+    outcome, narrator = await tell_all(turns(*OPEN, broken), turns(*PUT), rules=rules.all_of(rules.TaskSucceed()))
+    assert outcome.accepted
+    assert len(narrator.asked[1].blocks["verified"]) == 2
+    mended, _ = await tell_all(turns(*OPEN, broken), turns(*TAKE), rules=rules.all_of())
+    assert mended.trajectory is not None
+    assert not any(isinstance(turn, MalformedTurn) for turn in mended.trajectory.turns)
+
+
+async def test_at_most_four_calls_the_scripts_included() -> None:
+    outcome, narrator = await tell_all(turns(*OPEN))
+    assert not outcome.accepted
+    assert len(narrator.asked) == 3
+    assert outcome.usage.requests == 4
+    assert len(outcome.refused) == 3
+    assert outcome.reason == "the 4 completions that an episode may ask for are used up"
+
+
+async def test_drafts_bound_the_answers_too() -> None:
+    outcome, narrator = await tell_all(turns(*OPEN), attempts=Attempts(drafts=2))
+    assert len(narrator.asked) == 2
+    assert outcome.reason is not None
+    assert outcome.reason.startswith("no draft was accepted in 2 attempts; the last: TaskSucceed")
+
+
+async def test_the_judge_starts_the_narration_over() -> None:
+    judge = Scripted([as_json({"reason": "No.", "accepted": False}), as_json({"reason": "Yes.", "accepted": True})])
+    narrator = Scripted([turns(*GOOD)])
+    models: dict[Role, Model] = {
+        Role.SCRIPT_WRITER: Scripted([SHED.model_dump_json()]).model,
+        Role.NARRATOR: narrator.model,
+        Role.JUDGE: judge.model,
+    }
+    settings = EpisodeSettings(
+        rules=rules.strict(), script_rules=rules.script(), prompts=PROMPTS, play="narrated", judge=True
+    )
+    outcome = await play_episode(Persona(text="a joiner"), index=0, settings=settings, models=models)
+    assert outcome.accepted
+    assert narrator.asked[1].blocks["verified"] == []
+    assert narrator.asked[1].blocks["violations"] == ["No."]

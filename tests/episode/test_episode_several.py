@@ -1,0 +1,276 @@
+"""Several trajectories of one script: laws of plays and branches, with the rehearsal and with models that answer from a list."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from interrupted_episodes import FAULTY, PERSONA, Memory, continued
+from pydantic_ai.models import Model
+from samples import SHED, dm, player
+from scripted import PROMPTS, Answer, Scripted, said
+
+from refinesynth import rules
+from refinesynth.backends import BackendSpec, Role, resolve_roles
+from refinesynth.client import open_models
+from refinesynth.cost import Cost
+from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.episode.several import fork
+from refinesynth.errors import EpisodeAbandoned
+from refinesynth.prompts import Prompts
+from refinesynth.rules import verify
+from refinesynth.settings import Grounding
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural
+from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
+
+SHIPPED = Prompts()
+PLAYS = ("live", "narrated")
+
+Turn = PlayerTurn | DungeonMasterTurn
+
+OPEN = (player("open box"), dm("The box opens. There is a key in it."))
+WRONG = (player("take saw"), dm("There is no saw here.", "place"))
+TAKE = (player("take key"), dm("You hold the key."))
+EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
+PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
+GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
+THOUGHTFUL = tuple(turn.model_copy(update={"thought": "After all."}) for turn in GOOD)
+HASTY = (*OPEN, *TAKE, *PUT)
+"""Refused: it holds no mistake."""
+
+
+def settings_for(**settings: Any) -> EpisodeSettings:
+    asked: dict[str, Any] = {"rules": rules.strict(), "script_rules": rules.script(), "prompts": SHIPPED, **settings}
+    return EpisodeSettings(**asked)
+
+
+async def rehearsed(settings: EpisodeSettings, *, backend: BackendSpec = "rehearsal", index: int = 3) -> EpisodeOutcome:
+    models: dict[Role, Model] = dict(open_models(resolve_roles(backend)))
+    return await play_episode(PERSONA, index=index, settings=settings, models=models)
+
+
+class Stage:
+    """Live play whose turns are given, one play after another."""
+
+    def __init__(self, *turns: Turn, player: tuple[Answer, ...] = (), unanswered: int = 0) -> None:
+        """`player` is what the Player answers first; its last turn of the first play is `unanswered`, if that is 1."""
+        texts = [said(turn) for turn in turns]
+        master = texts[1::2]
+        del master[len(GOOD) // 2 - unanswered : len(GOOD) // 2]
+        self.writer = Scripted((SHED.model_dump_json(),))
+        self.player = Scripted([*player, *texts[::2]])
+        self.master = Scripted(master or ["none"])
+
+    async def play(self, *, index: int = 3, **settings: Any) -> EpisodeOutcome:
+        models = {
+            Role.SCRIPT_WRITER: self.writer.model,
+            Role.PLAYER: self.player.model,
+            Role.DUNGEON_MASTER: self.master.model,
+        }
+        asked = settings_for(prompts=PROMPTS, **{"mistakes": natural(), **settings})
+        return await play_episode(PERSONA, index=index, settings=asked, models=models)
+
+
+def total(outcome: EpisodeOutcome) -> Cost:
+    return Cost(usage=outcome.usage, cost_usd=outcome.cost_usd)
+
+
+@pytest.mark.parametrize("play", PLAYS)
+@pytest.mark.parametrize(("episodes", "branches"), [(3, 1), (1, 3), (2, 2)])
+async def test_each_is_verified_as_a_whole_and_they_differ_in_turns_and_share_their_script(
+    play: str, episodes: int, branches: int
+) -> None:
+    settings = settings_for(play=play, episodes_per_script=episodes, branches=branches)
+    outcome = await rehearsed(settings)
+    found = outcome.trajectories
+    assert len(found) == episodes * branches
+    assert outcome.reason is None
+    assert [one.id for one in found] == [outcome.id, *(f"{outcome.id}-{number}" for number in range(1, len(found)))]
+    assert {one.provenance.script_id for one in found} == {found[0].script.digest}
+    assert all(one.script == found[0].script for one in found)
+    assert len({one.turns for one in found}) == len(found)
+    for number, one in enumerate(found):
+        assert verify(one.draft(), settings.rules).accepted
+        trunk = found[number - number % branches]
+        branch = one.provenance.branch
+        assert branch is not None
+        assert (branch.number, branch.of) == (number, len(found))
+        if one is trunk:
+            assert branch.shared_turns == 0
+            continue
+        shared = branch.shared_turns
+        assert one.turns[:shared] == trunk.turns[:shared]
+        assert one.turns[shared] != trunk.turns[shared]
+        assert shared >= len(fork(trunk.turns, seed=one.provenance.seed, number=number - number % branches)) > 0
+
+
+async def test_one_trajectory_is_what_it_was_before_there_could_be_several() -> None:
+    alone = (await rehearsed(settings_for())).trajectories
+    among = (await rehearsed(settings_for(episodes_per_script=2, branches=2))).trajectories
+    assert len(alone) == 1
+    assert alone[0].provenance.branch is None
+    assert alone[0].id == among[0].id
+    assert alone[0].turns == among[0].turns
+
+
+def exchange(error: bool, transient: bool) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    told = dm("Hm.", "logic" if error else "").model_copy(update={"transient": transient and not error})
+    return player("wait"), told
+
+
+turns = st.lists(st.builds(exchange, st.booleans(), st.booleans()), max_size=20).map(
+    lambda exchanges: tuple(turn for exchange in exchanges for turn in exchange)
+)
+
+
+def went_well(turn: Turn) -> bool:
+    return isinstance(turn, DungeonMasterTurn) and not turn.flagged and not turn.transient
+
+
+@given(turns, st.integers(0, 2**31), st.integers(0, 9))
+def test_a_fork_ends_after_an_accepted_exchange_and_leaves_something_to_play(
+    played: tuple[Turn, ...], seed: int, number: int
+) -> None:
+    start = fork(played, seed=seed, number=number)
+    assert start == fork(played, seed=seed, number=number)
+    assert start == played[: len(start)]
+    good = [at for at in range(2, len(played), 2) if went_well(played[at - 1])]
+    if not good:
+        assert start == ()
+        return
+    assert len(start) in good
+    in_the_middle = [at for at in good if len(played) <= 3 * at <= 2 * len(played)]
+    assert not in_the_middle or len(start) in in_the_middle
+
+
+async def test_a_play_that_fails_does_not_spoil_the_others() -> None:
+    stage = Stage(*GOOD, *HASTY, *THOUGHTFUL)
+    outcome = await stage.play(episodes_per_script=3, attempts=Attempts(drafts=1))
+    assert [one.turns for one in outcome.trajectories] == [GOOD, THOUGHTFUL]
+    assert [one.id for one in outcome.trajectories] == [outcome.id, f"{outcome.id}-2"]
+    assert [refused.stage for refused in outcome.refused] == ["draft"]
+    assert outcome.refused[0].draft is not None
+    assert outcome.refused[0].draft.turns == HASTY
+    assert outcome.reason is None
+
+
+async def test_a_first_play_that_fails_does_not_spoil_the_others_either() -> None:
+    outcome = await Stage(*HASTY, *GOOD).play(episodes_per_script=2, branches=1, attempts=Attempts(drafts=1))
+    assert [one.turns for one in outcome.trajectories] == [GOOD]
+    assert outcome.trajectories[0].provenance.branch == Branch(number=1, of=2)
+    assert outcome.trajectories[0].provenance.attempts == 1, "those of another play are not counted"
+
+
+async def test_an_answer_that_is_refused_for_good_ends_its_play_alone() -> None:
+    refusal = EpisodeAbandoned("the player refused to answer")
+    outcome = await Stage(*GOOD, player=(refusal,)).play(episodes_per_script=2)
+    assert [one.turns for one in outcome.trajectories] == [GOOD]
+    assert outcome.reason is None
+    nothing = await Stage(player=(refusal,)).play(episodes_per_script=2)
+    assert nothing.trajectories == ()
+    assert nothing.reason == "the player refused to answer"
+
+
+async def test_each_play_has_all_its_attempts_and_every_refused_draft_its_own_number() -> None:
+    stage = Stage(*HASTY, *GOOD, *HASTY, *HASTY, *THOUGHTFUL)
+    outcome = await stage.play(episodes_per_script=2, attempts=Attempts(drafts=3))
+    assert [one.provenance.attempts for one in outcome.trajectories] == [2, 3]
+    assert [refused.attempt for refused in outcome.refused] == [1, 3, 4]
+
+
+async def test_the_same_turns_are_not_accepted_twice() -> None:
+    outcome = await Stage(*GOOD, *GOOD).play(episodes_per_script=2)
+    assert [one.turns for one in outcome.trajectories] == [GOOD]
+    assert [refused.rejecting for refused in outcome.refused] == [("Distinct",)]
+
+
+async def test_a_branch_is_taken_back_to_where_it_began_and_no_further() -> None:
+    # Too few mistakes condemn the whole of a draft; the part that was verified in the trunk stays.
+    outcome = await Stage(*GOOD, *PUT, *THOUGHTFUL[6:]).play(branches=2, attempts=Attempts(drafts=2))
+    trunk, branch = outcome.trajectories
+    assert fork(GOOD, seed=trunk.provenance.seed, number=0) == GOOD[:6]
+    assert trunk.turns == GOOD
+    assert branch.turns == (*GOOD[:6], *THOUGHTFUL[6:])
+    assert branch.provenance.branch == Branch(number=1, of=2, shared_turns=6)
+    assert branch.provenance.attempts == 2
+    assert [refused.draft and refused.draft.turns for refused in outcome.refused] == [(*GOOD[:6], *PUT)]
+
+
+@pytest.mark.parametrize("play", PLAYS)
+async def test_what_an_episode_took_is_shared_by_its_trajectories_and_what_was_wasted_is_in_it(play: str) -> None:
+    for index in range(4):
+        settings = settings_for(play=play, episodes_per_script=2, branches=2, seed=index)
+        outcome = await rehearsed(settings, backend=FAULTY, index=index)
+        shares = [Cost(usage=one.provenance.usage, cost_usd=one.provenance.cost_usd) for one in outcome.trajectories]
+        if shares:
+            assert sum(shares, Cost()) == total(outcome)
+        wasted = sum((Cost(usage=one.usage, cost_usd=one.cost_usd) for one in outcome.refused), Cost())
+        kept = total(outcome) - wasted
+        assert min(count for _, count in kept.usage) >= 0
+
+
+async def test_an_accepted_play_is_not_charged_with_what_a_later_one_wasted() -> None:
+    one = await Stage(*GOOD).play()
+    outcome = await Stage(*GOOD, *HASTY).play(episodes_per_script=2, attempts=Attempts(drafts=1))
+    wasted = sum((refused.usage for refused in outcome.refused), Cost().usage)
+    assert wasted.requests == len(HASTY)
+    assert outcome.usage.requests == one.usage.requests + wasted.requests
+
+
+async def test_a_bound_on_calls_holds_for_each_play() -> None:
+    # One for the script, ten for a play; the second play may ask as often as all of the first.
+    outcome = await Stage(*GOOD, *THOUGHTFUL).play(episodes_per_script=2, attempts=Attempts(calls=11))
+    assert len(outcome.trajectories) == 2
+    bounded = await Stage(*GOOD, *THOUGHTFUL, unanswered=1).play(episodes_per_script=2, attempts=Attempts(calls=10))
+    assert [one.turns for one in bounded.trajectories] == [THOUGHTFUL]
+
+
+@pytest.mark.parametrize(("play", "lives"), [("live", 1), ("live", 7), ("narrated", 1), ("grounded", 7)])
+async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_is_that_of_one_piece(
+    play: str, lives: int
+) -> None:
+    chains: dict[str, Any] = {
+        "rules": rules.grounded(),
+        "script_rules": rules.grounded_script(),
+        "grounding": Grounding(transient=0.2),
+    }
+    settings = settings_for(
+        play=play, episodes_per_script=2, branches=2, seed=5, **(chains if play == "grounded" else {})
+    )
+    mixture: Mapping[str, Any] = {"default": FAULTY, "player": [FAULTY, "rehearsal"], "narrator": [FAULTY, "rehearsal"]}
+    whole = await continued(settings, index=1, lives=lives, backend=mixture)
+    assert len(whole.trajectories) > 1
+
+
+async def test_two_plays_that_ask_the_same_have_an_answer_each() -> None:
+    """Narrated plays of one script begin with the same words; what is remembered of the first is not the second's answer."""
+    settings = settings_for(play="narrated", episodes_per_script=3)
+    memory = Memory()
+    models: dict[Role, Model] = dict(open_models(resolve_roles("rehearsal")))
+    first = await play_episode(PERSONA, index=0, settings=settings, models=models, memory=memory)
+    begun = [one for one in memory.kept.values() if one.role == "narrator"]
+    assert len({one.digest for one in begun}) < len(begun), "the plays do not ask the same, and this shows nothing"
+    again = await play_episode(PERSONA, index=0, settings=settings, models=models, memory=replace(memory, lives=1))
+    assert again == first
+    assert len({one.turns for one in first.trajectories}) == 3
+
+
+@pytest.mark.parametrize("index", range(3))
+async def test_the_models_of_a_role_take_turns_over_episodes_and_plays(index: int) -> None:
+    second = "rehearsal:natural_mistake=0.9"
+    backend: Mapping[str, Any] = {"default": "rehearsal", "player": ["rehearsal", second]}
+    outcome = await rehearsed(settings_for(episodes_per_script=3), backend=backend, index=index)
+    expected = ["rehearsal" if (index + number) % 2 == 0 else second for number in range(3)]
+    assert [one.provenance.models["player"] for one in outcome.trajectories] == expected
+    assert {one.provenance.models["dungeon_master"] for one in outcome.trajectories} == {"rehearsal"}
+
+
+async def test_a_branch_by_another_model_names_both() -> None:
+    second = "rehearsal:natural_mistake=0.9"
+    backend: Mapping[str, Any] = {"default": "rehearsal", "player": ["rehearsal", second]}
+    outcome = await rehearsed(settings_for(branches=3), backend=backend, index=0)
+    named = [one.provenance.models["player"] for one in outcome.trajectories]
+    assert named == ["rehearsal", f"rehearsal, {second}", "rehearsal"]

@@ -1,0 +1,101 @@
+"""Writing grounded scripts: each refused one goes back with its stage."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai.models import Model
+from samples import SHED_GROUNDED, player
+from scripted import PROMPTS, Answer, Scripted, said
+
+from refinesynth import rules
+from refinesynth.backends.role import Role
+from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.errors import ConfigurationError
+from refinesynth.rules.rulebooks import (
+    ActionsUsable,
+    GoalFitsConditions,
+    NotYetDone,
+    RulebookCompiles,
+    RulebookRuns,
+    SolutionWorks,
+    Solvable,
+)
+from refinesynth.settings import Grounding, RunSettings
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural
+from refinesynth.trajectory import Persona, Script
+
+STAGES = rules.script() & rules.all_of(
+    RulebookCompiles(),
+    GoalFitsConditions(),
+    RulebookRuns(),
+    NotYetDone(),
+    SolutionWorks(),
+    Solvable(),
+    ActionsUsable(),
+)
+ACTIONS = ("open box", "take saw", "take key", "put saw on bench", "put key on bench")
+REASON = "There is no saw here and I hold none, so the key will do instead."
+"""Gives up what was refused, in whichever of these actions."""
+
+
+def book(**parts: Any) -> Script:
+    """The grounded script with another rulebook."""
+    assert SHED_GROUNDED.rulebook is not None
+    return SHED_GROUNDED.model_copy(update={"rulebook": SHED_GROUNDED.rulebook.model_copy(update=parts)})
+
+
+async def write(*answers: Answer, **given: Any) -> tuple[EpisodeOutcome, Scripted]:
+    writer = Scripted(answers)
+    actor = Scripted([said(player(action, REASON)) for action in ACTIONS])
+    models: dict[Role, Model] = {Role.SCRIPT_WRITER: writer.model, Role.PLAYER: actor.model}
+    chosen: dict[str, Any] = {
+        "rules": rules.grounded(),
+        "script_rules": STAGES,
+        "prompts": PROMPTS,
+        "play": "grounded",
+        "grounding": Grounding(terse=True),
+        "mistakes": natural(),
+        "attempts": Attempts(scripts=4),
+        **given,
+    }
+    outcome = await play_episode(Persona(text="a joiner"), index=3, settings=EpisodeSettings(**chosen), models=models)
+    return outcome, writer
+
+
+async def test_each_stage_goes_back_with_what_to_mend() -> None:
+    unread, unsolved = book(goal=("state.inside.",)), book(solution=("open box", "put key on bench"))
+    outcome, writer = await write(*(one.model_dump_json() for one in (unread, unsolved, SHED_GROUNDED)))
+    assert outcome.accepted
+    assert [refused.rejecting for refused in outcome.refused] == [("RulebookCompiles",), ("SolutionWorks",)]
+    assert [refused.script for refused in outcome.refused] == [unread, unsolved]
+    for asked, refused in zip(writer.asked[1:], outcome.refused, strict=True):
+        assert asked.blocks["violations"] == [violation.message for violation in refused.violations]
+        assert asked.blocks["previous"] == (refused.script and refused.script.model_dump(mode="json"))
+        assert asked.blocks["wanted"] == writer.asked[0].blocks["wanted"]
+
+
+@settings(max_examples=30)
+@given(
+    st.fixed_dictionaries(
+        {"transient": st.floats(), "branches": st.integers(-1, 2), "episodes_per_script": st.integers(-1, 2)}
+    ),
+    st.none() | st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
+)
+def test_settings_out_of_range_are_refused(given_: dict[str, Any], band: tuple[int, int] | None) -> None:
+    right = (
+        0 <= given_["transient"] < 1
+        and given_["branches"] >= 1
+        and given_["episodes_per_script"] >= 1
+        and (band is None or 1 <= band[0] <= band[1])
+    )
+
+    transient = given_.pop("transient")
+    given = {**given_, "play": "grounded", "grounding": {"transient": transient, "difficulty": band}}
+    if right:
+        assert RunSettings.of(given).grounding.difficulty == band
+    else:
+        with pytest.raises(ConfigurationError, match=r"expected|should be"):
+            RunSettings.of(given)

@@ -1,0 +1,129 @@
+"""The Mistakes policy: when it asks, for what, and what it never does."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
+
+P, L, G = MistakeKind.PARAMETER, MistakeKind.PLACE, MistakeKind.LOGIC
+
+kinds = st.lists(st.sampled_from([None, None, P, L, G]), max_size=12)
+policies = st.one_of(
+    st.just(natural()),
+    st.integers(0, 4).map(at_least),
+    st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda turns: prompted(*turns)),
+)
+
+
+def played(verdicts: list[MistakeKind | None]) -> list[PlayerTurn | DungeonMasterTurn]:
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for number, kind in enumerate(verdicts):
+        turns.append(PlayerTurn(thought="t", action=f"act {number}"))
+        turns.append(
+            DungeonMasterTurn(
+                thought="t",
+                observation=f"seen {number}",
+                parameter_error=kind is P,
+                place_error=kind is L,
+                logic_error=kind is G,
+            )
+        )
+    return turns
+
+
+def asked_in_play(policy: Mistakes, *, episode: int, turns: int, obeys: bool = True) -> list[MistakeKind | None]:
+    """What a policy asks for, turn by turn, of a player that makes no mistakes but those it is asked for."""
+    verdicts: list[MistakeKind | None] = []
+    asked: list[MistakeKind | None] = []
+    for _ in range(turns):
+        kind = policy.ask(played(verdicts), episode=episode)
+        asked.append(kind)
+        verdicts.append(kind if obeys else None)
+    return asked
+
+
+@given(policies, kinds, st.integers(0, 50), st.integers(1, 4))
+def test_no_policy_asks_first_or_while_a_mistake_is_unrepaired(
+    policy: Mistakes, verdicts: list[MistakeKind | None], episode: int, attempt: int
+) -> None:
+    asked = policy.ask(played(verdicts), episode=episode, attempt=attempt)
+    if not verdicts or verdicts[-1] is not None:
+        assert asked is None
+    assert asked == policy.ask(played(verdicts), episode=episode, attempt=attempt)
+
+
+@given(kinds, st.integers(0, 50), st.integers(1, 4), st.integers(0, 4))
+def test_at_least_asks_for_no_more_than_its_minimum_natural_mistakes_counted(
+    verdicts: list[MistakeKind | None], episode: int, attempt: int, minimum: int
+) -> None:
+    asked = at_least(minimum).ask(played(verdicts), episode=episode, attempt=attempt)
+    if sum(kind is not None for kind in verdicts) >= minimum:
+        assert asked is None
+
+
+@given(st.integers(0, 200), st.integers(1, 3))
+def test_at_least_reaches_its_minimum_when_the_player_obeys(episode: int, minimum: int) -> None:
+    asked = asked_in_play(at_least(minimum), episode=episode, turns=1 + 3 * minimum)
+    made = [kind for kind in asked if kind is not None]
+    assert len(made) == minimum
+    assert len(set(made)) == minimum, "the kinds differ as long as there are any left"
+
+
+def test_natural_never_asks() -> None:
+    assert asked_in_play(natural(), episode=3, turns=20) == [None] * 20
+
+
+def test_prompted_asks_on_its_turns_and_puts_off_those_on_which_a_mistake_is_repaired() -> None:
+    assert [bool(kind) for kind in asked_in_play(prompted(1, 4), episode=0, turns=7)] == [
+        False, True, False, False, True, False, False,
+    ]  # fmt: skip
+    assert [bool(kind) for kind in asked_in_play(prompted(0, 2), episode=0, turns=6)] == [
+        False, True, False, True, False, False,
+    ]  # fmt: skip
+    assert prompted() == prompted(1, 4)
+
+
+def test_prompted_puts_off_over_several_mistakes_in_a_row() -> None:
+    assert prompted(2).ask(played([None, P, L, None]), episode=0) is not None
+    assert prompted(1).ask(played([P, L, None]), episode=0) is not None
+    assert prompted(1).ask(played([P, None, None]), episode=0) is None
+
+
+def test_kinds_are_balanced_over_a_run() -> None:
+    for policy in (at_least(1), at_least(2), prompted(2, 5)):
+        counts = Counter(
+            kind for episode in range(60) for kind in asked_in_play(policy, episode=episode, turns=12) if kind
+        )
+        assert len(set(counts.values())) == 1, (policy, counts)
+        assert set(counts) == set(MistakeKind)
+
+
+def test_a_natural_mistake_of_one_kind_makes_the_others_come_first() -> None:
+    for episode in range(6):
+        assert at_least(3).ask(played([None, P, None, None]), episode=episode) in {L, G}
+
+
+def test_a_kind_that_does_not_come_about_gives_way_to_the_others() -> None:
+    asked = asked_in_play(at_least(1), episode=0, turns=6, obeys=False)
+    assert set(asked[2:5]) == set(MistakeKind)
+
+
+def test_mistakes_fall_on_different_turns_and_later_attempts_ask_at_once() -> None:
+    def first(episode: int, attempt: int) -> bool:
+        return at_least(2).ask(played([None]), episode=episode, attempt=attempt) is not None
+
+    assert {first(episode, 1) for episode in range(20)} == {True, False}
+    assert all(first(episode, 2) for episode in range(20))
+
+
+def test_a_policy_is_a_value_that_prints_and_reads_itself() -> None:
+    policy = prompted(2, 3)
+    assert Mistakes.model_validate_json(policy.model_dump_json()) == policy
+    assert repr(at_least()) == "Mistakes(policy='at_least', minimum=2, turns=())"
+    with pytest.raises(ValidationError):
+        Mistakes(minimum=-1)

@@ -1,0 +1,271 @@
+"""A run may be ended at any instant: the same call goes on with it, and neither loses, repeats nor pays for anything twice."""
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_records import contents, scratch
+
+from refinesynth.backends import Completion
+from refinesynth.errors import RunFolderError, StorageError
+from refinesynth.journal import Entry, Journal, Paid
+from refinesynth.personas.shipped import shipped
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.run import RunFolder
+from refinesynth.synthesis import SynthesisResult, synthesize
+
+FAULTS = Faults(invalid_json=0.1, missing_keys=0.1, no_success=0.2, too_few_errors=0.2)
+PEOPLE = shipped()[12:24]
+"""With the faults above, the first few episodes give a trajectory each and some drafts are refused."""
+
+Play = Literal["live", "narrated"]
+
+
+class Counting:
+    """The rehearsal, and how often it was asked for what."""
+
+    def __init__(self) -> None:
+        self.asked = Counter[str]()
+        self._rehearsal = Rehearsal(faults=FAULTS)
+
+    async def __call__(self, **request: Any) -> object:
+        answer = await self._rehearsal(**request)
+        self.asked[f"{request['seed']} {request['messages']}"] += 1
+        return answer
+
+
+class Interrupting:
+    """Cancels `scope` when the so-many-th completion is asked for, and gives none from then on."""
+
+    def __init__(self, call: Counting, scope: anyio.CancelScope, *, until: int) -> None:
+        self._call = call
+        self._scope = scope
+        self._until = until
+
+    async def __call__(self, **request: Any) -> object:
+        if self._call.asked.total() >= self._until:
+            self._scope.cancel()
+            await anyio.sleep_forever()
+        return await self._call(**request)
+
+
+async def play(path: Path, call: Completion, *, n: int = 3, **asked: Any) -> SynthesisResult:
+    return await synthesize(PEOPLE, n, "openai/any", output=path, call=call, **asked)
+
+
+class Snapshots:
+    """Copies of a run folder as a process that is killed would leave it, at every commit and right before each."""
+
+    def __init__(self, path: Path, copies: Path, call: Counting) -> None:
+        self._path = path
+        self._copies = copies
+        self._call = call
+        self.taken: list[tuple[Path, int]] = []
+        """Where each copy is, and how many completions were asked for until then."""
+
+    def take(self) -> None:
+        copy = self._copies / f"{len(self.taken):03d}"
+        shutil.copytree(self._path, copy, ignore=shutil.ignore_patterns("*-shm"))
+        self.taken.append((copy, self._call.asked.total()))
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        keep, enter = Journal.keep, Journal.enter
+
+        async def kept(journal: Journal, paid: Paid) -> None:
+            await keep(journal, paid)
+            self.take()
+
+        def entered(journal: Journal, entries: Sequence[Entry], *, totals: bytes | None = None) -> Awaitable[None]:
+            # The lines are in the files, and do not count yet.
+            self.take()
+
+            async def commit() -> None:
+                await enter(journal, entries, totals=totals)
+                self.take()
+
+            return commit()
+
+        patch.setattr(Journal, "keep", kept)
+        patch.setattr(Journal, "enter", entered)
+
+
+@pytest.mark.parametrize(("how", "every"), [("narrated", 1), ("live", 11)])
+async def test_killed_at_any_commit_it_completes_to_the_same_and_pays_for_nothing_twice(
+    how: Play, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scratch() as home:
+        whole, first = Path(home, "whole"), Counting()
+        snapshots = Snapshots(whole, Path(home), first)
+        with monkeypatch.context() as patch:
+            snapshots.watch(patch)
+            result = await play(whole, first, play=how, concurrency=1)
+        assert result.rejected or how == "live"
+        assert result.usage.requests == first.asked.total()
+        for copy, asked in snapshots.taken[::every]:
+            second = Counting()
+            resumed = await play(copy, second, play=how, concurrency=1)
+            assert contents(copy) == contents(whole)
+            assert resumed.usage == result.usage
+            assert asked + second.asked.total() == first.asked.total()
+            assert first.asked == second.asked | (first.asked - second.asked)
+            shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize(("how", "every"), [("narrated", 1), ("live", 6)])
+async def test_an_interrupted_episode_goes_on_where_it_was(tmp_path: Path, how: Play, every: int) -> None:
+    whole = Counting()
+    expected = await play(tmp_path / "whole", whole, n=1, play=how)
+    for at in range(1, whole.asked.total(), every):
+        path, asked = tmp_path / str(at), Counting()
+        with anyio.CancelScope() as scope:
+            await play(path, Interrupting(asked, scope, until=at), n=1, play=how)
+        assert asked.asked.total() == at
+        await play(path, asked, n=1, play=how)
+        assert asked.asked == whole.asked
+        assert contents(path) == contents(expected.path)
+
+
+@settings(max_examples=8)
+@given(
+    concurrency=st.integers(1, 8),
+    interrupted_after=st.lists(st.integers(0, 25), min_size=1, max_size=3),
+    n=st.integers(1, 4),
+    more=st.integers(0, 2),
+)
+async def test_however_often_it_is_interrupted_only_what_was_in_flight_is_asked_again(
+    concurrency: int, interrupted_after: list[int], n: int, more: int
+) -> None:
+    with scratch() as home:
+        whole, parts, asked = Path(home, "whole"), Path(home, "parts"), Counting()
+        await play(whole, Counting(), n=n + more, play="narrated")
+        for calls in interrupted_after:
+            with anyio.CancelScope() as scope:
+                call = Interrupting(asked, scope, until=asked.asked.total() + calls)
+                await play(parts, call, n=n, play="narrated", concurrency=concurrency)
+        await play(parts, asked, n=n, play="narrated", concurrency=concurrency)
+        result = await play(parts, asked, n=n + more, play="narrated", concurrency=concurrency)
+        assert contents(parts) == contents(whole)
+        assert set(asked.asked.values()) == {1}
+        assert result.usage.requests == asked.asked.total()
+
+
+async def test_a_complete_run_asks_for_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    call = Counting()
+    first = await play(tmp_path / "run", call, play="narrated")
+    before = (call.asked.copy(), contents(first.path), (first.path / "events.jsonl").read_bytes())
+    # Neither personas nor a key are needed: nothing is opened.
+    again = await synthesize(iter(()), 3, "openai/any", output=first.path, play="narrated")
+    assert again.reached
+    assert (call.asked, contents(first.path), (first.path / "events.jsonl").read_bytes()) == before
+
+
+async def test_a_lowered_n_is_reached_at_once_and_a_raised_one_goes_on(tmp_path: Path) -> None:
+    call = Counting()
+    await play(tmp_path / "run", call, n=3, play="narrated")
+    asked = call.asked.total()
+    fewer = await play(tmp_path / "run", call, n=1, play="narrated")
+    assert (fewer.reached, len(fewer), fewer.n, call.asked.total()) == (True, 3, 1, asked)
+    more = await play(tmp_path / "run", call, n=5, play="narrated")
+    assert len(more) == 5
+    await play(tmp_path / "whole", Counting(), n=5, play="narrated")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert set(call.asked.values()) == {1}
+
+
+@pytest.mark.parametrize("lost", ["trajectories.jsonl", "rejected.jsonl"])
+async def test_lines_that_are_lost_are_made_again_for_free(tmp_path: Path, lost: str) -> None:
+    path, call = tmp_path / "run", Counting()
+    await play(path, call, n=4, play="narrated")
+    before = contents(path)
+    size = (path / lost).stat().st_size
+    for left in (size - 1, size // 2, 0):
+        os.truncate(path / lost, left)
+        with pytest.raises(RunFolderError, match="pays for nothing"):
+            list(SynthesisResult.open(path) if lost == "trajectories.jsonl" else SynthesisResult.open(path).rejected)
+        asked = call.asked.total()
+        result = await play(path, call, n=4, play="narrated")
+        assert result.reached
+        assert call.asked.total() == asked
+        assert contents(path) == before
+
+
+async def test_a_file_that_is_longer_than_what_counts_is_cut(tmp_path: Path) -> None:
+    path, call = tmp_path / "run", Counting()
+    await play(path, call, n=2, play="narrated")
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        with (path / name).open("ab") as file:
+            file.write(b'{"a whole line": 1}\n{"half a')
+    assert len(list(SynthesisResult.open(path))) == 2
+    await play(path, call, n=4, play="narrated")
+    await play(tmp_path / "whole", Counting(), n=4, play="narrated")
+    assert contents(path) == contents(tmp_path / "whole")
+
+
+async def test_a_fresh_run_begins_anew_and_the_old_one_can_be_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    old = await play(path, Counting(), n=2, play="narrated", seed=1)
+    before = contents(old.path)
+    call = Counting()
+    new = await play(path, call, n=2, play="narrated", seed=2, fresh=True)
+    assert call.asked
+    assert new.config.seed == 2
+    assert contents(tmp_path / "run.old-1") == before
+    again = await play(tmp_path / "run.old-1", call, n=3, play="narrated", seed=1)
+    assert len(again) == 3
+
+
+async def test_other_personas_are_refused_by_what_they_are(tmp_path: Path) -> None:
+    await play(tmp_path / "run", Counting(), n=2, play="narrated")
+    with pytest.raises(RunFolderError, match="persona 0 is now 'Somebody else', which is not the one that"):
+        await synthesize(["Somebody else"], 3, "openai/any", output=tmp_path / "run", call=Counting(), play="narrated")
+
+
+async def test_a_journal_that_fails_stops_the_run_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, call, keep, left = tmp_path / "run", Counting(), Journal.keep, [4]
+
+    async def failing(journal: Journal, paid: Paid) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise StorageError("no room")
+        await keep(journal, paid)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "keep", failing)
+        with pytest.raises(StorageError, match="no room") as caught:
+            await play(path, call, play="narrated", concurrency=2)
+    assert "The run stopped with" in caught.value.__notes__[0]
+    assert sum(row.requests for row in RunFolder.open(path).spent()) == 4
+    await play(path, call, play="narrated")
+    # Those that could not be kept were paid for once more.
+    assert {count for count in call.asked.values() if count > 1} <= {2}
+    assert sum(count - 1 for count in call.asked.values()) <= 2
+    await play(tmp_path / "whole", Counting(), play="narrated")
+    assert contents(path) == contents(tmp_path / "whole")
+
+
+async def test_an_interrupted_call_says_where_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task: asyncio.Task[object] = asyncio.current_task() or pytest.fail("no task")
+
+    async def interrupting(**_request: object) -> object:
+        task.cancel()
+        return await anyio.sleep_forever()
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await synthesize(["Somebody"], 1, "openai/any", call=interrupting)
+    task.uncancel()
+    # Without a folder of its own the next call would begin another run.
+    place = repr(str(Path("runs/001")))
+    assert caught.value.__notes__ == [
+        f"What was finished is in {place}; the same call with output={place} goes on with it."
+    ]

@@ -1,0 +1,89 @@
+"""A pool that cannot pay for everything: what was begun ends, what cannot be paid is put back, and more money goes on from there."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from run_records import FEWER, contents, scratch
+from synthesis_stage import Fate, Stage, config, people
+
+from refinesynth.errors import BudgetSpent
+from refinesynth.personas import open_personas
+from refinesynth.run import Finished, RunWriter
+from refinesynth.synthesis.funds import Funds, Unbounded
+from refinesynth.synthesis.pool import Pool
+from refinesynth.trajectory import Persona
+
+fates = st.lists(st.builds(Fate, steps=st.integers(0, 4), accepted=st.booleans()), min_size=1, max_size=8)
+
+
+@dataclass
+class CostTracker:
+    """Pays for so many episodes, and lets so many be begun at once; whoever comes later is refused."""
+
+    episodes: int
+    at_once: int
+    stage: Stage
+    refused: bool = False
+    most: int = 0
+    paid: list[int] = field(default_factory=list[int])
+
+    def may_start(self, in_flight: int) -> bool:
+        return not self.refused and in_flight < self.at_once
+
+    async def play(self, index: int, persona: Persona) -> Finished:
+        self.most = max(self.most, self.stage.in_flight + 1)
+        if len(self.paid) >= self.episodes:
+            self.refused = True
+            raise BudgetSpent("the budget is spent.")
+        self.paid.append(index)
+        return await self.stage.play(index, persona)
+
+
+async def play(folder: Path, stage: Stage, *, funds: Funds, tracker: CostTracker | None = None, n: int = 20) -> Pool:
+    async with open_personas(people(60)) as personas:
+        writer = RunWriter.claim(folder, config(n=n))
+        try:
+            pool = Pool(
+                play=stage.play if tracker is None else tracker.play,
+                personas=personas,
+                folder=writer,
+                n=n,
+                concurrency=8,
+                funds=funds,
+            )
+            await pool.run()
+            return pool
+        finally:
+            writer.close()
+
+
+@FEWER
+@given(fates, st.integers(0, 30), st.integers(1, 9))
+async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
+    given_fates: list[Fate], episodes: int, at_once: int
+) -> None:
+    with scratch() as name:
+        tracker = CostTracker(episodes, at_once, Stage(given_fates))
+        pool = await play(Path(name, "parts"), tracker.stage, funds=tracker, tracker=tracker)
+        progress = pool.progress
+        assert pool.out_of_money == (tracker.refused and not pool.reached)
+        assert tracker.most <= at_once
+        if pool.out_of_money:
+            assert sorted(tracker.stage.finished) == sorted(tracker.paid)
+            assert (progress.in_flight, progress.started) == (0, progress.finished)
+            assert progress.finished == len(tracker.paid)
+        await play(Path(name, "parts"), Stage(given_fates), funds=Unbounded())
+        await play(Path(name, "whole"), Stage(given_fates), funds=Unbounded())
+        assert contents(Path(name, "parts")) == contents(Path(name, "whole"))
+
+
+@FEWER
+@given(fates)
+async def test_without_any_money_nothing_is_begun(given_fates: list[Fate]) -> None:
+    with scratch() as name:
+        stage = Stage(given_fates)
+        pool = await play(Path(name), stage, funds=CostTracker(0, 0, stage))
+        assert pool.out_of_money
+        assert stage.played == []

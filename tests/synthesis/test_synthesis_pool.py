@@ -1,0 +1,354 @@
+"""Laws of the engine, on made-up episodes that finish in any order."""
+
+import math
+from collections.abc import AsyncGenerator, Callable
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_records import FEWER, contents, kept, scratch
+from synthesis_stage import Fate, Stage, config, people, run
+
+from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageError
+from refinesynth.personas import open_personas
+from refinesynth.run import Finished, RunFolder, RunWriter
+from refinesynth.synthesis.pool import Pool, window
+from refinesynth.synthesis.progress import Progress
+from refinesynth.trajectory import Persona
+
+FATES = st.lists(
+    st.builds(
+        Fate,
+        steps=st.integers(0, 12),
+        accepted=st.booleans(),
+        refusals=st.lists(st.sampled_from(["TurnLimit", "TaskSucceed"]), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=12,
+)
+SLOW_AND_GOOD = [Fate(steps=3), Fate(steps=9), Fate(steps=0), Fate(steps=20)]
+
+
+def accepted_ids(path: Path) -> list[str]:
+    return [trajectory.id for trajectory in RunFolder.open(path).trajectories()]
+
+
+def events(path: Path, kind: str) -> list[dict[str, object]]:
+    lines = (path / "events.jsonl").read_bytes().splitlines()
+    return [event for event in map(orjson.loads, lines) if event["event"] == kind]
+
+
+class Interruption:
+    """Cancels a scope at the so-many-th change of a run."""
+
+    def __init__(self, scope: anyio.CancelScope, *, at: int) -> None:
+        self._scope = scope
+        self._left = at
+
+    def __call__(self, _: Progress) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._scope.cancel()
+
+
+@FEWER
+@given(fates=FATES, n=st.integers(1, 20), concurrency=st.integers(2, 32), count=st.integers(1, 60))
+async def test_what_is_written_does_not_depend_on_the_concurrency(
+    fates: list[Fate], n: int, concurrency: int, count: int
+) -> None:
+    with scratch() as home:
+        one, many = Path(home, "one"), Path(home, "many")
+        await run(RunWriter.claim(one, config()), Stage(fates), n=n, count=count)
+        await run(RunWriter.claim(many, config()), Stage(fates), n=n, concurrency=concurrency, count=count)
+        assert contents(one) == contents(many)
+        would_be = [f"{index:06d}" for index in range(count) if fates[index % len(fates)].accepted]
+        assert accepted_ids(many) == would_be[:n]
+
+
+@FEWER
+@given(
+    fates=FATES,
+    n=st.integers(1, 20),
+    concurrency=st.integers(1, 32),
+    other=st.integers(1, 32),
+    interrupted_at=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+)
+async def test_interrupted_and_resumed_equals_one_run(
+    fates: list[Fate], n: int, concurrency: int, other: int, interrupted_at: list[int]
+) -> None:
+    with scratch() as home:
+        whole, parts = Path(home, "whole"), Path(home, "parts")
+        await run(RunWriter.claim(whole, config()), Stage(fates), n=n, count=60)
+        finished: dict[int, bool] = {}
+        for at in interrupted_at:
+            stage = Stage(fates)
+            with anyio.CancelScope() as scope:
+                folder = RunWriter.claim(parts, config())
+                await run(folder, stage, n=n, concurrency=concurrency, count=60, on_progress=Interruption(scope, at=at))
+            assert finished.keys().isdisjoint(stage.finished), "an episode was played twice"
+            finished |= stage.finished
+            assert kept(parts) == finished
+            for name in ("trajectories", "rejected", "episodes"):
+                assert contents(whole)[name].startswith(contents(parts)[name])
+        last = Stage(fates)
+        await run(RunWriter.claim(parts, config()), last, n=n, concurrency=other, count=60)
+        assert finished.keys().isdisjoint(last.finished)
+        assert contents(parts) == contents(whole)
+
+
+@FEWER
+@given(fates=FATES, n=st.integers(1, 12), more=st.integers(0, 12), concurrency=st.integers(1, 32))
+async def test_a_raised_n_continues_with_what_was_left_over(
+    fates: list[Fate], n: int, more: int, concurrency: int
+) -> None:
+    with scratch() as home:
+        whole, parts = Path(home, "whole"), Path(home, "parts")
+        await run(RunWriter.claim(whole, config()), Stage(fates), n=n + more, count=60)
+        first, second = Stage(fates), Stage(fates)
+        await run(RunWriter.claim(parts, config()), first, n=n, concurrency=concurrency, count=60)
+        await run(RunWriter.claim(parts, config()), second, n=n + more, concurrency=concurrency, count=60)
+        assert contents(parts) == contents(whole)
+        assert first.finished.keys().isdisjoint(second.finished)
+
+
+@FEWER
+@given(fates=FATES, n=st.integers(1, 40), concurrency=st.integers(1, 32))
+async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, concurrency: int) -> None:
+    stage = Stage(fates)
+    started = 0
+
+    def check(progress: Progress) -> None:
+        nonlocal started
+        if progress.started > started:
+            started = progress.started
+            missing = n - progress.accepted
+            tries = math.ceil(missing * (progress.finished + 1) / (progress.accepted + 1))
+            assert 1 <= progress.in_flight <= min(concurrency, tries + missing // 8)
+            unfinished = set(range(started)) - stage.finished.keys()
+            assert started - 1 - min(unfinished) < window(concurrency)
+
+    with scratch() as home:
+        folder = RunWriter.claim(Path(home, "run"), config())
+        await run(folder, stage, n=n, concurrency=concurrency, count=80, on_progress=check)
+    assert len(stage.played) <= started
+    assert stage.played == sorted(stage.played)
+
+
+@FEWER
+@given(steps=st.lists(st.integers(0, 9), min_size=1, max_size=9), n=st.integers(1, 100), concurrency=st.integers(1, 64))
+async def test_with_every_episode_accepted_no_more_than_an_eighth_is_surplus(
+    steps: list[int], n: int, concurrency: int
+) -> None:
+    stage = Stage([Fate(steps=count) for count in steps])
+    with scratch() as home:
+        await run(RunWriter.claim(Path(home, "run"), config()), stage, n=n, concurrency=concurrency, count=300)
+    assert n <= len(stage.played) <= n + n // 8
+
+
+@FEWER
+@given(fates=FATES, n=st.integers(1, 30), concurrency=st.integers(1, 32))
+async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concurrency: int) -> None:
+    seen: list[Progress] = []
+    with scratch() as home:
+        folder = RunWriter.claim(Path(home, "run"), config())
+        stage = Stage(fates)
+        await run(folder, stage, n=n, concurrency=concurrency, count=40, on_progress=seen.append)
+    for before, after in pairwise(seen):
+        # Told again, with the same counts, when an episode is written.
+        assert (after.started - before.started) + (after.finished - before.finished) in {0, 1}
+        assert after.written >= before.written
+    for progress in seen:
+        assert progress.in_flight == progress.started - progress.finished
+        assert progress.failed == progress.finished - progress.accepted
+        assert 0 <= progress.in_flight <= concurrency
+        assert progress.written <= min(n, progress.accepted)
+        assert progress.cost_usd == 0.25 * progress.finished
+    last = seen[-1]
+    assert last.started >= len(stage.played)
+    assert last.finished == len(stage.finished)
+    refused = [rule for index in stage.finished for rule in fates[index % len(fates)].refusals]
+    assert last.drafts_refused == len(refused)
+    # A fate may name a rule twice, which then refuses two drafts.
+    assert last.by_rule == {rule: refused.count(rule) for rule in set(refused)}
+    assert last.usage.input_tokens == 100 * last.finished
+
+
+async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path) -> None:
+    last_of_window = window(4) - 1
+    stage = Stage([Fate()])
+    let_go = anyio.Event()
+
+    async def play(index: int, persona: Persona) -> Finished:
+        if index == last_of_window:
+            # The first may end only now: were the window any smaller, this would wait for ever.
+            let_go.set()
+        if index == 0:
+            await let_go.wait()
+        assert index <= last_of_window or let_go.is_set()
+        return await stage.play(index, persona)
+
+    folder = RunWriter.claim(tmp_path / "run", config())
+    async with open_personas(people(200)) as personas:
+        await Pool(play=play, personas=personas, folder=folder, n=200, concurrency=4).run()
+    folder.close()
+    assert accepted_ids(tmp_path / "run") == [f"{index:06d}" for index in range(200)]
+
+
+async def test_personas_that_run_out_end_the_run_with_all_their_episodes(tmp_path: Path) -> None:
+    pool = await run(RunWriter.claim(tmp_path, config()), Stage(SLOW_AND_GOOD), n=50, concurrency=8, count=7)
+    assert not pool.reached
+    assert pool.ran_out_after == 7
+    assert len(accepted_ids(tmp_path)) == 7
+    assert RunFolder.open(tmp_path).waiting_lines() == []
+    assert events(tmp_path, "run_ended")[0]["why"] == "personas_ran_out"
+
+
+async def test_one_that_stops_the_run_cancels_the_rest_and_keeps_what_is_finished(tmp_path: Path) -> None:
+    stage = Stage([Fate(steps=1), Fate(steps=50), Fate(steps=1)], stop_at=5)
+    with pytest.raises(RunStopped) as caught:
+        await run(RunWriter.claim(tmp_path, config()), stage, n=50, concurrency=3)
+    message = str(caught.value)
+    assert message.startswith("the key was refused. The run stopped with ")
+    assert str(tmp_path) in message
+    assert kept(tmp_path) == stage.finished
+    assert 5 not in stage.finished
+    assert max(stage.played) < 10
+    assert str(events(tmp_path, "run_ended")[0]["why"]).startswith("RunStopped: the key was refused.")
+
+
+async def test_an_error_in_on_progress_ends_the_run_and_is_raised_as_it_is(tmp_path: Path) -> None:
+    def complain(progress: Progress) -> None:
+        if progress.finished == 3:
+            raise LookupError("no display")
+
+    stage = Stage(SLOW_AND_GOOD)
+    with pytest.raises(LookupError, match="no display") as caught:
+        await run(RunWriter.claim(tmp_path, config()), stage, n=50, concurrency=3, on_progress=complain)
+    assert caught.value.__notes__[0].startswith("The run stopped with 3 episodes finished and 3 of 50 trajectories")
+    assert kept(tmp_path) == stage.finished
+
+
+async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise StorageError("no room")
+
+    folder = RunWriter.claim(tmp_path, config())
+    stage = Stage([Fate()], stop_at=3)
+    async with open_personas(people(9)) as personas:
+        pool = Pool(play=stage.play, personas=personas, folder=folder, n=50, concurrency=1)
+        monkeypatch.setattr(pool, "_end", no_room)
+        with pytest.raises(RunStopped) as caught:
+            await pool.run()
+    folder.close()
+    assert caught.value.__notes__ == ["no room"]
+
+
+async def test_a_disk_that_is_full_ends_the_run_with_what_was_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunWriter.claim(tmp_path / "parts", config())
+    append = folder.append
+
+    async def full(*episodes: Finished) -> None:
+        if episodes[-1].index >= 4:
+            raise StorageError("no room")
+        await append(*episodes)
+
+    monkeypatch.setattr(folder, "append", full)
+    stage = Stage(SLOW_AND_GOOD)
+    with pytest.raises(StorageError, match="no room"):
+        await run(folder, stage, n=9, concurrency=3)
+    assert kept(tmp_path / "parts").items() <= stage.finished.items()
+    await run(RunWriter.claim(tmp_path / "parts", config()), Stage(SLOW_AND_GOOD), n=9, concurrency=3)
+    await run(RunWriter.claim(tmp_path / "whole", config()), Stage(SLOW_AND_GOOD), n=9)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+async def test_a_broken_source_ends_the_run_with_what_is_finished(tmp_path: Path) -> None:
+    async def broken() -> AsyncGenerator[str, None]:
+        for person in people(5):
+            yield person
+        raise InputError("the tape broke")
+
+    with pytest.raises(InputError, match="the tape broke"):
+        await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=50, personas=open_personas(broken()))
+    assert len(accepted_ids(tmp_path)) >= 4
+
+
+CROWD = people(20)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (CROWD[1:], "persona 0 is now"),
+        ([*CROWD[:4], "Somebody else", *CROWD[5:]], "persona 4 is now 'Somebody else'"),
+        (CROWD[:4], "more than the 4 personas"),
+        (CROWD[:7], "more than the 7 personas"),
+        ([*CROWD[:8], "Somebody else"], "persona 8 is now"),
+    ],
+)
+async def test_other_personas_are_refused_on_resume(tmp_path: Path, changed: list[str], message: str) -> None:
+    # Seven episodes are committed; the ninth is finished and waits for the eighth.
+    stage = Stage([*[Fate()] * 7, Fate(steps=10**9), Fate()])
+    with anyio.CancelScope() as scope:
+        folder = RunWriter.claim(tmp_path, config())
+        await run(folder, stage, n=50, concurrency=2, count=20, on_progress=_cancel_when_waiting(scope))
+    assert stage.finished.keys() == {*range(7), 8}
+    with pytest.raises(RunFolderError, match=message):
+        await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=50, personas=open_personas(changed))
+
+
+def _cancel_when_waiting(scope: anyio.CancelScope) -> Callable[[Progress], None]:
+    def look(progress: Progress) -> None:
+        if progress.accepted > progress.written:
+            scope.cancel()
+
+    return look
+
+
+async def test_an_episode_that_others_wait_for_is_played_though_enough_are_accepted(tmp_path: Path) -> None:
+    fates = [Fate(accepted=False), Fate(accepted=False), Fate(), Fate(accepted=False)]
+    slow = [fates[0], Fate(steps=10**9), *fates[2:]]
+    with anyio.CancelScope() as scope:
+        folder = RunWriter.claim(tmp_path / "parts", config())
+        await run(folder, Stage(slow), n=1, concurrency=2, on_progress=_cancel_when_waiting(scope))
+    assert [line.index for line in RunFolder.open(tmp_path / "parts").waiting_lines() if line.accepted] == [2]
+    second = Stage(fates)
+    await run(RunWriter.claim(tmp_path / "parts", config()), second, n=1, concurrency=2)
+    assert second.played == [1]
+    await run(RunWriter.claim(tmp_path / "whole", config()), Stage(fates), n=1)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+async def test_more_personas_may_be_given_on_resume(tmp_path: Path) -> None:
+    await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=50, count=5)
+    second = Stage([Fate()])
+    pool = await run(RunWriter.claim(tmp_path, config()), second, n=50, count=60)
+    assert pool.reached
+    assert second.played == list(range(5, 50))
+    assert pool.progress.finished_before == 5
+
+
+async def test_a_run_that_has_enough_reads_no_persona(tmp_path: Path) -> None:
+    await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=5)
+
+    async def unread() -> AsyncGenerator[str, None]:
+        raise AssertionError("was read")
+        yield ""
+
+    pool = await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=4, personas=open_personas(unread()))
+    assert pool.reached
+    assert len(accepted_ids(tmp_path)) == 5
+
+
+async def test_bad_rows_are_counted_and_take_no_index(tmp_path: Path) -> None:
+    rows = ["Somebody", "", 7, "Somebody else", "\ud800"]
+    source = open_personas(rows)  # pyright: ignore[reportArgumentType]
+    pool = await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=9, personas=source)
+    assert pool.progress.bad_personas == 3
+    assert accepted_ids(tmp_path) == ["000000", "000001"]

@@ -1,0 +1,200 @@
+"""Whole runs against the rehearsal, in this process."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import orjson
+import pytest
+from run_records import contents, kept
+
+from refinesynth import rules
+from refinesynth.errors import RunStopped
+from refinesynth.personas import shipped
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.run import RunFolder
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.presets import paper
+from refinesynth.synthesis import Progress, stream, synthesize
+
+FAULTY = "rehearsal:invalid_json=0.1,missing_keys=0.1,no_success=0.1,too_few_errors=0.1,ambiguous_pattern=0.1,false_alarm=0.05"
+Play = Literal["live", "narrated"]
+PLAYS: tuple[Play, ...] = ("live", "narrated")
+
+
+class Rejection(Exception):
+    """What a server's refusal looks like to whoever asked."""
+
+    def __init__(self, status_code: int, message: str) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+
+
+@pytest.mark.parametrize("play", PLAYS)
+async def test_a_run_is_verified_counted_and_the_same_for_any_concurrency(tmp_path: Path, play: Play) -> None:
+    one = await synthesize(None, 6, FAULTY, play=play, output=tmp_path / "one", concurrency=1)
+    many = await synthesize(None, 6, FAULTY, play=play, output=tmp_path / "many", concurrency=8)
+    assert contents(one.path) == contents(many.path)
+    assert one.reached
+    trajectories = list(one)
+    assert len(trajectories) == len(one) == 6
+    personas = shipped()
+    for trajectory in trajectories:
+        assert rules.verify(trajectory.draft(), rules.strict()).accepted
+        assert trajectory.persona == personas[int(trajectory.id[:6])]
+        assert trajectory.provenance.play == play
+        assert len(trajectory.mistakes()) >= 2
+    refused = list(one.rejected)
+    assert len(refused) == len(one.rejected) > 0
+    assert one.violations == Counter(found.rule for item in refused for found in item.violations)
+    paid = [line.usage.requests for line in RunFolder.open(one.path).episodes()]
+    assert one.usage.requests == sum(paid)
+    assert one.cost_usd == 0
+
+
+@pytest.mark.parametrize("play", PLAYS)
+async def test_an_interrupted_run_resumes_to_the_same_files(tmp_path: Path, play: Play) -> None:
+    whole = await synthesize(None, 5, FAULTY, play=play, output=tmp_path / "whole", concurrency=4)
+    asked: dict[str, Any] = {"n": 5, "backend": FAULTY, "play": play, "output": tmp_path / "parts"}
+    with anyio.CancelScope() as scope:
+
+        def interrupt(progress: Progress) -> None:
+            if progress.finished == 3:
+                scope.cancel()
+
+        await synthesize(**asked, concurrency=3, on_progress=interrupt)
+    assert scope.cancelled_caught
+    result = await synthesize(**asked)
+    assert contents(result.path) == contents(whole.path)
+
+
+async def test_another_seed_gives_other_trajectories(tmp_path: Path) -> None:
+    first = await synthesize(None, 2, output=tmp_path / "first", seed=1)
+    second = await synthesize(None, 2, output=tmp_path / "second", seed=2)
+    assert {trajectory.turns for trajectory in first}.isdisjoint(trajectory.turns for trajectory in second)
+
+
+async def test_the_papers_preset_runs(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {**paper(), "backend": "rehearsal"}
+    result = await synthesize(None, 4, **asked, output=tmp_path / "run")
+    assert result.reached
+    assert result.config.rules == repr(paper()["rules"])
+    assert all(line.usage.requests <= 4 for line in RunFolder.open(result.path).episodes())
+
+
+async def test_each_role_asks_its_own_model(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+    rehearsal = Rehearsal(faults=Faults.none())
+
+    async def call(**request: Any) -> object:
+        asked[request["model"]] += 1
+        return await rehearsal(**request)
+
+    backend = {"default": "openai/everything", "player": "openai/player"}
+    result = await synthesize(["A potter from Fez"], 1, backend, output=tmp_path / "run", call=call)
+    (trajectory,) = result
+    player_turns = sum(turn.role == "Player" for turn in trajectory.turns)
+    assert asked["openai/player"] >= player_turns
+    assert asked["openai/everything"] >= player_turns + 1
+    assert asked.total() == result.usage.requests
+    assert trajectory.provenance.models["player"] == "openai/player"
+
+
+async def test_an_episode_that_is_given_up_does_not_end_the_run(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(faults=Faults.none())
+
+    async def call(**request: Any) -> object:
+        if "arsonist" in str(request["messages"]):
+            raise Rejection(400, "content policy violation")
+        return await rehearsal(**request)
+
+    people = ["An arsonist", "A potter from Fez"]
+    result = await synthesize(people, 2, "openai/any", output=tmp_path / "run", call=call)
+    assert len(result) == 1
+    assert "an iterable (list) ran out after 2 personas" in str(result.shortfall)
+    given_up = next(RunFolder.open(result.path).episodes())
+    assert not given_up.accepted
+    assert "content policy" in str(given_up.reason)
+
+
+async def test_a_refused_key_stops_the_run_and_says_where_it_is(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(faults=Faults.none())
+    answered = 0
+
+    async def call(**request: Any) -> object:
+        nonlocal answered
+        answered += 1
+        if answered > 60:
+            raise Rejection(401, "invalid api key")
+        return await rehearsal(**request)
+
+    with pytest.raises(RunStopped) as caught:
+        await synthesize(None, 50, "openai/any", play="narrated", output=tmp_path / "run", call=call, concurrency=4)
+    assert str(tmp_path / "run") in str(caught.value)
+    assert "does not accept the key" in str(caught.value)
+    assert len(kept(tmp_path / "run")) > 10
+    mended = await synthesize(None, 30, "openai/any", play="narrated", output=tmp_path / "run", call=rehearsal)
+    assert mended.reached
+
+
+async def test_episodes_that_never_pass_are_counted_by_rule(tmp_path: Path) -> None:
+    hopeless = "rehearsal:no_success=1"
+    result = await synthesize(
+        ["A potter from Fez"], 1, hopeless, play="narrated", output=tmp_path / "run", attempts=Attempts(drafts=2)
+    )
+    assert not result.reached
+    assert result.by_rule["TaskSucceed"] == 2
+    assert "most refusals by TaskSucceed" in str(result.shortfall)
+
+
+async def test_a_stream_of_the_rehearsal(tmp_path: Path) -> None:
+    async with stream(n=3, play="narrated", output=tmp_path / "run") as trajectories:
+        ids = [trajectory.id async for trajectory in trajectories]
+    assert ids == [trajectory.id for trajectory in trajectories.result()]
+    assert len(ids) == 3
+
+
+HANGING = """
+import sys
+import anyio
+from refinesynth.rehearsal import Rehearsal
+from refinesynth.synthesis import synthesize
+
+rehearsal = Rehearsal()
+asked = 0
+
+async def call(**request):
+    global asked
+    asked += 1
+    if asked > 40:
+        print("hangs", flush=True)
+        await anyio.sleep_forever()
+    return await rehearsal(**request)
+
+async def main():
+    await synthesize(None, 100, "openai/any", play="narrated", output=sys.argv[1], call=call, concurrency=4)
+
+anyio.run(main)
+"""
+
+
+def test_control_c_ends_a_hanging_run_with_everything_finished_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    command = [sys.executable, "-c", HANGING, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"hangs\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert errors.splitlines()[-1] == b"KeyboardInterrupt"
+    folder = RunFolder.open(path)
+    finished = kept(path).keys()
+    events = [orjson.loads(line) for line in folder.events_file.read_bytes().splitlines()]
+    assert finished == {event["index"] for event in events if event["event"] == "episode_finished"}
+    assert finished
+    assert events[-1]["why"] == "interrupted"

@@ -1,0 +1,260 @@
+"""Laws of the engine where an episode gives several trajectories, and where somebody has the last word on them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_records import FEWER, contents, scratch
+from synthesis_stage import Fate, Stage, config, run
+
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.personas import open_personas
+from refinesynth.rules import Violation
+from refinesynth.run import RunFolder, RunWriter
+from refinesynth.synthesis.pool import Pool
+from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.trajectory import Trajectory
+
+FATES = st.lists(
+    st.builds(
+        Fate,
+        steps=st.integers(0, 12),
+        accepted=st.booleans(),
+        gives=st.integers(1, 4),
+        refusals=st.lists(st.sampled_from(["TurnLimit", "TaskSucceed"]), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@dataclass
+class Curator:
+    """Refuses every so-many-th trajectory that it sees, so that what it does depends on the order; and takes note of that order."""
+
+    every: int
+    seen: int = 0
+    order: list[int] = field(default_factory=list[int])
+
+    def __call__(self, outcome: EpisodeOutcome) -> EpisodeOutcome:
+        assert outcome.trajectories
+        assert outcome.reason is None
+        self.order.append(outcome.index)
+        kept: list[Trajectory] = []
+        refused: list[Refused] = []
+        for trajectory in outcome.trajectories:
+            self.seen += 1
+            if self.seen % self.every:
+                kept.append(trajectory)
+            else:
+                refused.append(self._refused(outcome, trajectory))
+        if not refused:
+            return outcome
+        return outcome.model_copy(
+            update={
+                "trajectories": tuple(kept),
+                "refused": (*outcome.refused, *refused),
+                "reason": None if kept else "all was there before",
+            }
+        )
+
+    def learn(self, path: Path) -> "Curator":
+        """What a later process needs to know: how many were looked at before."""
+        if path.exists():
+            lines = RunFolder.open(path).episodes()
+            self.seen = sum(line.trajectories + line.by_rule.get("Curated", 0) for line in lines)
+        return self
+
+    @staticmethod
+    def _refused(outcome: EpisodeOutcome, trajectory: Trajectory) -> Refused:
+        violation = Violation(rule="Curated", turn=0, code="curated", message="Seen before.", keeps_prefix=False)
+        return Refused(
+            episode=outcome.id,
+            persona=outcome.persona,
+            stage="draft",
+            attempt=1,
+            draft=trajectory.draft(),
+            violations=(violation,),
+        )
+
+
+def curators(every: int | None) -> Callable[[Path], Curator | None]:
+    return lambda path: None if every is None else Curator(every).learn(path)
+
+
+def ids(path: Path) -> list[str]:
+    return [trajectory.id for trajectory in RunFolder.open(path).trajectories()]
+
+
+def would_be(fates: list[Fate], *, n: int, count: int, every: int | None) -> list[str]:
+    """Ids of what is to be written: whole episodes, up to the one with which there are `n`."""
+    found: list[str] = []
+    seen = 0
+    for index in range(count):
+        fate = fates[index % len(fates)]
+        for number in range(fate.gives if fate.accepted else 0):
+            seen += 1
+            if every is None or seen % every:
+                found.append(f"{index:06d}-{number}" if number else f"{index:06d}")
+        if len(found) >= n:
+            break
+    return found
+
+
+@FEWER
+@given(
+    fates=FATES,
+    n=st.integers(1, 20),
+    concurrency=st.integers(2, 32),
+    count=st.integers(1, 40),
+    every=st.none() | st.integers(1, 3),
+    per_episode=st.integers(1, 4),
+)
+async def test_outcomes_are_kept_whole_in_their_order_whatever_the_concurrency(
+    *, fates: list[Fate], n: int, concurrency: int, count: int, every: int | None, per_episode: int
+) -> None:
+    with scratch() as home:
+        one, many = Path(home, "one"), Path(home, "many")
+        await run(RunWriter.claim(one, config(n=n)), Stage(fates), n=n, count=count, curate=curators(every)(one))
+        curator = curators(every)(many)
+        await run(
+            RunWriter.claim(many, config(n=n)),
+            Stage(fates),
+            n=n,
+            concurrency=concurrency,
+            count=count,
+            curate=curator,
+            per_episode=per_episode,
+        )
+        assert contents(one) == contents(many)
+        assert ids(many) == would_be(fates, n=n, count=count, every=every)
+        if curator is not None:
+            assert curator.order == sorted(set(curator.order)), "an outcome was looked at twice, or before its turn"
+        result = SynthesisResult.open(many)
+        assert len(result) == len(ids(many))
+        assert len(result.rejected) == len(list(result.rejected))
+        assert result.reached == (len(ids(many)) >= n)
+
+
+@FEWER
+@given(
+    fates=FATES,
+    n=st.integers(1, 20),
+    concurrency=st.integers(1, 32),
+    interrupted_at=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    every=st.none() | st.integers(2, 3),
+)
+async def test_interrupted_and_resumed_equals_one_run_also_of_several_trajectories_each(
+    fates: list[Fate], n: int, concurrency: int, interrupted_at: list[int], every: int | None
+) -> None:
+    curator = curators(every)
+    with scratch() as home:
+        whole, parts = Path(home, "whole"), Path(home, "parts")
+        await run(RunWriter.claim(whole, config()), Stage(fates), n=n, count=40, curate=curator(whole))
+        finished: set[int] = set()
+        for at in interrupted_at:
+            stage, left = Stage(fates), at
+            with anyio.CancelScope() as scope:
+
+                def interrupt(_: Progress, scope: anyio.CancelScope = scope) -> None:
+                    nonlocal left
+                    left -= 1
+                    if left == 0:
+                        scope.cancel()
+
+                folder = RunWriter.claim(parts, config())
+                await run(
+                    folder,
+                    stage,
+                    n=n,
+                    concurrency=concurrency,
+                    count=40,
+                    on_progress=interrupt,
+                    curate=curator(parts),
+                )
+            assert finished.isdisjoint(stage.finished), "an episode was played twice"
+            finished |= stage.finished.keys()
+            for name in ("trajectories", "rejected", "episodes"):
+                assert contents(whole)[name].startswith(contents(parts)[name])
+        last = Stage(fates)
+        await run(RunWriter.claim(parts, config()), last, n=n, concurrency=concurrency, count=40, curate=curator(parts))
+        assert finished.isdisjoint(last.finished)
+        assert contents(parts) == contents(whole)
+
+
+@FEWER
+@given(fates=FATES, n=st.integers(1, 30), concurrency=st.integers(1, 32), every=st.none() | st.integers(1, 3))
+async def test_progress_counts_trajectories_and_what_was_curated(
+    fates: list[Fate], n: int, concurrency: int, every: int | None
+) -> None:
+    seen: list[Progress] = []
+    with scratch() as home:
+        path = Path(home, "run")
+        stage = Stage(fates)
+        folder = RunWriter.claim(path, config())
+        await run(
+            folder,
+            stage,
+            n=n,
+            concurrency=concurrency,
+            count=40,
+            on_progress=seen.append,
+            curate=curators(every)(path),
+        )
+        lines = [*RunFolder.open(path).episodes(), *RunFolder.open(path).waiting_lines()]
+        totals = RunFolder.open(path).totals()
+    last = seen[-1]
+    assert last.accepted == sum(line.trajectories for line in lines)
+    assert last.failed == sum(not line.accepted for line in lines)
+    assert last.drafts_refused == sum(line.drafts_refused for line in lines)
+    assert last.by_rule.get("Curated", 0) == sum(line.by_rule.get("Curated", 0) for line in lines)
+    assert last.written == totals.accepted
+    assert totals.fruitful == sum(line.accepted for line in lines if line.index < totals.episodes)
+    for progress in seen:
+        assert progress.in_flight == progress.started - progress.finished
+        assert 0 <= progress.failed <= progress.finished
+        assert progress.written <= max(n + 3, progress.accepted)
+
+
+@FEWER
+@given(gives=st.integers(1, 8), n=st.integers(1, 60), concurrency=st.integers(1, 64))
+async def test_where_every_episode_gives_what_it_was_asked_for_no_more_than_an_eighth_is_surplus(
+    gives: int, n: int, concurrency: int
+) -> None:
+    stage = Stage([Fate(steps=steps, gives=gives) for steps in (3, 0, 7)])
+    with scratch() as home:
+        folder = RunWriter.claim(Path(home, "run"), config())
+        await run(folder, stage, n=n, concurrency=concurrency, count=100, per_episode=gives)
+    needed = math.ceil(n / gives)
+    assert needed <= len(stage.played) <= needed + n // (8 * gives)
+
+
+async def test_each_trajectory_is_handed_out_once_it_is_committed(tmp_path: Path) -> None:
+    given_out: list[str] = []
+    stage = Stage([Fate(steps=5, gives=3), Fate(accepted=False), Fate(gives=2)])
+    folder = RunWriter.claim(tmp_path / "run", config())
+
+    def take(trajectory: Trajectory) -> None:
+        assert folder.committed.accepted > len(given_out)
+        given_out.append(trajectory.id)
+
+    async with open_personas([f"Somebody {number}" for number in range(9)]) as personas:
+        await Pool(play=stage.play, personas=personas, folder=folder, n=7, concurrency=4, on_accepted=take).run()
+    folder.close()
+    assert given_out == ids(tmp_path / "run") == would_be(stage.fates, n=7, count=9, every=None)
+    assert len(given_out) == 8, "the last outcome is kept whole"
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+async def test_what_an_outcome_brings_beyond_n_is_kept_and_a_raised_n_finds_it(tmp_path: Path, n: int) -> None:
+    await run(RunWriter.claim(tmp_path / "run", config(n=n)), Stage([Fate(gives=3)]), n=n)
+    assert len(ids(tmp_path / "run")) == 3
+    again = Stage([Fate(gives=3)])
+    await run(RunWriter.claim(tmp_path / "run", config(n=3)), again, n=3)
+    assert again.played == []

@@ -1,0 +1,309 @@
+"""What is asked is checked first; `stream` gives trajectories as they come. Episodes are made up."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+from run_records import contents, kept
+from synthesis_stage import Fate, Stage, people
+
+import refinesynth.episode
+from refinesynth.backends import Backend
+from refinesynth.errors import ConfigurationError, InputError, RunFolderError, RunStopped
+from refinesynth.outcome import EpisodeOutcome
+from refinesynth.rules import BaseRule, Violation, strict
+from refinesynth.run import RunFolder
+from refinesynth.settings.mistakes import natural
+from refinesynth.synthesis import Progress, SynthesisResult, stream, synthesize
+from refinesynth.trajectory import Draft, Persona
+
+FATES = [Fate(steps=3), Fate(steps=9, accepted=False, refusals=("TurnLimit",)), Fate(steps=0), Fate(steps=5)]
+"""Three of four are accepted."""
+
+Acts = Callable[[list[Fate]], Stage]
+
+
+@pytest.fixture
+def acts(monkeypatch: pytest.MonkeyPatch) -> Acts:
+    """Lets made-up episodes be played instead of real ones."""
+
+    def put_on(fates: list[Fate]) -> Stage:
+        stage = Stage(fates)
+
+        async def play_episode(persona: Persona, *, index: int, **_: object) -> EpisodeOutcome:
+            return await stage.act(index, persona)
+
+        monkeypatch.setattr(refinesynth.episode, "play_episode", play_episode)
+        return stage
+
+    return put_on
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n": 0}, "n is 0; expected a whole number, from 1 to 1,000,000,000,000"),
+        ({"n": 10**400}, "expected a whole number, from 1 to"),
+        ({"n": True}, "n is True"),
+        ({"n": 2.5}, "n is 2.5"),
+        ({"concurrency": 0}, "concurrency is 0; expected a whole number, from 1 to 100,000"),
+        ({"concurrency": 10**6}, "concurrency is 1000000"),
+        ({"max_turns": 0}, "max_turns is 0"),
+        ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),
+        ({"seed": "7"}, "seed is '7'; expected a whole number"),
+        ({"seed": True}, "seed is True"),
+        ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),
+        ({"attempts": 4}, r"attempts is 4; expected Attempts\(...\) or None"),
+        ({"rules": 5}, "rules is 5; expected a rule or its text"),
+        ({"rules": "stricct()"}, "stricct"),
+        ({"script_rules": "strict("}, "strict"),
+        ({"backend": "rehearsall"}, "rehearsal"),
+        ({"personas": "nobody.jsonl"}, "there is no file 'nobody.jsonl'"),
+        ({"personas": []}, "no personas"),
+        ({"personas": ["", " "]}, "none of the 2 rows"),
+        ({"prompts": "nowhere"}, "nowhere"),
+    ],
+)
+async def test_what_cannot_be_used_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: dict[str, Any] = {"personas": people(3), "output": "run", **wrong}
+    with pytest.raises(InputError, match=message):
+        await synthesize(**asked)
+    assert names(tmp_path) == []
+
+
+async def test_a_backend_without_its_key_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        await synthesize(people(3), 1, "gpt-4o", output=tmp_path / "run")
+    assert names(tmp_path) == []
+
+
+async def test_a_run_ends_with_n_accepted(tmp_path: Path, acts: Acts) -> None:
+    stage = acts(FATES)
+    seen: list[Progress] = []
+    result = await synthesize(people(100), 9, output=tmp_path / "run", on_progress=seen.append, concurrency=4)
+    assert isinstance(result, SynthesisResult)
+    assert result.reached
+    assert result.shortfall is None
+    assert [trajectory.id for trajectory in result] == [f"{index:06d}" for index in (0, 2, 3, 4, 6, 7, 8, 10, 11)]
+    assert result.by_rule == {"TurnLimit": 3}
+    assert seen[-1].written == 9
+    assert len(stage.played) <= 9 / 0.75 + 4
+
+
+async def test_without_output_runs_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acts: Acts) -> None:
+    monkeypatch.chdir(tmp_path)
+    acts(FATES)
+    paths = [(await synthesize(people(3), 1)).path for _ in range(2)]
+    assert paths == [Path("runs/001"), Path("runs/002")]
+
+
+async def test_personas_that_run_out_are_said(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    result = await synthesize([*people(4), ""], 9, output=tmp_path / "run")
+    assert not result.reached
+    assert result.bad_personas == 1
+    assert result.shortfall == (
+        "3 of 9 trajectories were accepted: an iterable (list) ran out after 4 personas. 1 of 4 episodes gave none, most "
+        "refusals by TurnLimit. 1 rows of the source are no personas."
+    )
+    skipped = [orjson.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_bytes().splitlines()]
+    assert [(event["line"], event["reason"]) for event in skipped if event["event"] == "persona_skipped"] == [
+        (5, "is blank")
+    ]
+
+
+async def test_bad_rows_before_the_first_persona_are_logged_too(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    await synthesize(["", *people(2)], 1, output=tmp_path / "run")
+    events = [orjson.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_bytes().splitlines()]
+    assert [event["event"] for event in events] == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
+
+
+async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    await synthesize(people(50), 3, output=tmp_path / "run")
+    result = await synthesize(people(50), 6, output=tmp_path / "run", concurrency=2)
+    assert len(result) == 6
+    assert result.config.n == 6
+    whole = await synthesize(people(50), 6, output=tmp_path / "whole")
+    assert contents(whole.path) == contents(result.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"seed": 1}, "seed: 0 -> 1"),
+        ({"play": "narrated"}, 'play: "live" -> "narrated"'),
+        ({"rules": "agentrefine()"}, "rules: "),
+        ({"script_rules": "ActionCount()"}, "script_rules: "),
+        ({"mistakes": natural()}, 'mistakes.policy: "at_least" -> "natural"'),
+        ({"max_turns": 9}, "max_turns: "),
+        ({"judge": True}, "judge: false -> true"),
+        ({"backend": "rehearsal:invalid_json=0.5"}, "models.player.model: "),
+    ],
+)
+async def test_a_resume_with_other_settings_is_refused(
+    tmp_path: Path, acts: Acts, change: dict[str, Any], field: str
+) -> None:
+    acts(FATES)
+    await synthesize(people(50), 1, output=tmp_path / "run")
+    asked: dict[str, Any] = {"output": tmp_path / "run", **change}
+    with pytest.raises(RunFolderError) as caught:
+        await synthesize(people(50), 2, **asked)
+    assert field in str(caught.value)
+
+
+async def test_a_resume_with_another_connection_is_taken(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    first = Backend(model="rehearsal", timeout=10)
+    await synthesize(people(50), 1, first, output=tmp_path / "run")
+    second = Backend(model="rehearsal", timeout=20, requests_per_minute=6000)
+    assert (await synthesize(people(50), 2, second, output=tmp_path / "run")).reached
+
+
+class Plain(BaseRule):
+    """A rule whose repr holds an address."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        yield from ()
+
+
+async def test_rules_are_objects_or_text(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    by_text = await synthesize(people(5), 1, output=tmp_path / "text", rules="strict()")
+    by_default = await synthesize(people(5), 1, output=tmp_path / "default")
+    assert by_text.config.rules == by_default.config.rules == repr(strict())
+    own = await synthesize(people(5), 1, output=tmp_path / "own", rules=Plain())
+    assert " at 0x" not in own.config.rules
+    assert (await synthesize(people(5), 2, output=tmp_path / "own", rules=Plain())).reached
+
+
+async def test_no_secret_is_in_any_file(tmp_path: Path, acts: Acts, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = "sk-canary-0123456789abcdef"
+    monkeypatch.setenv("OPENAI_API_KEY", canary)
+    acts(FATES)
+    extra: Mapping[str, Any] = {
+        "extra_headers": {"X-Team": canary},
+        "stop": [f"Bearer {canary}", 5],
+    }
+    backend = Backend(model="gpt-4o", temperature=0.5, extra=extra)
+
+    async def call(**_: object) -> object:
+        raise AssertionError("nothing is asked")
+
+    result = await synthesize(people(5), 1, backend, output=tmp_path / "run", call=call)
+    assert canary.encode() not in b"".join(path.read_bytes() for path in result.path.iterdir())
+    player: Any = result.config.models["player"]
+    assert player["temperature"] == 0.5
+    assert player["extra"] == {"extra_headers": {"X-Team": "***"}, "stop": ["Bearer ***", 5]}
+    assert result.config.versions.keys() == {"refinesynth", "python", "pydantic-ai-slim", "litellm"}
+
+
+async def test_a_stream_gives_what_is_on_disk_in_order(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    async with stream(people(100), 9, output=tmp_path / "run") as trajectories:
+        given = [trajectory async for trajectory in trajectories]
+        assert trajectories.path == tmp_path / "run"
+        assert trajectories.progress.written == 9
+        result = trajectories.result()
+    assert given == list(result)
+    assert len(given) == 9
+    assert result.reached
+    await synthesize(people(100), 9, output=tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+async def test_leaving_a_stream_early_stops_the_run_to_be_resumed(tmp_path: Path, acts: Acts) -> None:
+    stage = acts(FATES)
+    async with stream(people(100), 50, output=tmp_path / "run", concurrency=4) as trajectories:
+        async for trajectory in trajectories:
+            if trajectory.id == "000004":
+                break
+    result = trajectories.result()
+    assert 4 <= len(result) < 50
+    assert kept(result.path) == stage.finished
+    before = len(result)
+    async with stream(people(100), 50, output=tmp_path / "run") as trajectories:
+        new = [trajectory.id async for trajectory in trajectories]
+    assert len(new) == 50 - before
+    assert [trajectory.id for trajectory in trajectories.result()][before:] == new
+    await synthesize(people(100), 50, output=tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+async def test_whoever_takes_slowly_slows_the_run_down(tmp_path: Path, acts: Acts) -> None:
+    stage = acts([Fate()])
+    taken = 0
+    async with stream(people(1_000), 500, output=tmp_path / "run", concurrency=4) as trajectories:
+        async for _ in trajectories:
+            taken += 1
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            assert len(stage.finished) <= taken + 3 * 4
+    assert taken == 500
+
+
+async def test_what_the_block_raises_comes_out_as_it_is(tmp_path: Path, acts: Acts) -> None:
+    acts(FATES)
+    with pytest.raises(LookupError, match="mine"):
+        async with stream(people(100), 50, output=tmp_path / "run"):
+            raise LookupError("mine")
+    assert RunFolder.open(tmp_path / "run").config.n == 50
+
+
+async def test_a_stopped_run_is_raised_where_trajectories_are_taken(tmp_path: Path, acts: Acts) -> None:
+    acts([Fate()]).stop_at = 5
+    given: list[str] = []
+    async with stream(people(100), 50, output=tmp_path / "run", concurrency=1) as trajectories:
+
+        async def take_all() -> None:
+            async for trajectory in trajectories:
+                given.append(trajectory.id)  # noqa: PERF401
+
+        with pytest.raises(RunStopped, match=r"the key was refused. The run stopped with 5 episodes finished"):
+            await take_all()
+    assert given == [f"{index:06d}" for index in range(5)]
+
+
+async def test_a_stopped_run_is_raised_at_the_end_if_nobody_looks(tmp_path: Path, acts: Acts) -> None:
+    acts([Fate()]).stop_at = 0
+    with pytest.raises(RunStopped, match="the key was refused"):
+        async with stream(people(100), 50, output=tmp_path / "run"):
+            await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_cancelled_run_leaves_what_is_finished(tmp_path: Path, acts: Acts) -> None:
+    stage = acts([Fate(), Fate(steps=10**9)])
+    with anyio.CancelScope() as scope:
+
+        def enough(progress: Progress) -> None:
+            if progress.finished == 3:
+                scope.cancel()
+
+        await synthesize(people(100), 50, output=tmp_path / "run", concurrency=8, on_progress=enough)
+    assert scope.cancelled_caught
+    assert kept(tmp_path / "run") == stage.finished
+    last = orjson.loads(RunFolder.open(tmp_path / "run").events_file.read_bytes().splitlines()[-1])
+    assert (last["event"], last["why"]) == ("run_ended", "interrupted")
+
+
+def test_importing_brings_neither_pydantic_ai_nor_litellm() -> None:
+    script = (
+        "import sys, refinesynth.synthesis; "
+        "print(sorted({'pydantic_ai', 'litellm', 'jinja2', 'datasets', 'pyarrow', 'structlog', 'rich'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout.strip() == "[]"

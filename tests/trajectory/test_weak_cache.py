@@ -1,0 +1,77 @@
+"""What is remembered of an object goes with it."""
+
+import gc
+import weakref
+
+import pytest
+
+from refinesynth.trajectory import weak_cache
+from refinesynth.trajectory.weak_cache import weakly_cached
+
+
+class Thing:
+    """Equal to all of its kind, and not hashable."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Thing)
+
+
+class Made:
+    """What is made of a thing."""
+
+
+@weakly_cached
+def made_of(_thing: Thing) -> Made:
+    return Made()
+
+
+def test_it_is_made_once_of_each_object_and_goes_with_it() -> None:
+    one, other = Thing(), Thing()
+    made = weakref.ref(made_of(one))
+    assert made_of(one) is made()
+    assert made_of(other) is not made()
+    gc.disable()
+    try:
+        del one
+        assert made() is None
+        assert len(made_of) == 1
+        for _ in range(100):
+            # Objects that come and go have the same few ids.
+            made_of(Thing())
+        assert len(made_of) == 1
+        made_of(other)
+    finally:
+        gc.enable()
+
+
+def test_no_more_than_so_many_are_remembered_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weak_cache, "MAX_ENTRIES", 3)
+    asked: list[int] = []
+
+    @weakly_cached
+    def count(thing: Thing) -> int:
+        asked.append(id(thing))
+        return len(asked)
+
+    things = [Thing() for _ in range(5)]
+    assert [count(thing) for thing in things] == [1, 2, 3, 4, 5]
+    assert len(count) == 3
+    assert [count(thing) for thing in things[2:]] == [3, 4, 5]
+    assert count(things[0]) == 6
+
+
+def test_what_cannot_be_made_is_tried_again() -> None:
+    tried: list[Thing] = []
+
+    @weakly_cached
+    def fails(thing: Thing) -> None:
+        tried.append(thing)
+        raise ValueError("not this time")
+
+    thing = Thing()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not this time"):
+            fails(thing)
+    assert (len(tried), len(fails)) == (2, 0)

@@ -1,0 +1,214 @@
+"""The check of solvability finds what is wrong with a world, how it is won, and how hard it is; the same each time."""
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+from world_scripts import script_of
+
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Script, Sight
+from refinesynth.world import Solvability, World, check_solvability, plan, replay
+from refinesynth.world import solvability as checking
+
+
+def _set(path: str, value: JsonValue, when: str | None = None) -> Effect:
+    return Effect(op=EffectOp.SET, path=path, value=value, when=when)
+
+
+def _action(
+    name: str, *effects: Effect, needs: Sequence[str] = (), reveals: str = "", **values: tuple[str, ...]
+) -> ActionSpec:
+    pattern = name.replace("{", "(?P<").replace("}", ">.+)")
+    requires = tuple(Requirement(condition=need) for need in needs)
+    return ActionSpec(
+        name=name, pattern=pattern, parameters=dict(values), requires=requires, effects=effects, reveals=reveals
+    )
+
+
+ROOMS = ("hall", "attic", "cellar")
+GO = _action("go to {room}", _set("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
+LIGHT = _action("light lamp", _set("/lit", value=True), needs=("state.at == 'attic'", "!state.lit", "!state.broken"))
+DROP = _action("drop lamp", _set("/broken", value=True), needs=("!state.broken",))
+STATE = {"at": "hall", "lit": False, "broken": False}
+GOAL = ("state.lit", "state.at == 'cellar'")
+SOLUTION = ("go to attic", "light lamp", "go to cellar")
+
+
+def _script(
+    *actions: ActionSpec, solution: Sequence[str] = SOLUTION, goal: Sequence[str] = GOAL, **more: object
+) -> Script:
+    made = script_of(*actions, goal=goal, solution=solution, environment=dict(STATE))
+    assert made.rulebook is not None
+    return made.model_copy(update={"rulebook": made.rulebook.model_copy(update=more)})
+
+
+def test_a_sound_world_has_no_faults_and_its_difficulty_is_measured() -> None:
+    found = check_solvability(_script(GO, LIGHT))
+    assert (found.problem, found.solution_problem, found.unusable, found.faults) == (None, None, (), ())
+    assert (found.shortest, found.exhausted, found.met_at_start) == (SOLUTION, True, False)
+    assert found.difficulty is not None
+    assert (found.difficulty.steps, found.difficulty.hidden, found.difficulty.losable) == (3, 0, False)
+    assert found.difficulty.preconditions == 3
+    assert found.difficulty.distractors == pytest.approx(1 / 3, abs=0.001)
+    assert found.difficulty.branching == pytest.approx((2 + 3 + 2) / 3, abs=0.01)
+
+
+def test_a_single_action_that_spoils_everything_is_found() -> None:
+    found = check_solvability(_script(GO, LIGHT, DROP))
+    assert found.difficulty is not None
+    assert found.difficulty.losable is True
+    # What is broken after it was lit does no harm.
+    harmless = check_solvability(
+        _script(GO, LIGHT, DROP.model_copy(update={"requires": (Requirement(condition="state.lit && !state.broken"),)}))
+    )
+    assert harmless.difficulty is not None
+    assert harmless.difficulty.losable is False
+
+
+def test_a_longer_solution_is_shortened_and_a_missing_one_is_found() -> None:
+    long = ("go to cellar", "go to hall", "go to attic", "light lamp", "go to hall", "go to cellar")
+    assert check_solvability(_script(GO, LIGHT, solution=long)).shortest == SOLUTION
+    without = check_solvability(_script(GO, LIGHT, solution=()))
+    assert without.shortest == SOLUTION
+    assert "has no solution" in (without.solution_problem or "")
+
+
+@pytest.mark.parametrize(
+    ("solution", "expected"),
+    [
+        (
+            ("go to attic", "go to cellar"),
+            "after all 2 actions of the solution, these conditions of the goal do not hold: 1",
+        ),
+        (("light lamp",), "action 1 of the solution, 'light lamp', cannot be carried out there: Nothing happens."),
+        (("go to attic", "dance"), "action 2 of the solution, 'dance', cannot be carried out there: "),
+    ],
+)
+def test_what_is_wrong_with_a_solution_is_said(solution: Sequence[str], expected: str) -> None:
+    found = check_solvability(_script(GO, LIGHT, solution=solution))
+    assert (found.solution_problem or "").startswith(expected)
+    assert found.shortest == SOLUTION
+
+
+def test_what_comes_after_the_goal_is_no_part_of_the_solution() -> None:
+    found = check_solvability(_script(GO, LIGHT, solution=(*SOLUTION, "dance")))
+    assert (found.solution_problem, found.shortest) == (None, SOLUTION)
+
+
+def test_a_goal_that_is_met_already_and_one_out_of_reach() -> None:
+    met = check_solvability(_script(GO, goal=("state.at == 'hall'",), solution=()))
+    assert (met.met_at_start, met.shortest) == (True, ())
+    never = check_solvability(_script(GO, LIGHT, goal=("state.lit && state.broken",)))
+    assert (never.shortest, never.exhausted, never.difficulty) == (None, True, None)
+
+
+def test_an_action_that_is_never_possible_is_found() -> None:
+    fly = _action("fly to {room}", _set("/at", "{room}"), needs=("state.at == 'moon'",), room=ROOMS)
+    assert check_solvability(_script(GO, LIGHT, fly)).unusable == ("fly to {room}",)
+
+
+def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> None:
+    # Sixty steps away, so that no search comes there; and what nothing brings about.
+    far = _action("press", Effect(op=EffectOp.ADD, path="/presses", value=1))
+    late = _action("ring", _set("/rung", value=True), needs=("state.presses == 60",))
+    never = _action("fly", _set("/flown", value=True), needs=("has(state.wings)",))
+    script = _script(GO, LIGHT, far, late, never)
+    found = check_solvability(script.model_copy(update={"environment": {**script.environment, "presses": 0}}))
+    assert found.unusable == ("fly",)
+
+
+def test_what_the_solution_does_not_need_is_not_called_impossible() -> None:
+    chain = [
+        _action(
+            f"turn {at}",
+            _set(f"/turned{at}", value=True),
+            needs=(f"has(state.turned{at - 1})",) if at else ("!state.lit",),
+        )
+        for at in range(12)
+    ]
+    found = check_solvability(_script(GO, LIGHT, *chain))
+    assert found.unusable == ()
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (_action("press", _set("/no/such", 1)), "effect 1 of 'press' cannot be applied: there is nothing at /no"),
+        (_action("press", needs=("state.wired",)), "requirement 1 of 'press': there is no key 'wired'"),
+        (_action("press", _set("/lit", 1, when="state.wired")), "the condition of effect 1 of 'press' has no answer"),
+        (_action("press", reveals="It says {state:/sign}."), "reveals of 'press' looks up what was never there"),
+        (_action("press", _set("/at", "moon")), "'press' would break invariant 1"),
+    ],
+)
+def test_faults_say_where_they_are(action: ActionSpec, expected: str) -> None:
+    found = check_solvability(_script(GO, LIGHT, action, invariants=(Invariant(condition="state.at != 'moon'"),)))
+    assert any(expected in fault for fault in found.faults), found.faults
+
+
+def test_faults_of_goal_invariants_and_sights_are_found() -> None:
+    light = (Invariant(condition="state.lit", sentence="There is light."),)
+    blind = (Sight(path="/at", when="1 / 0 == 1"),)
+    told = " ".join(
+        check_solvability(_script(GO, LIGHT, goal=("state.door.open",), invariants=light, sights=blind)).faults
+    )
+    assert "invariant 1 is broken at the beginning, There is light." in told
+    assert "goal condition 1 has no answer" in told
+    assert "the condition of sight 1 has no answer" in told
+
+
+def test_a_rulebook_that_cannot_be_run_has_a_problem_and_no_more() -> None:
+    assert check_solvability(_script(GO, goal=("state.",))).problem is not None
+    assert check_solvability(_script(GO).imagined()) == Solvability(
+        problem=check_solvability(_script(GO).imagined()).problem
+    )
+    large = _script(GO).model_copy(update={"environment": {"text": "x" * 300_000}})
+    assert "larger than" in check_solvability(large).faults[0]
+
+
+def test_hidden_things_are_counted() -> None:
+    sights = (Sight(path="/at"), Sight(path="/here/{state:/at}"))
+    take = _action("take {thing}", _set("/held", "{thing}"), needs=("thing in visible",), thing=("pearl", "mat"))
+    script = _script(GO, take, goal=("state.held == 'pearl'",), solution=("go to cellar", "take pearl"), sights=sights)
+    script = script.model_copy(
+        update={"environment": {"at": "hall", "held": "", "here": {"hall": ["mat"], "cellar": ["pearl"], "attic": []}}}
+    )
+    found = check_solvability(script)
+    assert (found.solution_problem, found.faults) == (None, ())
+    assert found.difficulty is not None
+    # The pearl, and the room that nobody sees from another one.
+    assert (found.difficulty.steps, found.difficulty.hidden) == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["house", "rooms", "blocks"])
+def test_a_survey_is_the_same_each_time_and_its_solution_works(name: str, request: pytest.FixtureRequest) -> None:
+    world: World = request.getfixturevalue(name)[0]
+    state: JsonValue = request.getfixturevalue(name)[1]
+    solution = plan(world, state)
+    assert solution is not None
+    assert world.script.rulebook is not None
+    rulebook = world.script.rulebook.model_copy(update={"solution": solution})
+    script = world.script.model_copy(update={"environment": state, "rulebook": rulebook})
+    found = check_solvability(script)
+    assert check_solvability(Script.from_json(script.to_json())) == found
+    assert check_solvability(script.model_copy(update={"introduction": "Another world, and the same laws."})) == found
+    assert (found.problem, found.solution_problem, found.unusable, found.faults) == (None, None, (), ())
+    assert found.shortest is not None
+    assert replay(World(script), found.shortest)[-1].done
+    assert len(found.shortest) <= len(solution)
+
+
+def test_more_actions_than_can_be_gone_through_are_surveyed_too() -> None:
+    many = tuple(f"room {number}" for number in range(90))
+    travel = _action("fly from {a} over {b} to {c}", _set("/at", "{c}"), a=many, b=many, c=many)
+    found = check_solvability(_script(GO, LIGHT, travel))
+    assert (found.shortest, found.exhausted, found.unusable) == (SOLUTION, False, ())
+
+
+def test_a_world_made_to_be_slow_is_surveyed_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "MAX_CHECKED_WORK", 3_000_000)
+    slow = "state.all(a, state.all(b, state.all(c, true)))"
+    script = _script(GO, LIGHT, _action("think {x}", _set("/x", "{x}"), needs=(slow,), x=ROOMS))
+    script = script.model_copy(update={"environment": {**STATE, **{f"k{at}": at for at in range(60)}}})
+    found = check_solvability(script)
+    assert found.exhausted is False
+    assert found.shortest in {None, SOLUTION}
