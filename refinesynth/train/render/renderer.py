@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from refinesynth.chat import split_thought
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.labelling import Labeller, Record
@@ -182,19 +182,19 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {last}") from last
 
     def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> str:
-        from refinesynth.train.render.remedies import advice  # it tries other renderers
+        from refinesynth.train.render.template_advice import advice  # it tries other renderers
 
-        told = (
+        refusal = (
             f"{conversation.where}: with the chat template as it is set, a model would be trained behind other text than it is given "
             f"when it plays: {error}"
         )
-        return f"{told}. {advice(self, conversation)}" if self._advises else told
+        return f"{refusal}. {advice(self, conversation)}" if self._advises else refusal
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
         """The turns up to the last assistant's, without their flags."""
         turns = conversation.turns
         count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
-        if self.loss_on is not LossOn.REFINEMENT and any(turn.speech is Speech.HISTORY for turn in turns):
+        if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
             raise InputError(
                 f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
@@ -207,7 +207,7 @@ class Renderer:
             except UnicodeEncodeError as error:
                 raise InputError(
                     f"{conversation.where}: message {number} holds half a character ({turn.content[error.start]!r}, a lone "
-                    "surrogate), which no tokenizer takes; mend it or leave this conversation out"
+                    "surrogate), which no tokenizer takes; fix it or leave this conversation out"
                 ) from error
         return [self._message(turn) for turn in turns[:count]]
 

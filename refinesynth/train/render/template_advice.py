@@ -42,8 +42,8 @@ def advice(renderer: Renderer, conversation: Conversation) -> str:
         )
     ways = [found[where] for where in sorted(found, key=lambda where: ("on_rewrite" in found[where], where))]
     expands = " (expand makes one example of each trained turn: exact, with several times the tokens)"
-    told = "; or with ".join(" ".join(_as_typed(settings)) for settings in ways)
-    return f"It would be given the same with {told}{expands if 'on_rewrite' in ways[-1] else ''}"
+    alternatives = "; or with ".join(" ".join(_as_typed(settings)) for settings in ways)
+    return f"It would be given the same with {alternatives}{expands if 'on_rewrite' in ways[-1] else ''}"
 
 
 def _candidates(renderer: Renderer, conversation: Conversation) -> Iterator[Settings]:
