@@ -23,9 +23,9 @@ from refinesynth.backends import Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.client.session import Session
 from refinesynth.episode import EpisodeSettings, play_episode, plays
-from refinesynth.grounding import Grounding
 from refinesynth.personas.shipped import shipped
 from refinesynth.prompts import Prompts
+from refinesynth.settings.grounding import Grounding
 
 PACKAGE = Path(refinesynth.__file__).parent
 

@@ -14,11 +14,9 @@ from refinesynth._version import __version__
 
 if TYPE_CHECKING:
     from refinesynth import backends, chat, client, export, personas, rules, testing, train
-    from refinesynth.attempts import Attempts
     from refinesynth.backends import Backend
     from refinesynth.client.budget.budget import Budget
     from refinesynth.cost import Cost
-    from refinesynth.curation import Curation
     from refinesynth.errors import (
         BackendError,
         BudgetSpent,
@@ -31,11 +29,13 @@ if TYPE_CHECKING:
         StorageError,
         TrainingError,
     )
-    from refinesynth.grounding import Grounding
-    from refinesynth.mistakes import Mistakes
-    from refinesynth.mix import Mix
     from refinesynth.outcome import Refused
-    from refinesynth.presets import paper
+    from refinesynth.settings.attempts import Attempts
+    from refinesynth.settings.curation import Curation
+    from refinesynth.settings.grounding import Grounding
+    from refinesynth.settings.mistakes import Mistakes
+    from refinesynth.settings.mix import Mix
+    from refinesynth.settings.presets import paper
     from refinesynth.synthesis import Estimate, Progress, SynthesisResult, estimate, stream, synthesize
     from refinesynth.trajectory import (
         ActionSpec,
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "attempts": ["Attempts"],
-    "curation": ["Curation"],
-    "grounding": ["Grounding"],
-    "mix": ["Mix"],
+    "settings.attempts": ["Attempts"],
+    "settings.curation": ["Curation"],
+    "settings.grounding": ["Grounding"],
+    "settings.mix": ["Mix"],
     "errors": [
         "BackendError",
         "BudgetSpent",
@@ -68,9 +68,9 @@ _HOMES = {
     ],
     "backends": ["Backend"],
     "client.budget.budget": ["Budget"],
-    "mistakes": ["Mistakes"],
+    "settings.mistakes": ["Mistakes"],
     "outcome": ["Refused"],
-    "presets": ["paper"],
+    "settings.presets": ["paper"],
     "cost": ["Cost"],
     "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
     "trajectory": [

@@ -59,7 +59,7 @@ class MyPlay(Play):
     name = "mine"
 
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
-        return (Role.PLAYER,) if settings.terse else super().voices(settings)
+        return (Role.PLAYER,) if settings.grounding.terse else super().voices(settings)
 
     async def play(self, cast: Cast, script: rs.Script, start: Turns = ()) -> rs.Draft | None:
         assert_type(cast.actor(Player, Role.PLAYER), Player)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from refinesynth import collector
+from refinesynth.synthesis import collector
 from refinesynth.synthesis.collector import calm_collector
 
 

@@ -8,6 +8,7 @@ from interrupted_episodes import continued
 from refinesynth import rules
 from refinesynth.episode import EpisodeSettings
 from refinesynth.prompts import Prompts
+from refinesynth.settings import Grounding
 
 
 def settings_for(play: str, seed: int, **given: Any) -> EpisodeSettings:
@@ -26,8 +27,8 @@ async def test_an_interrupted_episode_is_continued_turn_by_turn(play: str, seed:
     ("seed", "given"),
     [
         (0, {}),
-        (1, {"transient": 0.3}),
-        (2, {"terse": True, "transient": 0.3}),
+        (1, {"grounding": Grounding(transient=0.3)}),
+        (2, {"grounding": Grounding(terse=True, transient=0.3)}),
         (4, {"branches": 3}),
     ],
 )

@@ -13,7 +13,6 @@ from pydantic_ai.models import Model
 from roles.scripted import GROUNDED, PROMPTS, Answer, Asked, Scripted, act, as_json, said
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.client.session import Session
@@ -22,10 +21,12 @@ from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY
 from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.record import Record
-from refinesynth.mistakes import natural, prompted
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.settings import Grounding
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural, prompted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script, Trajectory
 
 PERSONA = Persona(text="a joiner")
@@ -80,6 +81,7 @@ def settings_for(**given: Any) -> EpisodeSettings:
         "script_rules": rules.script(),
         "prompts": PROMPTS,
         "mistakes": natural(),
+        "grounding": Grounding(**{name: given.pop(name) for name in Grounding.model_fields if name in given}),
         **given,
     }
     return EpisodeSettings(**chosen)
@@ -403,7 +405,7 @@ async def test_the_writer_is_told_the_features_and_the_length() -> None:
     stage = Stage()
     await stage.play(difficulty=(2, 4), index=3)
     wanted = stage.writer.asked[0].blocks["wanted"]
-    assert wanted == {"step": "all", "features": list(settings_for().mix.wanted(3, 0)), "actions": [2, 4]}
+    assert wanted == {"step": "all", "features": list(settings_for().grounding.mix.wanted(3, 0)), "actions": [2, 4]}
 
 
 class TestSeveralPlays:

@@ -9,14 +9,14 @@ from pydantic_ai.models import Model
 from roles.scripted import PROMPTS, SCRIPT, Answer, Asked, Scripted, act, as_json, said, tell
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
-from refinesynth.mistakes import at_least, natural, prompted
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import at_least, natural, prompted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn
 
 PERSONA = Persona(text="a joiner")

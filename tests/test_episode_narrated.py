@@ -6,9 +6,9 @@ from pydantic_ai.models import Model
 from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, as_json, tell
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.settings.attempts import Attempts
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn
 
 OPEN = (act("open box"), tell("The box opens. There is a key in it."))

@@ -8,15 +8,15 @@ import pytest
 from pydantic_ai.models import Model
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends import Backend, OutputMode, Role, resolve_roles
 from refinesynth.chat import render_turns, to_messages
 from refinesynth.client import open_model, open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.mistakes import at_least, natural
-from refinesynth.presets import paper
 from refinesynth.prompts import Prompts
 from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import at_least, natural
+from refinesynth.settings.presets import paper
 from refinesynth.trajectory import MistakeKind, Persona
 
 PERSONAS = tuple(

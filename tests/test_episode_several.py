@@ -12,16 +12,17 @@ from pydantic_ai.models import Model
 from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, said, tell
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends import BackendSpec, Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.cost import Cost
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.episode.several import fork
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.mistakes import natural
 from refinesynth.prompts import Prompts
 from refinesynth.rules import verify
+from refinesynth.settings import Grounding
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural
 from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
 
 SHIPPED = Prompts()
@@ -230,7 +231,11 @@ async def test_a_bound_on_calls_holds_for_each_play() -> None:
 async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_is_that_of_one_piece(
     play: str, lives: int
 ) -> None:
-    chains: dict[str, Any] = {"rules": rules.grounded(), "script_rules": rules.grounded_script(), "transient": 0.2}
+    chains: dict[str, Any] = {
+        "rules": rules.grounded(),
+        "script_rules": rules.grounded_script(),
+        "grounding": Grounding(transient=0.2),
+    }
     settings = settings_for(
         play=play, episodes_per_script=2, branches=2, seed=5, **(chains if play == "grounded" else {})
     )

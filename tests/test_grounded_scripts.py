@@ -9,11 +9,9 @@ from pydantic_ai.models import Model
 from roles.scripted import GROUNDED, PROMPTS, Answer, Scripted, act, said
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends.role import Role
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.errors import ConfigurationError
-from refinesynth.mistakes import natural
 from refinesynth.rules.rulebooks import (
     ActionsUsable,
     GoalFitsConditions,
@@ -23,6 +21,9 @@ from refinesynth.rules.rulebooks import (
     SolutionWorks,
     Solvable,
 )
+from refinesynth.settings import Grounding, RunSettings
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import natural
 from refinesynth.trajectory import Persona, Script
 
 STAGES = rules.script() & rules.all_of(
@@ -54,7 +55,7 @@ async def write(*answers: Answer, **given: Any) -> tuple[EpisodeOutcome, Scripte
         "script_rules": STAGES,
         "prompts": PROMPTS,
         "play": "grounded",
-        "terse": True,
+        "grounding": Grounding(terse=True),
         "mistakes": natural(),
         "attempts": Attempts(scripts=4),
         **given,
@@ -90,13 +91,10 @@ def test_settings_out_of_range_are_refused(given_: dict[str, Any], band: tuple[i
         and (band is None or 1 <= band[0] <= band[1])
     )
 
-    def settle() -> EpisodeSettings:
-        return EpisodeSettings(
-            rules=rules.strict(), script_rules=rules.script(), prompts=PROMPTS, difficulty=band, **given_
-        )
-
+    transient = given_.pop("transient")
+    given = {**given_, "play": "grounded", "grounding": {"transient": transient, "difficulty": band}}
     if right:
-        assert settle().difficulty == band
+        assert RunSettings.of(given).grounding.difficulty == band
     else:
-        with pytest.raises(ConfigurationError, match="expected"):
-            settle()
+        with pytest.raises(ConfigurationError, match=r"expected|should be"):
+            RunSettings.of(given)

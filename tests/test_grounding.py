@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from refinesynth.curation import Curation
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.grounding import MAX_STEPS, Grounding, band
+from refinesynth.settings.curation import Curation
+from refinesynth.settings.grounding import MAX_STEPS, Grounding, band
 from refinesynth.synthesis import synthesize
 
 
@@ -77,7 +77,7 @@ def test_a_curation_that_looks_for_nothing_is_idle() -> None:
     [
         ({"play": "grounds"}, "expected one of 'live', 'narrated', 'grounded'"),
         ({"grounding": Grounding()}, "it is for play='grounded' alone"),
-        ({"play": "grounded", "grounding": {"terse": True}}, r"expected Grounding\(...\) or None"),
+        ({"play": "grounded", "grounding": 5}, r"expected Grounding\(...\) or None"),
         ({"curation": 0.9}, r"expected Curation\(...\) or None"),
         ({"branches": 0}, "branches is 0"),
         ({"episodes_per_script": True}, "episodes_per_script is True"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.mix import FEATURES, Mix
+from refinesynth.settings.mix import FEATURES, Mix
 
 SHARES = st.floats(0, 1, allow_nan=False)
 

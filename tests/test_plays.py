@@ -14,11 +14,11 @@ from refinesynth.backends.role import Role
 from refinesynth.cli.app import app
 from refinesynth.episode import EpisodeSettings, Play, plays
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.grounding import Grounding
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.library import SECTIONS, SUFFIX
 from refinesynth.rules import script, strict
 from refinesynth.run import RunFolder
+from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Provenance
 
 PERSONAS = ["A lighthouse keeper who restores clocks.", "A nurse on the night shift."]
@@ -67,9 +67,9 @@ def test_what_comes_with_the_package() -> None:
     ("play", "given", "voices"),
     [
         ("live", {}, (Role.DUNGEON_MASTER, Role.PLAYER)),
-        ("narrated", {"terse": True}, (Role.NARRATOR,)),
+        ("narrated", {"grounding": Grounding(terse=True)}, (Role.NARRATOR,)),
         ("grounded", {}, (Role.DUNGEON_MASTER, Role.PLAYER)),
-        ("grounded", {"terse": True}, (Role.PLAYER,)),
+        ("grounded", {"grounding": Grounding(terse=True)}, (Role.PLAYER,)),
     ],
 )
 def test_the_roles_that_a_play_asks(play: str, given: dict[str, bool], voices: tuple[Role, ...]) -> None:

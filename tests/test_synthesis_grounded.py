@@ -8,12 +8,12 @@ import pytest
 from synthesis_stage import contents
 
 from refinesynth import rules
-from refinesynth.curation import Curation
 from refinesynth.errors import InputError
-from refinesynth.grounding import Grounding
-from refinesynth.mix import Mix
 from refinesynth.rules import verify
 from refinesynth.run import RunFolder
+from refinesynth.settings.curation import Curation
+from refinesynth.settings.grounding import Grounding
+from refinesynth.settings.mix import Mix
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 TERSE = Grounding(terse=True, difficulty=(4, 12), transient=0.2, mix=Mix(hidden=1.0))

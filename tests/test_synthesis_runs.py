@@ -14,12 +14,12 @@ import pytest
 from synthesis_stage import contents, kept
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.errors import RunStopped
 from refinesynth.personas import shipped
-from refinesynth.presets import paper
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.presets import paper
 from refinesynth.synthesis import Progress, stream, synthesize
 
 FAULTY = "rehearsal:invalid_json=0.1,missing_keys=0.1,no_success=0.1,too_few_errors=0.1,ambiguous_pattern=0.1,false_alarm=0.05"

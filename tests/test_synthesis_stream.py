@@ -15,10 +15,10 @@ from synthesis_stage import Fate, Stage, contents, kept, people
 import refinesynth.episode
 from refinesynth.backends import Backend
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError, RunStopped
-from refinesynth.mistakes import natural
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules import BaseRule, Violation, strict
 from refinesynth.run import RunFolder
+from refinesynth.settings.mistakes import natural
 from refinesynth.synthesis import Progress, SynthesisResult, stream, synthesize
 from refinesynth.trajectory import Draft, Persona
 

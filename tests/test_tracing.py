@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from refinesynth import synthesize
+from refinesynth.client.tracing import Tracing, instrumented, span, traced
 from refinesynth.errors import ConfigurationError
 from refinesynth.run import RunFolder
-from refinesynth.tracing import Tracing, instrumented, span, traced
 
 
 @pytest.fixture

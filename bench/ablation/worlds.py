@@ -7,13 +7,13 @@ from random import Random
 from bench.ablation.cottage import COTTAGE
 from refinesynth import Trajectory
 from refinesynth._version import __version__
-from refinesynth.mistakes import at_least
 from refinesynth.rehearsal import Faults, dungeon_master, player
 from refinesynth.rehearsal.families import Plot, Verb
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position
 from refinesynth.rehearsal.memory import _Kept as Kept  # pyright: ignore[reportPrivateUsage]
 from refinesynth.rehearsal.scene import Scene, written
+from refinesynth.settings.mistakes import at_least
 from refinesynth.trajectory import (
     ActionSpec,
     DungeonMasterTurn,

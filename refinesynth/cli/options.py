@@ -3,18 +3,18 @@
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from refinesynth.attempts import Attempts
-    from refinesynth.curation import Curation
-    from refinesynth.grounding import Grounding
-    from refinesynth.mistakes import Mistakes
     from refinesynth.rules import Rule
+    from refinesynth.settings.attempts import Attempts
+    from refinesynth.settings.curation import Curation
+    from refinesynth.settings.grounding import Grounding
+    from refinesynth.settings.mistakes import Mistakes
 
 _ROLE = re.compile(r"([A-Za-z][A-Za-z_-]*)=(.*)", re.DOTALL)
 """`player=gpt-4o`; the part before the sign is a word, which no model string with a provider is."""
@@ -62,7 +62,7 @@ def mistakes_policy(text: str) -> "Mistakes":
     Raises:
         ConfigurationError: It is none of these.
     """
-    from refinesynth.mistakes import at_least, natural, prompted
+    from refinesynth.settings.mistakes import at_least, natural, prompted
 
     policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
     try:
@@ -89,7 +89,7 @@ def attempts_bounds(text: str) -> "Attempts":
     """
     from pydantic import ValidationError
 
-    from refinesynth.attempts import Attempts
+    from refinesynth.settings.attempts import Attempts
     from refinesynth.trajectory import explain
 
     values: dict[str, str] = {}
@@ -107,8 +107,8 @@ def attempts_bounds(text: str) -> "Attempts":
         ) from error
 
 
-def grounding(play: str | None, given: Mapping[str, Any]) -> "Grounding | None":
-    """The options of grounded play; None if none was given.
+def grounding(play: str | None, given: Mapping[str, Any], below: object = None) -> "Grounding | None":
+    """The options of grounded play, over those of a file `below`; None if none was given.
 
     Raises:
         ConfigurationError: They are given for another play, or a value cannot be.
@@ -116,7 +116,7 @@ def grounding(play: str | None, given: Mapping[str, Any]) -> "Grounding | None":
     from pydantic import ValidationError
 
     from refinesynth.episode import plays
-    from refinesynth.grounding import Grounding
+    from refinesynth.settings.grounding import Grounding
     from refinesynth.trajectory import explain
 
     said = {name: value for name, value in given.items() if value is not None}
@@ -126,7 +126,7 @@ def grounding(play: str | None, given: Mapping[str, Any]) -> "Grounding | None":
     if play is None or not plays.find(play).executed:
         raise ConfigurationError(f"{flags}: for grounded play alone; give --play grounded too, or leave it out")
     try:
-        return Grounding.model_validate(said)
+        return Grounding.model_validate({**(cast("dict[str, Any]", below) if isinstance(below, dict) else {}), **said})
     except ValidationError as error:
         raise ConfigurationError(f"{flags}: {explain(error)}") from None
 
@@ -141,7 +141,7 @@ def curation(
     """
     from pydantic import ValidationError
 
-    from refinesynth.curation import Curation
+    from refinesynth.settings.curation import Curation
     from refinesynth.trajectory import explain
 
     if contaminated is not None and not contamination:
@@ -178,7 +178,7 @@ def preset(name: str | None) -> dict[str, Any]:
     """The settings of a preset, as arguments for `synthesize`; none without a name."""
     if name is None:
         return {}
-    from refinesynth.presets import paper
+    from refinesynth.settings.presets import paper
 
     return paper()
 
@@ -196,3 +196,44 @@ def check_preset(name: str | None, settings: Mapping[str, Any], given: Mapping[s
         f"--play {given['play']}: --preset {name} allows an episode {calls} completions, and each turn takes one; give --attempts "
         f"drafts=4 too, which sets no such bound, or leave --play out"
     )
+
+
+def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Print every setting of a run, what it decides and which of the layers it comes from, as a file that `--config` reads.
+
+    Raises:
+        ConfigurationError: A value that a setting does not take.
+    """
+    from refinesynth.cli.terminal import output
+    from refinesynth.files.settings_file import explained
+    from refinesynth.settings import RunSettings
+    from refinesynth.text.printable import printable
+
+    settings = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
+    values = {name: _plain(getattr(settings, name)) for name in RunSettings.model_fields}
+    if "grounding" not in settings.model_fields_set:
+        # Said of another play, it would be refused.
+        values["grounding"] = None
+    origins = {name: origin for origin, layer in layers for name in layer}
+    text = explained(RunSettings, values, origin=lambda name: origins.get(name, "default"))
+    output().print(printable(text), end="", soft_wrap=True)
+
+
+def _plain(value: object) -> object:
+    """As a file can say it: what a rule or a budget is read from, for a backend what was set."""
+    from pydantic import BaseModel
+
+    from refinesynth.backends import Backend
+    from refinesynth.run import stable_repr
+
+    if isinstance(value, Backend):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in cast("Sequence[object]", value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return stable_repr(value) if callable(value) else str(value)

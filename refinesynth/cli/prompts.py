@@ -51,9 +51,9 @@ def show(
     from refinesynth.cli.tuning import tuned
     from refinesynth.episode import EpisodeSettings, plays
     from refinesynth.episode.preview import preview
-    from refinesynth.grounding import Grounding
     from refinesynth.personas.shipped import shipped
     from refinesynth.prompts import Prompts
+    from refinesynth.settings.grounding import Grounding
     from refinesynth.trajectory import Persona
 
     if persona is not None and not persona.strip():

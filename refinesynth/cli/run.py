@@ -42,7 +42,22 @@ Personas = Annotated[
         "that come with refinesynth.",
     ),
 ]
-Number = Annotated[int, typer.Option("-n", "--number", min=1, help="How many accepted trajectories to make.")]
+Number = Annotated[
+    int | None,
+    typer.Option("-n", "--number", min=1, help="How many accepted trajectories to make."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Settings by name in YAML or JSON; options override them. See --show-config."
+    ),
+]
+ShowConfig = Annotated[
+    bool,
+    typer.Option(
+        "--show-config", help="Print every setting, what it decides and where it comes from, as a file. Runs nothing."
+    ),
+]
 BackendOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -207,7 +222,7 @@ Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Processes to play in, each on a core; by default 1.")
 ]
 LogLevel = Annotated[
-    LevelName, typer.Option("--log-level", help="How much events.jsonl holds; debug lists every completion.")
+    LevelName | None, typer.Option("--log-level", help="How much events.jsonl holds; debug lists every completion.")
 ]
 Otel = Annotated[bool, typer.Option("--otel", help="Send OpenTelemetry spans over OTLP, as OTEL_EXPORTER_OTLP_* say.")]
 DryRun = Annotated[
@@ -227,7 +242,8 @@ def run(
     ctx: typer.Context,
     personas: Personas = None,
     *,
-    number: Number,
+    number: Number = None,
+    config: Config = None,
     backend: BackendOption = None,
     set_: Set = None,
     output: Output = None,
@@ -257,10 +273,11 @@ def run(
     fallback: Fallback = None,
     deadline: Deadline = None,
     processes: Processes = None,
-    log_level: LogLevel = LevelName.info,
+    log_level: LogLevel = None,
     otel: Otel = False,
     dry_run: DryRun = False,
     sample: Sample = None,
+    show_config: ShowConfig = False,
     json: AsJson = False,
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
@@ -268,23 +285,23 @@ def run(
     Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when the folder cannot be
     written, 130 after Ctrl-C.
     """
+    typed = locals()
     from refinesynth.cli import options
     from refinesynth.cli.running import fresh_folder, run_and_report
     from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
-    from refinesynth.client.budget.budget import Budget
+    from refinesynth.client.tracing import Tracing
+    from refinesynth.episode import plays
     from refinesynth.errors import InputError
-    from refinesynth.tracing import Tracing
+    from refinesynth.settings import RunSettings
+    from refinesynth.synthesis.configured import settings_of
 
-    asked: dict[str, Any] = options.preset(None if preset is None else preset.value)
+    of_file = {} if config is None else settings_of(config)
+    of_grounding = {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix}
     given: dict[str, Any] = {
-        "personas": personas,
+        **{name: value for name, value in typed.items() if name in RunSettings.model_fields},
+        "n": number,
         "backend": options.backend_spec(backend or []),
-        "play": play,
-        "grounding": options.grounding(
-            play, {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix}
-        ),
-        "branches": branches,
-        "episodes_per_script": episodes_per_script,
+        "grounding": options.grounding(play or of_file.get("play"), of_grounding, of_file.get("grounding")),
         "curation": options.curation(
             near_duplicates, contamination or [], None if contaminated is None else contaminated.value
         ),
@@ -292,31 +309,35 @@ def run(
         "script_rules": None if script_rules is None else options.chain("--script-rules", script_rules),
         "mistakes": None if mistakes is None else options.mistakes_policy(mistakes),
         "attempts": None if attempts is None else options.attempts_bounds(attempts),
-        "concurrency": concurrency,
-        "seed": seed,
-        "max_turns": max_turns,
-        "prompts": prompts,
-        "judge": judge,
-        "budget": None if budget is None else Budget.parse(budget),
-        "patience": patience,
-        "deadline": deadline,
-        "processes": processes,
-        "log_level": log_level.value,
+        "fallback": None,
+        "log_level": None if log_level is None else log_level.value,
         "tracing": Tracing(export=True) if otel else None,
     }
-    options.check_preset(None if preset is None else preset.value, asked, given)
-    asked.update((name, value) for name, value in given.items() if value is not None)
+    named = None if preset is None else preset.value
+    layers = [(f"preset {named}", options.preset(named)), (str(config), of_file)]
+    options.check_preset(named, layers[0][1], given)
+    layers.append(("command line", {name: value for name, value in given.items() if value is not None}))
+    asked: dict[str, Any] = {name: value for _, layer in layers for name, value in layer.items()}
+    if "n" not in asked and not show_config:
+        raise typer.BadParameter("give -n NUMBER, or n in a file for --config", param_hint="'-n'")
+    checked = RunSettings.of({name: value for name, value in asked.items() if name in RunSettings.model_fields})
+    plays.checked(checked.play)
+    asked.update((name, getattr(checked, name)) for name in checked.model_fields_set)
     of_fallback, of_roles = split_fallback(set_ or [])
     asked["backend"] = tuned(asked.get("backend", "rehearsal"), of_roles)
     if (second := tuned_fallback(fallback, of_fallback)) is not None:
         asked["fallback"] = second
+    if show_config:
+        options.show_config(asked, layers)
+        return
     if dry_run:
+        asked.pop("output", None)
         from refinesynth.cli.dry_running import estimate_and_report
 
-        code = estimate_and_report({**asked, "n": number}, sample=sample, json=json)
+        code = estimate_and_report(asked, sample=sample, json=json)
         raise typer.Exit(code)
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     settings: Settings = ctx.obj
-    folder = fresh_folder() if output is None else output
-    raise typer.Exit(run_and_report({**asked, "n": number, "fresh": fresh}, folder, settings.arguments, json=json))
+    folder = Path(asked.pop("output", None) or fresh_folder())
+    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, folder, settings.arguments, json=json))

@@ -16,8 +16,8 @@ from refinesynth.client.account import CostTracker, Forgetful, Memory, Price, Re
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.digest import digest_of
 from refinesynth.client.ledger import Ledger
+from refinesynth.client.tracing import instrumented
 from refinesynth.journal.paid import Paid
-from refinesynth.tracing import instrumented
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""

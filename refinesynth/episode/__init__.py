@@ -7,18 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refinesynth.attempts import Attempts
     from refinesynth.episode.episode import episode_id, episode_seed, play_episode
     from refinesynth.episode.play import Cast, Play, Turns
-    from refinesynth.episode.settings import MAX_TURNS, EpisodeSettings
+    from refinesynth.episode.settings import EpisodeSettings
     from refinesynth.outcome import EpisodeOutcome, Refused
+    from refinesynth.settings.attempts import Attempts
 
 _HOMES = {
-    "Attempts": "attempts",
+    "Attempts": "settings.attempts",
     "Cast": "episode.play",
     "EpisodeOutcome": "outcome",
     "EpisodeSettings": "episode.settings",
-    "MAX_TURNS": "episode.settings",
     "Play": "episode.play",
     "Refused": "outcome",
     "Turns": "episode.play",
@@ -28,7 +27,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "MAX_TURNS",
     "Attempts",
     "Cast",
     "EpisodeOutcome",

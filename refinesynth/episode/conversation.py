@@ -12,13 +12,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from refinesynth.backends.role import Role
+from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import Cast, Turns, invalid_answer
 from refinesynth.episode.taken_back import TakenBack
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles import InvalidAnswer, Player
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation
-from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 

@@ -11,6 +11,7 @@ from refinesynth.backends.role import Role
 from refinesynth.client.account import CostTracker, Forgetful, Memory, Unlimited
 from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.session import Session
+from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
 from refinesynth.diversity.borrowing import Borrowed, Marks
 from refinesynth.episode.play import Cast
@@ -22,7 +23,6 @@ from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.rules.repairs import counted, repairs
-from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
 
 

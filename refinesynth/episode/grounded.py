@@ -15,7 +15,6 @@ from refinesynth.episode.play import Cast, Play, Turns, write_script
 from refinesynth.episode.ruled import Ruled
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.taken_back import TakenBack
-from refinesynth.grounding import Grounding
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
@@ -23,6 +22,7 @@ from refinesynth.rules.limits import MAX_TOLD
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words
+from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
 
@@ -44,7 +44,7 @@ class GroundedPlay(Play):
 
     def voices(self, settings: EpisodeSettings) -> tuple[Role, ...]:
         """The world itself answers in its rulebook's words where that is asked for."""
-        return (Role.PLAYER,) if settings.terse else super().voices(settings)
+        return (Role.PLAYER,) if settings.grounding.terse else super().voices(settings)
 
     def rules(self) -> Rule:
         """See `Play.rules`."""
@@ -62,8 +62,8 @@ class GroundedPlay(Play):
         """The first script that the script rules accept and whose world can be executed, or None when the attempts are used up."""
         settings, session = cast.settings, cast.session
         wanted: dict[str, JsonValue] = {
-            "features": list(settings.mix.wanted(session.index, settings.seed)),
-            "actions": list(settings.difficulty or USUAL),
+            "features": list(settings.grounding.mix.wanted(session.index, settings.seed)),
+            "actions": list(settings.grounding.difficulty or USUAL),
         }
         writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
         return await write_script(writer, cast, needs=RulebookCompiles())
@@ -137,7 +137,11 @@ class Grounded(Conversation):
             return None
         seed = self.session.seed
         if not chance.fails(
-            self.settings.transient, seed=seed, replica=self.number, attempt=self.record.drafts, turn=len(turns)
+            self.settings.grounding.transient,
+            seed=seed,
+            replica=self.number,
+            attempt=self.record.drafts,
+            turn=len(turns),
         ):
             return None
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)

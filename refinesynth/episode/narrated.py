@@ -7,11 +7,11 @@ was wrong; a violation that keeps no prefix, such as too few mistakes, starts ov
 from itertools import takewhile
 
 from refinesynth.backends.role import Role
+from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
-from refinesynth.tracing import ACCEPTED, span
 from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, Script
 
 

@@ -14,15 +14,15 @@ from pydantic_ai.models import Model
 from refinesynth.backends.role import Role
 from refinesynth.client.mixed import in_turn
 from refinesynth.client.session import Session
+from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.errors import ConfigurationError
-from refinesynth.grounding import Grounding
 from refinesynth.prompts import Prompts
 from refinesynth.roles import Actor, Calls, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
-from refinesynth.tracing import ACCEPTED, span
+from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 Turns: TypeAlias = tuple[PlayerTurn | DungeonMasterTurn, ...]

@@ -4,14 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from os.path import commonprefix
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
 
 from refinesynth.errors import RunFolderError
 from refinesynth.files.atomic_write import atomic_write
 from refinesynth.run.lines import cannot
+from refinesynth.settings import PlaySettings
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayName, explain
 
@@ -27,8 +28,11 @@ _LEAD = 20
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
-class RunConfig(BaseModel, frozen=True, extra="forbid"):
-    """The settings of a run. No key and no other secret is ever among them."""
+class RunConfig(BaseModel, frozen=True, extra="allow"):
+    """The settings of a run. No key and no other secret is ever among them.
+
+    A setting of `PlaySettings` that has no field here is an extra one; where an older run does not name it, it had its default.
+    """
 
     schema_version: Literal[1] = 1
     n: int = Field(ge=1)
@@ -71,6 +75,14 @@ class RunConfig(BaseModel, frozen=True, extra="forbid"):
     """What the personas were read from, in words. Their content is recorded per episode, see `EpisodeLine.persona`."""
     versions: dict[str, str]
     """Package name to installed version."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
+        further = PlaySettings().model_dump(mode="json", exclude=set(cls.model_fields))
+        if unknown := given.keys() - cls.model_fields.keys() - further.keys():
+            raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
+        return {**further, **given}
 
     def save(self, path: Path) -> None:
         """Write this configuration, replacing what is there in one step.
@@ -116,9 +128,9 @@ def differences(before: RunConfig, after: RunConfig) -> list[str]:
     """Settings that changed and would change the data, each as `field: old -> new`."""
     old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
     changed: list[str] = []
-    for name in RunConfig.model_fields:
-        if name not in _MAY_CHANGE and old[name] != new[name]:
-            changed.extend(_changes(name, old[name], new[name]))
+    for name, value in old.items():
+        if name not in _MAY_CHANGE and value != new[name]:
+            changed.extend(_changes(name, value, new[name]))
     return changed
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from refinesynth.cost import Cost
-from refinesynth.curation import Curation
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
+from refinesynth.settings.curation import Curation
 from refinesynth.text.jsontext import scrub
 from refinesynth.trajectory import Script, Trajectory
 

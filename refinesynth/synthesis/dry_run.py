@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
 from refinesynth.personas import PersonaSource, open_personas
 from refinesynth.run import EpisodeLine, RunFolder
+from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.forecast import Estimate
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.synthesize import synthesize
@@ -25,6 +26,7 @@ _LOOKED_AT = 1_000
 """The sample is spread over so many personas at the beginning of the source: reading more might take long."""
 
 
+@configured
 async def estimate(
     personas: PersonaSource | None = None,
     n: int = 100,

@@ -7,9 +7,7 @@ from typing import Literal, TypeAlias
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.run import EpisodeLine, Totals
-
-PATIENCE = 32
-"""Episodes that a run may finish without one accepted, unless it says otherwise."""
+from refinesynth.settings.run import PATIENCE
 
 _CHANCE = 1e-4
 """How likely a yield may be as low as it is by bad luck alone, where `n` is called out of reach. So small, because it is asked after

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
+from refinesynth.client.tracing import Tracing, traced
 from refinesynth.errors import ConfigurationError
 from refinesynth.run import Finished, RunWriter, shard_journal, shard_journals
 from refinesynth.synthesis.pool import PlayEpisode
-from refinesynth.tracing import Tracing, traced
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:

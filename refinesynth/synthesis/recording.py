@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from refinesynth._version import __version__
-from refinesynth.curation import Curation
+from refinesynth.client.budget.budget import Budget
 from refinesynth.episode.plays import find
 from refinesynth.run import RunConfig, stable_repr
+from refinesynth.settings import Curation, PlaySettings, RunSettings
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Role
@@ -24,16 +25,12 @@ _OF_THE_MODEL = ("model", "temperature", "top_p", "max_tokens", "output_mode", "
 
 
 def record(
+    asked: RunSettings,
     settings: "EpisodeSettings",
     backends: "Mapping[Role, Backend]",
     *,
-    n: int,
-    concurrency: int,
     personas: str,
-    budget: str | None = None,
-    patience: int = 0,
     fallback: "Backend | None" = None,
-    curation: Curation | None = None,
 ) -> RunConfig:
     """The configuration of a run. Values that could be secrets are hidden.
 
@@ -51,40 +48,26 @@ def record(
         connections[str(role)] = [connection, *further] if further else connection
     if fallback is not None:
         connections["fallback"] = {name: _hidden(value) for name, value in fallback.model_dump(mode="json").items()}
-    return RunConfig(
-        n=n,
-        concurrency=concurrency,
-        budget=budget,
-        patience=patience,
-        play=settings.play,
-        seed=settings.seed,
-        rules=stable_repr(settings.rules),
-        script_rules=stable_repr(settings.script_rules),
-        mistakes=settings.mistakes.model_dump(mode="json"),
-        attempts=settings.attempts.model_dump(mode="json"),
-        max_turns=settings.max_turns,
-        judge=settings.judge,
-        grounding=_grounding(settings),
-        branches=settings.branches,
-        episodes_per_script=settings.episodes_per_script,
-        curation=None if curation is None or curation.idle else _curation(curation),
-        prompts=find(settings.play).digest(settings.prompts),
-        models=models,
-        connections=connections,
-        personas=personas,
-        versions=_versions(),
+    play, budget, curation = find(settings.play), Budget.of(asked.budget), asked.curation
+    played = asked.model_dump(mode="json", include=set(PlaySettings.model_fields))
+    return RunConfig.model_validate(
+        {
+            **played,
+            "n": asked.n,
+            "concurrency": asked.concurrency,
+            "budget": None if budget is None else str(budget),
+            "patience": asked.patience,
+            "rules": stable_repr(settings.rules),
+            "script_rules": stable_repr(settings.script_rules),
+            "grounding": {**played["grounding"], "mix": stable_repr(asked.grounding.mix)} if play.executed else None,
+            "curation": None if curation is None or curation.idle else _curation(curation),
+            "prompts": play.digest(settings.prompts),
+            "models": models,
+            "connections": connections,
+            "personas": personas,
+            "versions": _versions(),
+        }
     )
-
-
-def _grounding(settings: "EpisodeSettings") -> dict[str, JsonValue] | None:
-    if not find(settings.play).executed:
-        return None
-    return {
-        "terse": settings.terse,
-        "transient": settings.transient,
-        "mix": stable_repr(settings.mix),
-        "difficulty": None if settings.difficulty is None else list(settings.difficulty),
-    }
 
 
 def _of_one(backend: "Backend") -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:

@@ -1,31 +1,20 @@
 """`stream`: a run whose trajectories are taken as they come."""
 
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from refinesynth.attempts import DEADLINE, Attempts
-from refinesynth.curation import Curation
-from refinesynth.grounding import Grounding
-from refinesynth.mistakes import Mistakes
-from refinesynth.personas import PersonaSource
-from refinesynth.synthesis.patience import PATIENCE
+from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Begun, Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.tracing import Tracing
+from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from refinesynth.backends import Backend, BackendSpec, Completion
-    from refinesynth.client.budget.budget import Budget
-    from refinesynth.rules import Rule
 
 
 class TrajectoryStream:
@@ -82,38 +71,9 @@ class TrajectoryStream:
             raise failure
 
 
+@takes_what(synthesize)
 @asynccontextmanager
-async def stream(
-    personas: PersonaSource | None = None,
-    n: int = 100,
-    backend: "BackendSpec" = "rehearsal",
-    *,
-    play: str = "live",
-    rules: "Rule | str | None" = None,
-    script_rules: "Rule | str | None" = None,
-    mistakes: Mistakes | None = None,
-    attempts: Attempts | None = None,
-    grounding: Grounding | None = None,
-    branches: int = 1,
-    episodes_per_script: int = 1,
-    curation: Curation | None = None,
-    output: str | PathLike[str] | None = None,
-    concurrency: int = 16,
-    seed: int = 0,
-    prompts: str | PathLike[str] | None = None,
-    judge: bool = False,
-    max_turns: int | None = None,
-    fresh: bool = False,
-    budget: "Budget | str | None" = None,
-    patience: int = PATIENCE,
-    fallback: "str | Backend | None" = None,
-    deadline: float | None = DEADLINE,
-    processes: int = 1,
-    log_level: str = "info",
-    tracing: Tracing | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    call: "Completion | None" = None,
-) -> AsyncGenerator[TrajectoryStream, None]:
+async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
     """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     Whoever takes trajectories slowly slows the run down: about `concurrency` of them wait in memory, then nothing new is
@@ -124,41 +84,12 @@ async def stream(
         InputError: Something that was given cannot be used.
         RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
     """
-    request = Request(
-        personas=personas,
-        n=n,
-        backend=backend,
-        play=play,
-        rules=rules,
-        script_rules=script_rules,
-        mistakes=mistakes,
-        attempts=attempts,
-        grounding=grounding,
-        branches=branches,
-        episodes_per_script=episodes_per_script,
-        curation=curation,
-        output=output,
-        concurrency=concurrency,
-        seed=seed,
-        prompts=prompts,
-        judge=judge,
-        max_turns=max_turns,
-        fresh=fresh,
-        budget=budget,
-        patience=patience,
-        fallback=fallback,
-        deadline=deadline,
-        processes=processes,
-        log_level=log_level,
-        tracing=tracing,
-        on_progress=on_progress,
-        call=call,
-    )
+    request = Request.of(merged(given))
     # Unbounded, because a commit cannot wait; `has_room` bounds it.
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
     def has_room() -> bool:
-        return receive.statistics().current_buffer_used < concurrency
+        return receive.statistics().current_buffer_used < request.settings.concurrency
 
     with send, receive:
         async with request.begin(on_accepted=send.send_nowait, has_room=has_room) as run:

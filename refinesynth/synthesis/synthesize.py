@@ -6,31 +6,28 @@ from typing import TYPE_CHECKING
 
 from anyio import get_cancelled_exc_class
 
-from refinesynth.attempts import DEADLINE, Attempts
-from refinesynth.curation import Curation
-from refinesynth.grounding import Grounding
-from refinesynth.mistakes import Mistakes
+from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
-from refinesynth.synthesis.patience import PATIENCE
+from refinesynth.settings import Attempts, Curation, Grounding, Mistakes
+from refinesynth.settings.run import DEADLINE, PATIENCE
+from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.tracing import Tracing
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
     from refinesynth.client.budget.budget import Budget
     from refinesynth.rules import Rule
 
-CONCURRENCY = 16
-"""Most episodes in flight, unless another number is asked for."""
 
-
+@configured
 async def synthesize(
     personas: PersonaSource | None = None,
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
+    config: str | PathLike[str] | None = None,
     play: str = "live",
     rules: "Rule | str | None" = None,
     script_rules: "Rule | str | None" = None,
@@ -41,7 +38,7 @@ async def synthesize(
     episodes_per_script: int = 1,
     curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
-    concurrency: int = CONCURRENCY,
+    concurrency: int = 16,
     seed: int = 0,
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,
@@ -74,39 +71,34 @@ async def synthesize(
             is kept whole, so there may be up to `branches * episodes_per_script - 1` more.
         backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
             there, a list for a role whose models take turns.
-        play: `live`: DungeonMaster and Player converse; `narrated`: one call writes both voices, as the paper does; `grounded`:
-            as live, and the world is executed by the rulebook that the script comes with; or the name of a play that an installed
-            package registers.
-        rules: What a draft must satisfy, as a rule or as text for `rules.parse`; None for the play's: `rules.strict()`, in
-            grounded play `rules.grounded()`.
-        script_rules: What a script must satisfy; None for the play's: `rules.script()`, in grounded play
-            `rules.grounded_script()`.
-        mistakes: Where mistakes come from; None for at least two, asked for where natural ones do not suffice.
+        config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
+        play: `live`, `narrated`, `grounded`, or the name of a play that an installed package registers. What each of the settings
+            from here to `log_level` decides, its unit and its default stand at the fields of `RunSettings`.
+        rules: None for those of the play: `rules.strict()`, in grounded play `rules.grounded()`.
+        script_rules: None for those of the play: `rules.script()`, in grounded play `rules.grounded_script()`.
+        mistakes: None for at least two, asked for where natural ones do not suffice.
         attempts: How often an episode may try again.
         grounding: How grounded play is played; for it alone.
-        branches: Trajectories to make of each play that is accepted: itself, and others that go on differently from a verified
-            part of it.
-        episodes_per_script: Plays of each script that is accepted.
-        curation: Near-duplicates and contamination that are looked for in what the rules accepted; None for neither.
+        branches: Trajectories of each accepted play.
+        episodes_per_script: Plays of each accepted script.
+        curation: Near-duplicates and contamination to look for; None for neither.
         output: The run folder. A run that is there is continued, with the same personas in the same order; more may follow at
             their end. None for the next free `runs/NNN` under the current folder.
         concurrency: Most episodes in flight.
-        seed: Of the run; each episode's own seed is derived from it.
+        seed: Of the run.
         prompts: Folder with prompt templates that replace shipped ones of the same name.
         judge: Whether an LLM judge must agree to what the rules accept.
         max_turns: Longest draft, in turns; None for the default.
         fresh: Begin anew. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        budget: What may be spent in all, such as `"50usd"` or `"20Mtok"`: a hard stop, which the total passes by less than one
-            request. The run then ends as when its personas run out, and goes on with a higher one.
+        budget: A hard stop, such as `"50usd"` or `"20Mtok"`, which the total passes by less than one request. The run then ends as
+            when its personas run out, and goes on with a higher one.
         patience: Finished episodes without one accepted after which the run stops early. So it does once as many have ended, in the
             first half of what personas and budget allow, where at the yield so far `n` is out of reach of the two. What
             decides is the order in which outcomes are committed. 0 goes on to the end; so does the same call with 0 later.
         fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it is
             there again. Which one answered is in each trajectory's provenance.
-        deadline: Seconds that an episode may take before it is given up, the time not counted in which its backend is down;
-            None for no end.
-        processes: How many processes play, each on a core; rules, prompts and `call` must be such that they can be pickled.
-            One budget and one rate limit hold for all, and the files are the same as with one.
+        deadline: Seconds that an episode may take; None for no end.
+        processes: How many processes play; rules, prompts and `call` must be such that they can be pickled.
         log_level: How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
@@ -118,37 +110,8 @@ async def synthesize(
         StorageError: The folder cannot be written, or its journal cannot be read. What was finished is on disk.
         RunStopped: No episode can go on (authentication, unknown model, quota). What was finished is on disk.
     """
-    request = Request(
-        personas=personas,
-        n=n,
-        backend=backend,
-        play=play,
-        rules=rules,
-        script_rules=script_rules,
-        mistakes=mistakes,
-        attempts=attempts,
-        grounding=grounding,
-        branches=branches,
-        episodes_per_script=episodes_per_script,
-        curation=curation,
-        output=output,
-        concurrency=concurrency,
-        seed=seed,
-        prompts=prompts,
-        judge=judge,
-        max_turns=max_turns,
-        fresh=fresh,
-        budget=budget,
-        patience=patience,
-        fallback=fallback,
-        deadline=deadline,
-        processes=processes,
-        log_level=log_level,
-        tracing=tracing,
-        on_progress=on_progress,
-        call=call,
-    )
-    async with request.begin() as run:
+    asked = locals()
+    async with Request.of(asked).begin() as run:
         try:
             await run.pool.run()
         except get_cancelled_exc_class() as error:

@@ -10,7 +10,8 @@ from typing import Any, Final, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import ConfigurationError
+from refinesynth.files.settings_file import read_settings
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.passthrough import instead_of
 
@@ -23,7 +24,6 @@ TO_BE_GIVEN: Final = "to be given"
 _SHORT: Final = {"lr": "learning_rate"}
 """Other names of settings, which are not near them."""
 _RECIPE: Final = "recipe"
-_MOST_BYTES: Final = 1_000_000
 _HOW_TO_GIVE: Final = {
     "data": "DATA...",
     "model": "--model NAME-OR-FOLDER (on the Hugging Face Hub, or here), --model scratch (a tiny random one, made from the data, to see "
@@ -63,12 +63,12 @@ def layered(
         ConfigurationError: No such recipe or field, a value that a field does not take, a field that is missing.
         InputError: The file cannot be read.
     """
-    written = dict(read_yaml(file)) if file is not None else {}
+    written = dict(read_settings(file, nested=_nested)) if file is not None else {}
     of_file = written.pop(_RECIPE, None)
     named = recipe if recipe is not None else of_file
     layers: list[tuple[str, Mapping[str, Any]]] = []
     if named is not None:
-        layers.append((f"recipe {named}", read_yaml(_find_recipe(named))))
+        layers.append((f"recipe {named}", read_settings(_find_recipe(named), nested=_nested)))
     if file is not None:
         layers.append((str(file), written))
     layers.append((given_by, given or {}))
@@ -105,48 +105,8 @@ def _find_recipe(name: object) -> Path:
     )
 
 
-def read_yaml(path: Path) -> Mapping[str, Any]:
-    """A YAML file that holds a mapping, JSON included.
-
-    Raises:
-        InputError: There is no such file, it is no such YAML, or too large to be a configuration.
-    """
-    yaml = _yaml()
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
-        found: object = yaml.safe_load(content := path.read_bytes())
-        _refuse_repeated(yaml.compose(content, yaml.SafeLoader), path)
-    except OSError as error:
-        raise InputError(f"the configuration {str(path)!r} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{str(path)!r} is no YAML: {' '.join(str(error).split())}") from None
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise InputError(f"{str(path)!r} holds no settings: lines like `learning_rate: 5.0e-6` were expected")
-    return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
-
-
-def _refuse_repeated(node: Any, path: Path, *, inside: bool = False) -> None:
-    """Raises: InputError: A setting stands twice in a file, of which YAML would silently take the last one."""
-    if node is None or node.id != "mapping":
-        return
-    seen: dict[str, int] = {}
-    for key, value in node.value:
-        name, line = str(key.value), key.start_mark.line + 1
-        if name in seen:
-            lines = f"lines {seen[name]} and {line}" if seen[name] != line else f"line {line}"
-            raise InputError(f"{str(path)!r} gives {reprlib.repr(name)} twice, in {lines}; leave one of them")
-        seen[name] = line
-        if not inside and settings_in(name) is not None:
-            _refuse_repeated(value, path, inside=True)
-
-
-def _yaml() -> Any:
-    from refinesynth.extras import require
-
-    return require("yaml", "train")
+def _nested(name: str) -> bool:
+    return settings_in(name) is not None
 
 
 def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -2,16 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from refinesynth.extras import require
+from refinesynth.files.settings_file import dumped, explained
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.hub import bare
 from refinesynth.train.layers import Layered, settings_in
 
-_COMMENT_COLUMN: Final = 40
 _CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
 
 
@@ -59,49 +57,9 @@ def to_yaml(config: TrainConfig) -> str:
     But for `resume`: a training with the same file goes on, even if this training began anew.
     """
     config = config.model_copy(update={"resume": "auto"})
-    return _dumped(portable_config(config)) + "\n"
+    return dumped(portable_config(config)) + "\n"
 
 
 def explained_yaml(layers: Layered) -> str:
     """Every setting with what it means and where its value comes from; a file that `--config` reads."""
-    return "\n".join(_explained(layers))
-
-
-def _explained(layers: Layered) -> Iterator[str]:
-    values = portable_config(layers.config)
-    for name, value in values.items():
-        yield from _documented(TrainConfig, name)
-        inside = settings_in(name)
-        if inside is not None and value:
-            yield f"{name}:"
-            for inner, each in value.items():
-                yield from _documented(inside, inner, indent="  ")
-                yield _line(f"  {_setting(inner, each)}", layers.origin(f"{name}.{inner}"))
-        else:
-            yield _line(_setting(name, value), layers.origin(name))
-        yield ""
-
-
-def _documented(model: type, name: str, *, indent: str = "") -> Iterator[str]:
-    field = getattr(model, "model_fields", {}).get(name)
-    yield from (f"{indent}# {line}" for line in ((field and field.description) or "").splitlines())
-
-
-def _line(setting: str, origin: str) -> str:
-    return f"{setting:<{_COMMENT_COLUMN}}  # {' '.join(origin.split())}"
-
-
-def _setting(name: str, value: object) -> str:
-    """`name: value` on one line; a list stays on it."""
-    return f"{name}: {_dumped(value, flow=True).removesuffix('...').rstrip()}"
-
-
-def _dumped(value: object, *, flow: bool = False) -> str:
-    """YAML without a final line feed; what a reader could not see in it is written as an escape."""
-    yaml = require("yaml", "train")
-    text = ""
-    for unicode in (True, False):
-        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=unicode, width=10**9, default_flow_style=flow)
-        if text.replace("\n", "").isprintable():
-            break
-    return text.rstrip("\n")
+    return explained(TrainConfig, portable_config(layers.config), origin=layers.origin, inside=settings_in)

@@ -234,7 +234,7 @@ import random, re2
 from refinesynth import rules, Draft, Script, ActionSpec, PlayerTurn, DungeonMasterTurn
 from refinesynth.backends.backend import Backend
 from refinesynth.client.redaction import redact
-from refinesynth.client.classify_error import sort
+from refinesynth.client.classify_error import classify_error
 from refinesynth.chat import parse_player
 from refinesynth.text.jsontext import read_json
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
@@ -256,7 +256,7 @@ for text in LONG:
         except ValueError:
             pass
     redact(text)
-    sort(RuntimeError(text), Backend(model="openai/any"))
+    classify_error(RuntimeError(text), Backend(model="openai/any"))
 print("in time")
 """
 

@@ -38,7 +38,7 @@ def test_without_a_command_there_is_help_and_no_success() -> None:
         (["shwo"], "Did you mean 'show'?"),
         (["show"], "Missing argument"),
         (["show", "--rondom"], "No such option: --rondom"),
-        (["run"], "Missing option '-n'"),
+        (["run"], "give -n NUMBER"),
         (["run", "-n", "0"], "Invalid value for '-n'"),
         (["run", "-n", "many"], "Invalid value for '-n'"),
         (["train", "--loss-on", "mistakes"], "Invalid value for '--loss-on': 'mistakes' is not one of"),

@@ -2,11 +2,11 @@
 
 import pytest
 
-from refinesynth.attempts import Attempts
 from refinesynth.cli import options
 from refinesynth.errors import ConfigurationError
-from refinesynth.mistakes import Mistakes, at_least, natural, prompted
-from refinesynth.presets import paper
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted
+from refinesynth.settings.presets import paper
 
 
 @pytest.mark.parametrize(

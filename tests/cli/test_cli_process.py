@@ -276,7 +276,7 @@ def test_a_full_disk_is_3_says_what_to_do_and_loses_nothing(tmp_path: Path, warm
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.parametrize("blocks", [60, 120])
+@pytest.mark.parametrize("blocks", [80, 140])
 def test_a_disk_that_fills_up_while_it_runs_is_3(tmp_path: Path, warm: Path, blocks: int) -> None:
     """No file may become longer than so many KiB: the system refuses as it does when there is no room."""
     folder = tmp_path / "run"

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from virtual_time import in_virtual_time
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
 from refinesynth.backends import resolve_roles
 from refinesynth.client import open_models
 from refinesynth.client.limiter.deadline import current_deadline, deadline
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.prompts import Prompts
 from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.settings.attempts import Attempts
 from refinesynth.trajectory import Persona
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 
-from refinesynth.attempts import Attempts
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
 from refinesynth.backends.replayed import recorded_backend
 from refinesynth.client import open_models
@@ -19,6 +18,7 @@ from refinesynth.journal import Paid
 from refinesynth.personas.shipped import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
+from refinesynth.settings.attempts import Attempts
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 PEOPLE = shipped()[:12]

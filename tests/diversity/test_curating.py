@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinesynth.cost import Cost
-from refinesynth.curation import Curation
 from refinesynth.diversity import Contamination, Novelty, Overlap
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
+from refinesynth.settings.curation import Curation
 from refinesynth.synthesis.curating import Curator
 from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory, Usage
 

@@ -7,8 +7,8 @@ from grounded_stage import always
 
 import refinesynth as rs
 from refinesynth import rules
-from refinesynth.grounding import Grounding
 from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import DungeonMasterTurn
 
 SPOILT = Faults(

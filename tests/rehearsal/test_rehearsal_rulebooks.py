@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from rehearsal_stage import PERFECT, codes
 
 from refinesynth import rules
-from refinesynth.mix import FEATURES
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.scene import label_in, outline
 from refinesynth.roles.answers import GROUNDED_SCRIPT
 from refinesynth.roles.rulebooks import read_grounded
+from refinesynth.settings.mix import FEATURES
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import RulebookError, World
 

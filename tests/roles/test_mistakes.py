@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from refinesynth.mistakes import Mistakes, at_least, natural, prompted
+from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 
 P, L, G = MistakeKind.PARAMETER, MistakeKind.PLACE, MistakeKind.LOGIC

@@ -1,9 +1,9 @@
 """The paper's preset says what the paper did."""
 
 from refinesynth import rules
-from refinesynth.attempts import Attempts
-from refinesynth.mistakes import at_least
-from refinesynth.presets import paper
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import at_least
+from refinesynth.settings.presets import paper
 from refinesynth.trajectory import Liberty
 
 

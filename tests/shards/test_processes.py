@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from refinesynth import synthesize
-from refinesynth.curation import Curation
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder, shard_journals
+from refinesynth.settings.curation import Curation
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from refinesynth.backends.backend import Mixed
+from refinesynth.client.tracing import Tracing, traced
 from refinesynth.journal import Journal, JournalReader
 from refinesynth.run import EpisodeMemory, Finished
 from refinesynth.synthesis.status_probe import troubles_of
-from refinesynth.tracing import Tracing, traced
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:

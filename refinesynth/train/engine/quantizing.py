@@ -44,7 +44,15 @@ def is_quantized(model: nn.Module) -> bool:
 
 
 def ready_to_train(model: nn.Module) -> nn.Module:
-    """Peft's preparation: all frozen, and what is not quantized (norms, embeddings, the head) in fp32."""
+    """Peft's preparation: all frozen, and what is not quantized (norms, embeddings, the head) in fp32.
+
+    On a CPU with AVX512-BF16, bitsandbytes packs 4-bit weights again at the first forward pass in `eval()`, for a kernel
+    that gives no gradient to what comes before it and that small layers do not fit (`Linear4bit.forward`, 0.50.2). A
+    probe or an evaluation would change what is trained, so it is switched off here.
+    """
+    for one in model.modules():
+        if hasattr(one, "support_avx512bf16_for_cpu"):
+            one.support_avx512bf16_for_cpu = False
     return cast(
         "nn.Module", require("peft", "train").prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     )

@@ -266,6 +266,22 @@ def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp
     assert (logits(merged) - logits(loaded)).norm() < 0.03 * logits(loaded).norm()
 
 
+def test_a_forward_pass_between_steps_leaves_quantized_weights_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("bitsandbytes")
+    monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: True)  # such a CPU packs them anew
+    asked = toys.config(tmp_path, model=str(a_base(tmp_path / "base", hidden_size=64)), lora={"quantize": "4bit"})
+    model: Any = load_model(asked, "bf16", gradient_checkpointing=False)
+    held = model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight
+    before = held.data.clone()
+    model.eval()
+    with torch.no_grad():
+        model(input_ids=torch.arange(8)[None])
+    assert torch.equal(held.data, before)
+    assert not getattr(held.quant_state, "packing_format_for_cpu", False)
+
+
 def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path, tmp_path: Path, monkeypatch: Any):
     base = str(adapter.parent / "base")
     with monkeypatch.context() as patch:

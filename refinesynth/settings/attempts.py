@@ -2,9 +2,6 @@
 
 from pydantic import BaseModel, Field
 
-DEADLINE = 7_200.0
-"""Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
-
 
 class Attempts(BaseModel, frozen=True, extra="forbid"):
     """Bounds on what one episode may spend."""

@@ -6,7 +6,7 @@ from typing import cast
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.mix import Mix
+from refinesynth.settings.mix import Mix
 
 _BAND = re.compile(r"\s*(\d{1,3})?\s*(\.\.)?\s*(\d{1,3})?\s*")
 

@@ -1,0 +1,109 @@
+"""Files of settings: YAML, and JSON, which is YAML too."""
+
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+from pydantic import BaseModel
+
+from refinesynth.errors import InputError
+
+_compose: Any = yaml.compose  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - it has no types
+_MOST_BYTES: Final = 1_000_000
+_COMMENT_COLUMN: Final = 40
+
+
+def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
+    """A YAML file that holds a mapping, JSON included; of settings that are `nested`, those inside may not stand twice either.
+
+    Raises:
+        InputError: There is no such file, it is no such YAML, or too large to be a configuration.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(f"{str(path)!r} is larger than a configuration can be ({_MOST_BYTES:,} bytes)")
+        found: object = yaml.safe_load(content := path.read_bytes())
+        _refuse_repeated(_compose(content, yaml.SafeLoader), path, nested)
+    except OSError as error:
+        raise InputError(f"the configuration {str(path)!r} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputError(f"{str(path)!r} is no YAML: {' '.join(str(error).split())}") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InputError(f"{str(path)!r} holds no settings: lines like `seed: 7` were expected")
+    return {str(name): value for name, value in cast("dict[object, Any]", found).items()}
+
+
+def _refuse_repeated(node: Any, path: Path, nested: Callable[[str], bool]) -> None:
+    """Raises: InputError: A setting stands twice in a file, of which YAML would silently take the last one."""
+    if node is None or node.id != "mapping":
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in seen:
+            lines = f"lines {seen[name]} and {line}" if seen[name] != line else f"line {line}"
+            raise InputError(f"{str(path)!r} gives {reprlib.repr(name)} twice, in {lines}; leave one of them")
+        seen[name] = line
+        if nested(name):
+            _refuse_repeated(value, path, lambda _: False)
+
+
+def explained(
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+    *,
+    origin: Callable[[str], str],
+    inside: Callable[[str], type | None] = lambda _: None,
+) -> str:
+    """Every setting of a model with its docstring and the origin of its value, as a file that `read_settings` reads.
+
+    `values` are plain, in the model's order; `inside` says which model a setting that has its own settings is of.
+    """
+    return "\n".join(_explained(model, values, origin, inside))
+
+
+def dumped(value: object, *, flow: bool = False) -> str:
+    """YAML without a final line feed; what a reader could not see in it is written as an escape."""
+    text = ""
+    for unicode in (True, False):
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=unicode, width=10**9, default_flow_style=flow)
+        if text.replace("\n", "").isprintable():
+            break
+    return text.rstrip("\n")
+
+
+def _explained(
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+    origin: Callable[[str], str],
+    inside: Callable[[str], type | None],
+) -> Iterator[str]:
+    for name, value in values.items():
+        yield from _documented(model, name)
+        within = inside(name)
+        if within is not None and value:
+            yield f"{name}:"
+            for inner, each in value.items():
+                yield from _documented(within, inner, indent="  ")
+                yield _line(f"  {_setting(inner, each)}", origin(f"{name}.{inner}"))
+        else:
+            yield _line(_setting(name, value), origin(name))
+        yield ""
+
+
+def _documented(model: type, name: str, *, indent: str = "") -> Iterator[str]:
+    field = getattr(model, "model_fields", {}).get(name)
+    yield from (f"{indent}# {line}" for line in ((field and field.description) or "").splitlines())
+
+
+def _line(setting: str, origin: str) -> str:
+    return f"{setting:<{_COMMENT_COLUMN}}  # {' '.join(origin.split())}"
+
+
+def _setting(name: str, value: object) -> str:
+    """`name: value` on one line; a list stays on it."""
+    return f"{name}: {dumped(value, flow=True).removesuffix('...').rstrip()}"

@@ -1,0 +1,144 @@
+"""All settings of a run, each with its unit, its default and what it decides. What is passed on, recorded and read from files is this."""
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Annotated, Any, Final, Self, cast
+
+from annotated_types import Ge, Le
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from refinesynth.errors import ConfigurationError
+from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.curation import Curation
+from refinesynth.settings.grounding import Grounding
+from refinesynth.settings.mistakes import Mistakes
+
+DEADLINE: Final = 7_200.0
+"""Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
+PATIENCE: Final = 32
+"""Finished episodes without one accepted after which a run stops, unless it says otherwise."""
+
+Whole = Annotated[int, Field(strict=True)]
+
+_READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
+
+
+def _a_path(value: str | PathLike[str] | None) -> Path | None:
+    if value is None or isinstance(cast("object", value), str | PathLike):
+        return None if value is None else Path(value)
+    raise ValueError("expected a path")
+
+
+class PlaySettings(BaseModel):
+    """How every episode of a run is played and judged. All of it changes the data, but the deadline."""
+
+    model_config = _READ
+
+    play: str = "live"
+    """Name in the table of plays: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as the paper
+    does), `grounded` (as live, and the world is executed by the rulebook that the script comes with), or a play of your own."""
+    mistakes: Mistakes = Field(default_factory=Mistakes)
+    """Where mistakes come from."""
+    attempts: Attempts = Field(default_factory=Attempts)
+    """How often an episode may try again."""
+    grounding: Grounding = Field(default_factory=Grounding)
+    """How worlds are executed, and what is asked of their scripts; for plays with executed worlds alone."""
+    branches: Annotated[Whole, Field(ge=1, le=1_000)] = 1
+    """Trajectories of each accepted play: itself, and others that go on differently from a verified part of it."""
+    episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000)] = 1
+    """Plays of each accepted script."""
+    seed: Whole = 0
+    """Of the run; each episode's own seed is derived from it."""
+    max_turns: Annotated[Whole, Field(ge=1)] = 60
+    """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal. From half of
+    them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""
+    judge: bool = False
+    """Whether an LLM judge must agree to what the rules accept."""
+    deadline: Annotated[float, Field(gt=0)] | None = Field(default=DEADLINE, exclude=True)
+    """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which its
+    backend is down does not count. None: as long as it takes. By default two hours, far beyond what any but a stuck one needs."""
+
+
+class RunSettings(PlaySettings):
+    """A run, whole, but for where its progress goes and what stands in for its backends."""
+
+    personas: Any = None
+    """A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face dataset; None for those
+    that come with the package."""
+    n: Annotated[Whole, Field(ge=1, le=10**12)] = 100
+    """Accepted trajectories to make; a run ends when so many are accepted at least."""
+    backend: Any = "rehearsal"
+    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`."""
+    rules: Any = None
+    """What a draft must satisfy, as a rule or as text for `rules.parse`; None for the play's own."""
+    script_rules: Any = None
+    """What a script must satisfy; None for the play's own."""
+    curation: Curation | None = None
+    """Near-duplicates and contamination that are looked for in what the rules accepted; None for neither."""
+    prompts: Annotated[Any, AfterValidator(_a_path)] = None
+    """Folder with prompt templates that replace shipped ones of the same name."""
+    output: Annotated[Any, AfterValidator(_a_path)] = None
+    """The run folder; None for the next free `runs/NNN` under the current folder."""
+    concurrency: Annotated[Whole, Field(ge=1, le=100_000)] = 16
+    """Most episodes in flight: each is a task with a few kilobytes of its own, before it does anything."""
+    processes: Annotated[Whole, Field(ge=1, le=1_024)] = 1
+    """How many processes play, each on a core; one budget and one rate limit hold for all."""
+    budget: Any = None
+    """What may be spent in all, such as `50usd` or `20Mtok`: a hard stop."""
+    patience: Annotated[Whole, Field(ge=0)] = PATIENCE
+    """Finished episodes without one accepted after which the run stops early; 0 goes on to the end."""
+    fallback: Any = None
+    """A second backend, asked while the first is down or cannot be asked any more."""
+    log_level: str = "info"
+    """How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """From arguments by name; None stands for the default where a setting has no None of its own.
+
+        Raises:
+            ConfigurationError: A value that its setting does not take: what was given, and what is expected.
+        """
+        values = {name: value for name, value in given.items() if value is not None or name == "deadline"}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ConfigurationError(_problem(first, given, cls.model_fields)) from None
+
+    def played(self) -> dict[str, Any]:
+        """The fields of `PlaySettings`, by name."""
+        return {name: getattr(self, name) for name in PlaySettings.model_fields}
+
+
+def _problem(error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
+    name, *inner = map(str, error["loc"])
+    if name not in fields:
+        return f"there is no setting {shortened(name)}"
+    if inner and isinstance(given.get(name), Mapping):
+        return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lowered(error['msg'])}"
+    about = (fields[name].description or "").partition("\n")[0].partition(". ")[0].rstrip(".;:")
+    return f"{name} is {shortened(given[name])}; {_expected(fields[name], error)}: {about[:1].lower()}{about[1:]}"
+
+
+def _expected(field: FieldInfo, error: ErrorDetails) -> str:
+    kind = field.annotation
+    if isinstance(kind, type) and issubclass(kind, int) and kind is not bool:
+        least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
+        most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
+        if most is not None:
+            return f"expected a whole number, from {least} to {most:,}"
+        return "expected a whole number" if least is None else f"expected a whole number, {least} or more"
+    for each in (Mistakes, Attempts, Grounding, Curation):
+        if kind in {each, each | None}:
+            return f"expected {each.__name__}(...) or None"
+    return _lowered(error["msg"])
+
+
+def _lowered(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return f"{message[:1].lower()}{message[1:]}"

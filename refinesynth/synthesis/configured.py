@@ -1,0 +1,95 @@
+"""Settings from a file beside arguments; functions that take what another takes."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from os import PathLike
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any, ParamSpec, TypeVar, cast
+
+from pydantic import ValidationError
+
+from refinesynth.errors import ConfigurationError
+from refinesynth.settings import RunSettings
+from refinesynth.trajectory import explain
+
+_P = ParamSpec("_P")
+_Q = ParamSpec("_Q")
+_R = TypeVar("_R")
+_S = TypeVar("_S")
+
+
+def settings_of(path: str | PathLike[str]) -> dict[str, Any]:
+    """The settings that a file gives, by name. Their values are looked at by `RunSettings.of`.
+
+    Raises:
+        InputError: The file cannot be read, or has a setting that there is not.
+    """
+    from refinesynth.files.settings_file import read_settings
+
+    found = read_settings(Path(path))
+    for name in found.keys() - RunSettings.model_fields.keys():
+        near = get_close_matches(name, RunSettings.model_fields, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(RunSettings.model_fields)}"
+        raise ConfigurationError(f"{str(path)!r}: there is no setting {shortened(name)}; {meant}")
+    for name in found.keys() & {"backend", "fallback"}:
+        found[name] = _backends(found[name])
+    return found
+
+
+def _backends(given: Any) -> Any:
+    """Names, and where a file gives settings of a backend (`{model: NAME, temperature: 0.7}`), that backend.
+
+    Raises:
+        ConfigurationError: No such model, or settings that a backend does not take.
+    """
+    from refinesynth.backends import Backend, resolve
+
+    if isinstance(given, list):
+        return [_backends(one) for one in cast("list[Any]", given)]
+    if not isinstance(given, dict):
+        return given
+    settings = cast("dict[str, Any]", given)
+    if "model" not in settings:
+        return {role: _backends(one) for role, one in settings.items()}
+    base = resolve(str(settings["model"]))
+    try:
+        return Backend.model_validate({**dict(base), **settings, "model": base.model})
+    except ValidationError as error:
+        raise ConfigurationError(f"the backend {settings['model']!r}: {explain(error)}") from None
+
+
+def merged(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments that were given, and from the file in `config` those that were not."""
+    rest = {name: value for name, value in given.items() if name != "config"}
+    return rest if given.get("config") is None else {**settings_of(given["config"]), **rest}
+
+
+def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A function whose argument `config` names a file with settings: those that are not given are taken from it."""
+    signature = inspect.signature(function)
+    further = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
+
+    @wraps(function)
+    def with_file(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        given = dict(signature.bind(*args, **kwargs).arguments)
+        return function(**merged({**given.pop(further or "", {}), **given}))  # pyright: ignore[reportCallIssue] - as bound
+
+    return with_file
+
+
+def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable[_P, _S]]:
+    """A function of keyword arguments has the parameters of `other`, for editors and `help` too."""
+    signature = inspect.signature(other)
+
+    def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:
+        @wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _S:
+            return function(**signature.bind(*args, **kwargs).arguments)  # pyright: ignore[reportCallIssue] - as bound
+
+        called.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
+        return called
+
+    return with_its_signature

@@ -1,0 +1,124 @@
+"""A run's settings from a file: what is given beside it counts before it, and what is shown can be given again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+import refinesynth as rs
+from refinesynth.cli.app import app
+from refinesynth.cli.exits import ExitCode
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.run import RunFolder
+from refinesynth.settings import RunSettings
+
+SETTINGS: dict[str, Any] = {
+    "n": 3,
+    "play": "grounded",
+    "seed": 7,
+    "grounding": {"terse": True, "difficulty": "1..30", "mix": {"hidden": 0.25}},
+    "mistakes": {"policy": "natural"},
+    "attempts": {"drafts": 2},
+    "backend": {"default": "rehearsal", "player": {"model": "rehearsal"}},
+}
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def written(folder: Path, **settings: Any) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump({**SETTINGS, **settings}))
+    return path
+
+
+async def test_a_call_takes_from_the_file_what_it_is_not_given(tmp_path: Path) -> None:
+    result = await rs.synthesize(
+        ["A baker", "A nurse", "A clerk"], 2, config=written(tmp_path), output=tmp_path / "run"
+    )
+    config = RunFolder.open(result.path).config
+    assert (config.n, config.play, config.seed) == (2, "grounded", 7)
+    assert config.grounding is not None
+    assert (config.grounding["terse"], config.grounding["difficulty"]) == (True, [1, 30])
+    assert "hidden=0.25" in str(config.grounding["mix"])
+    assert (config.mistakes["policy"], config.attempts["drafts"]) == ("natural", 2)
+    assert "player" in config.models
+
+
+async def test_an_argument_that_is_the_default_counts_before_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, play="narrated", grounding=None)
+    result = await rs.synthesize(["A baker"], 1, "rehearsal", config=path, play="live", seed=0, output=tmp_path / "run")
+    config = RunFolder.open(result.path).config
+    assert (config.play, config.seed) == ("live", 0)
+
+
+async def test_a_stream_and_an_estimate_take_it_too(tmp_path: Path) -> None:
+    path = written(tmp_path, output=str(tmp_path / "run"), personas=None)
+    async with rs.stream(n=1, config=path) as trajectories:
+        assert [one.provenance.play async for one in trajectories] == ["grounded"]
+    assert trajectories.path == tmp_path / "run"
+    found = await rs.estimate(["A baker"], config=written(tmp_path), sample=1)
+    assert found.n == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sede: 7", "did you mean seed"),
+        ("seed: 7\nseed: 8", "gives 'seed' twice"),
+        ("seed: soon", "seed is 'soon'; expected a whole number"),
+        ("grounding: {tarse: true}\nplay: grounded", "grounding.tarse"),
+        ("backend: {model: gpt-4o, temprature: 1}", "temprature"),
+        ("backend: {model: nobody/knows}", "nobody"),
+        ("- 1", "holds no settings"),
+        ("a: [", "is no YAML"),
+        ("play: loud", "play is 'loud'; expected one of"),
+    ],
+)
+async def test_what_a_file_says_wrongly_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        await rs.synthesize(["A baker"], 1, config=path, output=tmp_path / "run")
+    done = invoke("run", "-n", "1", "--config", str(path), "-o", str(tmp_path / "run"))
+    assert done.exit_code == ExitCode.WRONG_INPUT
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_shown_is_a_file_that_gives_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    shown = invoke(
+        "run", "--config", str(path), "--seed", "9", "--rules", "strict()", "--budget", "5Mtok", "--show-config"
+    )
+    assert shown.exit_code == ExitCode.OK
+    assert f"{'seed: 9':<40}  # command line" in shown.stdout
+    values = yaml.safe_load(shown.stdout)
+    assert values.keys() == RunSettings.model_fields.keys()
+    assert (values["n"], values["budget"], values["play"]) == (3, "5Mtok", "grounded")
+    again = tmp_path / "again.yaml"
+    again.write_text(shown.stdout)
+    once_more = yaml.safe_load(invoke("run", "--config", str(again), "--show-config").stdout)
+    assert once_more == values
+
+
+def test_the_defaults_are_shown_and_can_be_given_for_any_play(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(invoke("run", "--show-config").stdout)
+    done = invoke("run", "--config", str(path), "-n", "1", "--play", "narrated", "-o", str(tmp_path / "run"))
+    assert done.exit_code == ExitCode.OK
+
+
+def test_a_run_of_the_command_line_takes_its_folder_and_number_from_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, output=str(tmp_path / "run"))
+    assert invoke("run", "--config", str(path)).exit_code == ExitCode.OK
+    assert RunFolder.open(tmp_path / "run").config.n == 3
+    assert invoke("run", "--config", str(path), "--dry-run", "--sample", "1").exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize("given", [{"judge": "perhaps"}, {"unheard": 1}, {"deadline": 0}, {"branches": 10**9}])
+def test_settings_out_of_range_are_refused_in_words(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(given))):
+        RunSettings.of(given)

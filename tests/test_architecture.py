@@ -1,0 +1,35 @@
+"""docs/architecture.md names what there is: the rooms of the package in the order of their imports, and files that exist."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "refinesynth"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+_ROOM = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+_PATH = re.compile(r"`([\w./-]+(?:/|\.(?:py|md|toml|json)))`")
+
+
+def layers() -> dict[str, int]:
+    """Room to its layer in the contract, from the top."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    rows = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return {room.strip().removeprefix("refinesynth."): at for at, row in enumerate(rows) for room in row.split("|")}
+
+
+def test_the_rooms_are_those_of_the_package_in_the_order_of_imports() -> None:
+    there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {path.stem for path in PACKAGE.glob("*.py")}
+    rooms = _ROOM.findall(PAGE)
+    assert sorted(rooms) == sorted(there - {"__init__", "_version"})
+    order = layers()
+    assert [order[room] for room in rooms] == sorted(order[room] for room in rooms)
+
+
+def test_every_file_that_is_named_exists() -> None:
+    named = _PATH.findall(PAGE)
+    assert len(named) > 50
+    assert [path for path in named if not ((PACKAGE / path).exists() or (ROOT / path).exists())] == []
