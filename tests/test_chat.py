@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from samples import dm, player, trajectory, well_formed
 
 from refinesynth.chat import (
     INSTRUCTIONS,
@@ -26,11 +27,8 @@ from refinesynth.trajectory import (
     Draft,
     DungeonMasterTurn,
     MalformedTurn,
-    Persona,
     PlayerTurn,
-    Provenance,
     Script,
-    Trajectory,
     flagged_turns,
 )
 
@@ -50,20 +48,6 @@ SCRIPT = Script(
         ActionSpec(name="look", pattern="p"),
     ),
 )
-
-
-def act(action: str, thought: str = "Hm.") -> PlayerTurn:
-    return PlayerTurn(thought=thought, action=action)
-
-
-def see(observation: str, *, wrong: bool = False) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought="", observation=observation, parameter_error=False, place_error=False, logic_error=wrong
-    )
-
-
-def well_formed(draft: Draft) -> list[Played]:
-    return [turn for turn in draft.turns if not isinstance(turn, MalformedTurn)]
 
 
 def test_the_task_tells_what_a_player_may_know_and_no_more() -> None:
@@ -118,7 +102,7 @@ def test_each_actions_values_can_be_read_from_the_task_alone_and_cost_no_more(gi
 
 @given(valid_drafts())
 def test_valid_turns_are_rendered_one_by_one(draft: Draft) -> None:
-    played = well_formed(draft)
+    played = well_formed(draft.turns)
     opened = isinstance(played[0], DungeonMasterTurn)
     messages = render_turns(draft.script, played)
     assert len(messages) == len(played) + (0 if opened else 1)
@@ -129,7 +113,7 @@ def test_valid_turns_are_rendered_one_by_one(draft: Draft) -> None:
 
 @given(valid_drafts())
 def test_flagged_turns_give_no_loss_and_no_others(draft: Draft) -> None:
-    played = well_formed(draft)
+    played = well_formed(draft.turns)
     spoken = [message for message in render_turns(draft.script, played) if message.role == "assistant"]
     actions = [at for at, turn in enumerate(played) if isinstance(turn, PlayerTurn)]
     assert [at for at, message in zip(actions, spoken, strict=True) if not message.loss] == list(flagged_turns(played))
@@ -180,20 +164,21 @@ def test_what_the_player_saw_before_is_what_it_sees_later(script: Script, played
 
 
 def test_an_opening_observation_joins_the_task() -> None:
-    messages = render_turns(SCRIPT, [see("You wake up."), act("look"), see("A bed.", wrong=True), act("take a from b")])
+    messages = render_turns(
+        SCRIPT, [dm("You wake up."), player("look"), dm("A bed.", "logic"), player("take a from b")]
+    )
     assert [message.role for message in messages] == ["user", "assistant", "user", "assistant"]
     assert messages[0].content == render_task(SCRIPT) + "\n\nYou wake up."
     assert [message.loss for message in messages] == [False, False, False, True]
 
 
 def test_a_trajectory_is_rendered_whole() -> None:
-    played = (act("look"), see("No.", wrong=True), act("take a from b"), see("Task Succeed"))
-    origin = Provenance(models={}, play="live", seed=0, rules="r", package_version="0", attempts=1, script_attempts=1)
-    whole = Trajectory(id="1", persona=Persona(text="a cook"), script=SCRIPT, turns=played, provenance=origin)
+    played = (player("look"), dm("No.", "logic"), player("take a from b"), dm("Task Succeed"))
+    whole = trajectory(*played, script=SCRIPT)
     assert to_messages(whole)[1:] == [
-        Message("assistant", "Thought: Hm.\nAction: look", loss=False),
+        Message("assistant", "Thought: I try this.\nAction: look", loss=False),
         Message("user", "No.", loss=False),
-        Message("assistant", "Thought: Hm.\nAction: take a from b", loss=True),
+        Message("assistant", "Thought: I try this.\nAction: take a from b", loss=True),
         Message("user", "Task Succeed", loss=False),
     ]
     assert closing_observation(whole.turns) == "Task Succeed"
@@ -242,7 +227,7 @@ def test_what_is_rendered_is_parsed_back(thought: str, action: str) -> None:
 
 @given(valid_drafts())
 def test_every_valid_turn_is_parsed_back_but_for_blanks_around(draft: Draft) -> None:
-    for turn in well_formed(draft):
+    for turn in well_formed(draft.turns):
         if isinstance(turn, PlayerTurn):
             read = parse_player(render_player(turn))
             assert (read.thought, read.action) == (turn.thought.strip(), turn.action.strip())

@@ -3,99 +3,30 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from samples import KITCHEN, REFINED, provenance, trajectory
+
 from refinesynth.journal import Entry, Journal
 from refinesynth.outcome import Refused
 from refinesynth.rules import Violation
 from refinesynth.run import EpisodeLine, Totals
 from refinesynth.synthesis.progress import Progress
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DungeonMasterTurn,
-    Persona,
-    PlayerTurn,
-    Provenance,
-    Script,
-    Trajectory,
-    Usage,
-)
+from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Trajectory, Usage
 
-SCRIPT = Script(
-    introduction="You are in a small kitchen.",
-    environment={"kitchen": {"shelf": ["mug"], "drawer": ["key"]}, "you": {"at": "table"}},
-    goal="Put the mug on the table.",
-    completion_conditions=("The mug is on the table.",),
-    actions=(
-        ActionSpec(
-            name="go to {place}",
-            description="Walk somewhere.",
-            pattern=r"^\s*go to (.+?)\s*$",
-            parameters={"place": ("shelf", "table", "drawer")},
-        ),
-        ActionSpec(
-            name="take {item} from {place}",
-            description="Pick something up.",
-            pattern=r"^\s*take (.+?) from (.+?)\s*$",
-            parameters={"item": ("mug", "key"), "place": ("shelf", "drawer")},
-        ),
-        ActionSpec(
-            name="put {item} on {place}",
-            description="Put down what you hold.",
-            pattern=r"^\s*put (.+?) on (.+?)\s*$",
-            parameters={"item": ("mug", "key"), "place": ("table",)},
-        ),
-    ),
-)
-
-
-def player(action: str, thought: str = "Let me see.") -> PlayerTurn:
-    return PlayerTurn(thought=thought, action=action)
-
-
-def dm(observation: str, wrong: str = "") -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought="I judge the action.",
-        observation=observation,
-        parameter_error=wrong == "parameter",
-        place_error=wrong == "place",
-        logic_error=wrong == "logic",
-    )
-
-
-TURNS = (
-    player("take mug from shelf", "The mug is on the shelf."),
-    dm("You are not at the shelf.", "place"),
-    player("go to shelf", "I have to walk there first."),
-    dm("You are at the shelf. There is a mug."),
-    player("grab mug", "Now I take it."),
-    dm("That is no action here.", "parameter"),
-    player("take mug from shelf", "The action is called take."),
-    dm("You hold the mug."),
-    player("put mug on table", "And down it goes."),
-    dm("The mug is on the table. Task Succeed."),
+ORIGIN = provenance(
+    models={"script_writer": "rehearsal", "player": "rehearsal", "dungeon_master": "gpt-4o"},
+    seed=7,
+    package_version="0.1.0",
+    attempts=2,
+    usage=Usage(requests=11, input_tokens=12_000, output_tokens=900),
+    cost_usd=0.0123,
 )
 
 
 def a_trajectory(
-    identity: str = "000000-aaaaaaaa", *, turns: Sequence[PlayerTurn | DungeonMasterTurn] = TURNS
+    identity: str = "000000-aaaaaaaa", *, turns: Sequence[PlayerTurn | DungeonMasterTurn] = REFINED
 ) -> Trajectory:
-    return Trajectory(
-        id=identity,
-        persona=Persona(text="A potter who drinks too much coffee."),
-        script=SCRIPT,
-        turns=tuple(turns),
-        provenance=Provenance(
-            models={"script_writer": "rehearsal", "player": "rehearsal", "dungeon_master": "gpt-4o"},
-            play="live",
-            seed=7,
-            rules="strict()",
-            package_version="0.1.0",
-            attempts=2,
-            script_attempts=1,
-            usage=Usage(requests=11, input_tokens=12_000, output_tokens=900),
-            cost_usd=0.0123,
-        ),
-    )
+    persona = "A potter who drinks too much coffee."
+    return trajectory(*turns, id=identity, persona=persona, origin=ORIGIN)
 
 
 def a_violation(rule: str = "TaskSucceed", *, turn: int = 3) -> Violation:
@@ -106,14 +37,14 @@ def a_refused_draft(
     identity: str = "000001-bbbbbbbb",
     *,
     rule: str = "TaskSucceed",
-    turns: Sequence[PlayerTurn | DungeonMasterTurn] = TURNS[:4],
+    turns: Sequence[PlayerTurn | DungeonMasterTurn] = REFINED[:4],
 ) -> Refused:
     return Refused(
         episode=identity,
         persona=Persona(text="A night porter."),
         stage="draft",
         attempt=1,
-        draft=Draft(script=SCRIPT, turns=tuple(turns)),
+        draft=Draft(script=KITCHEN, turns=tuple(turns)),
         violations=(a_violation(rule),),
     )
 
@@ -124,7 +55,7 @@ def a_refused_script(identity: str = "000001-bbbbbbbb") -> Refused:
         persona=Persona(text="A night porter."),
         stage="script",
         attempt=2,
-        script=SCRIPT.model_copy(update={"actions": SCRIPT.actions[:1]}),
+        script=KITCHEN.model_copy(update={"actions": KITCHEN.actions[:1]}),
         violations=(a_violation("ActionCount", turn=0),),
     )
 

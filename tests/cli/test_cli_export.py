@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 import pytest
-from cli_records import a_refused_draft, a_trajectory, dm, player, write_run
+from cli_records import a_refused_draft, a_trajectory, write_run
+from samples import dm, player
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app

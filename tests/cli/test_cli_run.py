@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
-from synthesis_stage import SCRIPT
+from samples import POT
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app, running
@@ -90,7 +90,7 @@ def test_a_run_that_comes_to_nothing_stops_early_and_says_what_to_try(tmp_path: 
 def test_what_is_shown_of_a_refusal_is_short_and_obeyed_by_no_terminal(text: str) -> None:
     violation = Violation(rule=f"Mine{text}", turn=0, code="x", message=text)
     act = PlayerTurn(thought=text, action=f"take {text}")
-    draft = Draft(script=SCRIPT.model_copy(update={"goal": text}), turns=(act,), finished=False)
+    draft = Draft(script=POT.model_copy(update={"goal": text}), turns=(act,), finished=False)
     common: dict[str, Any] = {"episode": "e", "persona": Persona(text="?"), "stage": "draft", "attempt": 1}
     for item in (
         Refused(**common, draft=draft, violations=(violation,)),

@@ -4,17 +4,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from cli_records import (
-    TURNS,
-    a_refused_draft,
-    a_refused_script,
-    a_trajectory,
-    an_unreadable_answer,
-    dm,
-    player,
-    write_run,
-)
+from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_run
 from hypothesis import given, settings
+from samples import REFINED, dm, player
 from test_cli_printable import is_inert, nasty
 from typer.testing import CliRunner, Result
 
@@ -74,7 +66,7 @@ def test_the_first_trajectory_is_laid_out_with_signs(folder: Path) -> None:
 
 def test_full_shows_what_only_the_dungeon_master_knows(folder: Path) -> None:
     text = unwrapped(show(folder, "--full").stdout)
-    assert "(I judge the action.)" in text
+    assert "(So it goes.)" in text
     assert '"drawer": [ "key" ]' in text
     assert r"matches ^\s*go to (.+?)\s*$" in text
 
@@ -149,7 +141,7 @@ def test_malformed_turns_text_errors_and_warnings_are_shown(tmp_path: Path) -> N
     assert refused.draft is not None
     warning = refused.violations[0].model_copy(update={"severity": Severity.WARN, "turn": 99})
     draft = refused.draft.model_copy(
-        update={"turns": (*TURNS[:1], read_turn({"role": "Wizard"})), "text_error": "it breaks off"}
+        update={"turns": (*REFINED[:1], read_turn({"role": "Wizard"})), "text_error": "it breaks off"}
     )
     run = write_run(tmp_path / "run", refused=[refused.model_copy(update={"draft": draft, "violations": (warning,)})])
     text = unwrapped(show(run, "--refused", "--random").stdout)

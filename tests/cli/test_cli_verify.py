@@ -3,16 +3,8 @@
 from pathlib import Path
 
 import pytest
-from cli_records import (
-    TURNS,
-    a_refused_draft,
-    a_refused_script,
-    a_trajectory,
-    an_unreadable_answer,
-    player,
-    write_journal,
-    write_run,
-)
+from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_journal, write_run
+from samples import REFINED, player
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
@@ -78,7 +70,7 @@ def test_a_kept_one_that_fails_exits_with_1_and_is_named(folder: Path) -> None:
 
 
 def test_a_refused_one_that_passes_now_is_named_and_no_failure(tmp_path: Path) -> None:
-    refused = a_refused_draft(turns=TURNS)
+    refused = a_refused_draft(turns=REFINED)
     result = verify(write_run(tmp_path / "run", refused=[refused]))
     assert result.exit_code == 0
     assert "000001-bbbbbbbb  draft: refused then, accepted now" in result.stdout
@@ -86,7 +78,7 @@ def test_a_refused_one_that_passes_now_is_named_and_no_failure(tmp_path: Path) -
 
 
 def test_what_the_judge_refused_stays_refused(tmp_path: Path) -> None:
-    result = verify(write_run(tmp_path / "run", refused=[a_refused_draft(rule="Judge", turns=TURNS)]))
+    result = verify(write_run(tmp_path / "run", refused=[a_refused_draft(rule="Judge", turns=REFINED)]))
     assert rows(result)["drafts refused"] == ["1", "1"]
     assert rows(result)["✗ by Judge"] == ["1"]
 

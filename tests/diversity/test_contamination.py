@@ -7,11 +7,13 @@ import pytest
 from diversity_scripts import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import dm, player
+from samples import trajectory as sample
 
 from refinesynth.diversity import Contamination
 from refinesynth.diversity.index import SHORTEST, RunIndex
 from refinesynth.errors import InputError
-from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
 WORDS = st.lists(
@@ -23,21 +25,9 @@ WORDS = st.lists(
 def trajectory(*observations: str, thought: str = "Hm.", goal: str = "Win.") -> Trajectory:
     turns: list[PlayerTurn | DungeonMasterTurn] = []
     for number, observation in enumerate(observations or ("Task Succeed",)):
-        turns += (
-            PlayerTurn(thought=thought, action=f"step {number}"),
-            DungeonMasterTurn(
-                thought="fine", observation=observation, parameter_error=False, place_error=False, logic_error=False
-            ),
-        )
-    return Trajectory(
-        id="000000-aa",
-        persona=Persona(text="Somebody"),
-        script=drawn(0).model_copy(update={"goal": goal, "environment": {}, "introduction": ""}),
-        turns=tuple(turns),
-        provenance=Provenance(
-            models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1
-        ),
-    )
+        turns += player(f"step {number}", thought), dm(observation)
+    made = drawn(0).model_copy(update={"goal": goal, "environment": {}, "introduction": ""})
+    return sample(*turns, script=made)
 
 
 def of(tmp_path: Path, *texts: str, words: int = 5, name: str = "eval.jsonl") -> Contamination:

@@ -9,6 +9,8 @@ import pytest
 from diversity_scripts import drawn, renamed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import dm, player, provenance
+from samples import trajectory as sample
 
 from refinesynth.cost import Cost
 from refinesynth.diversity import Contamination, Novelty, Overlap
@@ -17,7 +19,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.settings.curation import Curation
 from refinesynth.synthesis.curating import Curator
-from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory, Usage
+from refinesynth.trajectory import Persona, Script, Trajectory, Usage
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
 SECRET = "the ancient lighthouse keeper paints seven wooden boats every single winter morning before dawn"
@@ -25,20 +27,8 @@ PERSONA = Persona(text="Somebody")
 
 
 def trajectory(identity: str, script: Script, *, secret: bool = False) -> Trajectory:
-    return Trajectory(
-        id=identity,
-        persona=PERSONA,
-        script=script,
-        turns=(
-            PlayerTurn(thought=SECRET if secret else "Hm.", action="look"),
-            DungeonMasterTurn(
-                thought="", observation="Task Succeed", parameter_error=False, place_error=False, logic_error=False
-            ),
-        ),
-        provenance=Provenance(
-            models={}, play="live", seed=0, rules="", package_version="0", attempts=2, script_attempts=1
-        ),
-    )
+    turns = player("look", SECRET if secret else "Hm."), dm("Task Succeed")
+    return sample(*turns, script=script, id=identity, persona=PERSONA, origin=provenance(attempts=2))
 
 
 def outcome(index: int, *trajectories: Trajectory, wasted: int = 0, cost: float | None = 1.0) -> EpisodeOutcome:

@@ -6,6 +6,8 @@ from statistics import median
 from diversity_scripts import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import provenance
+from samples import trajectory as sample
 
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation, script
@@ -13,7 +15,7 @@ from refinesynth.rules.repairs import refinements
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
 from refinesynth.run.variety import Spread, Stage, stages
-from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
+from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
 PERSONA = Persona(text="Somebody")
@@ -44,22 +46,7 @@ def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
             steps=steps, branching=1, preconditions=steps, distractors=steps / 10, hidden=steps % 3, losable=steps > 5
         )
     )
-    return Trajectory(
-        id="x",
-        persona=PERSONA,
-        script=drawn(seed),
-        turns=tuple(turns),
-        provenance=Provenance(
-            models={},
-            play="live",
-            seed=0,
-            rules="",
-            package_version="0",
-            attempts=1,
-            script_attempts=1,
-            difficulty=difficulty,
-        ),
-    )
+    return sample(*turns, script=drawn(seed), persona=PERSONA, origin=provenance(difficulty=difficulty))
 
 
 def refused_script(*rules: str) -> Refused:

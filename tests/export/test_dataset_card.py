@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_samples import act, provenance, see, trajectory
+from export_samples import ORIGIN, a_trajectory
 from huggingface_hub import DatasetCard
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from samples import dm, player
 
 from refinesynth.errors import InputError
 from refinesynth.export import (
@@ -40,7 +41,7 @@ def report(name: str = "out.jsonl") -> ExportReport:
 
 
 def facts(**changes: Any) -> CardFacts:
-    usual: dict[str, Any] = {"title": "First run", "licence": "apache-2.0", "tally": Tally.of([trajectory()])}
+    usual: dict[str, Any] = {"title": "First run", "licence": "apache-2.0", "tally": Tally.of([a_trajectory()])}
     return CardFacts(**{**usual, **changes})
 
 
@@ -122,8 +123,8 @@ def structure(text: str) -> list[tuple[str, str]]:
 
 @given(texts() | st.just(HOSTILE))
 def test_no_text_changes_the_shape_of_the_card(hostile: str) -> None:
-    origin = provenance(models={"player": "m"}, rules="r", package_version="v")
-    tame = trajectory().model_copy(update={"provenance": origin})
+    origin = ORIGIN.model_copy(update={"models": {"player": "m"}, "rules": "r", "package_version": "v"})
+    tame = a_trajectory().model_copy(update={"provenance": origin})
     wild = tame.model_copy(
         update={"provenance": origin.model_copy(update={"models": {"player": hostile}, "rules": hostile})}
     )
@@ -154,10 +155,15 @@ def test_a_title_survives_the_header(title: str) -> None:
 
 
 def test_a_tally_counts_kinds_and_repairs() -> None:
-    again = trajectory(
-        act("take moon"), see("No.", "place"), act(" take moon "), see("No.", "place"), act("look"), see("Task Succeed")
+    again = a_trajectory(
+        player("take moon"),
+        dm("No.", "place"),
+        player(" take moon "),
+        dm("No.", "place"),
+        player("look"),
+        dm("Task Succeed"),
     )
-    tally = Tally.of([again, trajectory(), trajectory(act("take moon"), see("No.", "logic"))])
+    tally = Tally.of([again, a_trajectory(), a_trajectory(player("take moon"), dm("No.", "logic"))])
     assert tally.trajectories == 3
     assert tally.player_turns == 8
     assert tally.mistakes == {MistakeKind.PLACE: 2, MistakeKind.PARAMETER: 1, MistakeKind.LOGIC: 2}
@@ -168,20 +174,20 @@ def test_a_tally_counts_kinds_and_repairs() -> None:
 
 
 def test_one_unknown_cost_makes_the_sum_unknown() -> None:
-    free = trajectory().model_copy(update={"provenance": provenance(cost_usd=None)})
-    tally = Tally.of([trajectory(), free, trajectory()])
+    free = a_trajectory().model_copy(update={"provenance": ORIGIN.model_copy(update={"cost_usd": None})})
+    tally = Tally.of([a_trajectory(), free, a_trajectory()])
     assert tally.cost_usd is None
     assert "- cost: unknown" in render_card(facts(tally=tally), report())
 
 
 def test_a_repeated_action_is_no_repair_even_if_it_then_works() -> None:
-    stubborn = trajectory(act("look"), see("No.", "logic"), act("look"), see("Task Succeed"))
+    stubborn = a_trajectory(player("look"), dm("No.", "logic"), player("look"), dm("Task Succeed"))
     assert Tally.of([stubborn]).refinements == 0
 
 
 def test_what_was_counted_when_it_was_accepted_is_taken() -> None:
-    counted = provenance().model_copy(update={"refinements": Refinements(answered=1, unrelated=1)})
-    tally = Tally.of([trajectory().model_copy(update={"provenance": counted})])
+    counted = ORIGIN.model_copy(update={"refinements": Refinements(answered=1, unrelated=1)})
+    tally = Tally.of([a_trajectory().model_copy(update={"provenance": counted})])
     assert (tally.refinements, tally.unrelated) == (1, 1)
     text = render_card(facts(tally=tally), report())
     assert "| mistakes that only unrelated actions follow | 1 |" in text.splitlines()
@@ -210,7 +216,7 @@ def test_licences_are_identifiers() -> None:
 
 
 def test_a_card_goes_beside_its_export_and_keeps_another(tmp_path: Path) -> None:
-    written = write_export([trajectory()], tmp_path / "out.jsonl", "openai")
+    written = write_export([a_trajectory()], tmp_path / "out.jsonl", "openai")
     path = write_card(facts(), written)
     assert path == tmp_path / "README.md"
     assert header(path.read_text(encoding="utf-8"))["license"] == "apache-2.0"

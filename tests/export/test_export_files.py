@@ -10,7 +10,8 @@ from typing import Any, cast
 import orjson
 import pytest
 import zstandard
-from export_samples import REFINED, act, see, trajectory
+from export_samples import REFINED, a_trajectory
+from samples import dm, player
 
 from refinesynth.errors import InputError
 from refinesynth.export import FORMATS, Masking, export, write_export
@@ -22,10 +23,12 @@ Load = Callable[[Path], list[dict[str, Any]]]
 
 
 def several() -> list[Trajectory]:
-    awkward = trajectory(act("take moon", AWKWARD), see(AWKWARD, "logic"), act("take mug"), see("Task Succeed"), id="2")
+    awkward = a_trajectory(
+        player("take moon", AWKWARD), dm(AWKWARD, "logic"), player("take mug"), dm("Task Succeed"), id="2"
+    )
     other = awkward.script.model_copy(update={"environment": {"mug": [1, 2.5], "room": None, "n": {"k": "v"}}})
     renamed = Script.model_validate({**other.model_dump(), "actions": [{"name": "fly {x}", "pattern": "fly (.+)"}]})
-    return [trajectory(), awkward, trajectory(id="3").model_copy(update={"script": renamed})]
+    return [a_trajectory(), awkward, a_trajectory(id="3").model_copy(update={"script": renamed})]
 
 
 @pytest.fixture
@@ -82,19 +85,19 @@ def test_one_record_is_one_line_whatever_the_text(tmp_path: Path) -> None:
 
 
 def test_the_report_counts(tmp_path: Path) -> None:
-    nothing = trajectory(act("take moon"), see("No.", "place"), id="9")
-    whole = write_export([trajectory(), nothing], tmp_path / "a.jsonl", "openai")
+    nothing = a_trajectory(player("take moon"), dm("No.", "place"), id="9")
+    whole = write_export([a_trajectory(), nothing], tmp_path / "a.jsonl", "openai")
     assert (whole.trajectories, whole.left_out, whole.records, whole.trained, whole.masked) == (2, 1, 1, 2, 2)
     assert whole.masking is Masking.FLAG
     assert "weight" in whole.advice
     assert whole.dataset_info is None
-    split = write_export([trajectory(), nothing], tmp_path / "b.jsonl", "sharegpt")
+    split = write_export([a_trajectory(), nothing], tmp_path / "b.jsonl", "sharegpt")
     assert (split.trajectories, split.left_out, split.records, split.trained, split.masked) == (2, 1, 2, 2, 5)
     assert "mask_history: true" in split.advice
 
 
 def test_nothing_to_train_on_leaves_no_file(tmp_path: Path) -> None:
-    for given in ([], [trajectory(act("take moon"), see("No.", "place"))]):
+    for given in ([], [a_trajectory(player("take moon"), dm("No.", "place"))]):
         with pytest.raises(InputError, match=f"none of {len(given)} trajectories"):
             write_export(given, tmp_path / "out.jsonl", "openai")
     assert list(tmp_path.iterdir()) == []
@@ -112,7 +115,7 @@ def test_an_existing_file_is_kept_unless_asked(tmp_path: Path) -> None:
 
 def test_an_export_that_breaks_leaves_what_was_there(tmp_path: Path) -> None:
     def breaking() -> Iterator[Trajectory]:
-        yield trajectory()
+        yield a_trajectory()
         raise RuntimeError("the disk with the run went away")
 
     path = tmp_path / "deep" / "out.jsonl"
@@ -143,7 +146,7 @@ def test_an_export_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
 def test_sharegpt_adds_its_entry_beside_others(tmp_path: Path) -> None:
     info = tmp_path / "dataset_info.json"
     info.write_text('{"alpaca": {"file_name": "alpaca.json"}}')
-    report = write_export([trajectory()], tmp_path / "refine.jsonl", "sharegpt")
+    report = write_export([a_trajectory()], tmp_path / "refine.jsonl", "sharegpt")
     assert report.dataset_info == info
     entries = orjson.loads(info.read_bytes())
     assert list(entries) == ["alpaca", "refine"]
@@ -154,7 +157,7 @@ def test_sharegpt_adds_its_entry_beside_others(tmp_path: Path) -> None:
         "columns": {"messages": "conversations"},
         "tags": {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"},
     }
-    write_export([trajectory()], tmp_path / "refine.jsonl", "sharegpt", overwrite=True)
+    write_export([a_trajectory()], tmp_path / "refine.jsonl", "sharegpt", overwrite=True)
     assert orjson.loads(info.read_bytes()) == entries
 
 
@@ -166,17 +169,17 @@ def test_a_dataset_info_that_cannot_take_the_entry_stops_the_export(content: str
     info = tmp_path / "dataset_info.json"
     info.write_text(content)
     with pytest.raises(InputError, match=says):
-        write_export([trajectory()], tmp_path / "refine.jsonl", "sharegpt")
+        write_export([a_trajectory()], tmp_path / "refine.jsonl", "sharegpt")
     assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("dataset_info.json", content)]
 
 
 def test_an_export_is_not_replaced_by_its_own_entry(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="choose another name"):
-        write_export([trajectory()], tmp_path / "dataset_info.json", "sharegpt")
+        write_export([a_trajectory()], tmp_path / "dataset_info.json", "sharegpt")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_compressed_sharegpt_file_gets_no_entry(tmp_path: Path) -> None:
-    report = write_export([trajectory(*REFINED)], tmp_path / "refine.jsonl.gz", "sharegpt")
+    report = write_export([a_trajectory(*REFINED)], tmp_path / "refine.jsonl.gz", "sharegpt")
     assert report.dataset_info is None
     assert [item.name for item in tmp_path.iterdir()] == ["refine.jsonl.gz"]

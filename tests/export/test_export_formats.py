@@ -4,8 +4,9 @@ from typing import Any
 
 import orjson
 import pytest
-from export_samples import REFINED, SCRIPT, act, any_trajectories, see, trajectory
+from export_samples import REFINED, SCRIPT, a_trajectory, any_trajectories
 from hypothesis import given
+from samples import dm, player
 
 from refinesynth.chat import to_messages
 from refinesynth.errors import InputError
@@ -15,16 +16,16 @@ from refinesynth.trajectory import Draft, PlayerTurn, Script, Trajectory, read_t
 EVERY_WAY = [(name, masking) for name, form in FORMATS.items() for masking in form.advice]
 WITH_FLAG = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice and name != "paper"]
 
-SAID = ["Thought: I try it.\nAction: " + action for action in ("take moon", "take spoon", "look", "take mug")]
+SAID = ["Thought: I try this.\nAction: " + action for action in ("take moon", "take spoon", "look", "take mug")]
 SEEN = ["There is no moon.", "You hold a spoon already.", "A mug stands on the shelf."]
 
 
 def records(form: str, *trajectories: Trajectory, masking: str | None = None) -> list[dict[str, Any]]:
-    return list(export(trajectories or (trajectory(),), form, masking=masking))
+    return list(export(trajectories or (a_trajectory(),), form, masking=masking))
 
 
 def the_task() -> str:
-    return to_messages(trajectory())[0].content
+    return to_messages(a_trajectory())[0].content
 
 
 def test_openai_has_weights_on_assistant_messages_and_no_other_key() -> None:
@@ -87,8 +88,15 @@ def test_sharegpt_drops_mistakes_and_the_answers_to_them() -> None:
 
 
 def test_a_mistake_in_the_middle_is_dropped_with_its_answer() -> None:
-    played = (act("look"), see("A mug."), act("take moon"), see("No.", "logic"), act("take mug"), see("Task Succeed"))
-    (record,) = records("openai", trajectory(*played), masking="drop")
+    played = (
+        player("look"),
+        dm("A mug."),
+        player("take moon"),
+        dm("No.", "logic"),
+        player("take mug"),
+        dm("Task Succeed"),
+    )
+    (record,) = records("openai", a_trajectory(*played), masking="drop")
     assert [message["content"] for message in record["messages"]][1:] == [SAID[2], "A mug.", SAID[3]]
     assert [message["weight"] for message in record["messages"] if "weight" in message] == [1, 1]
 
@@ -107,15 +115,15 @@ def test_paper_is_read_back_as_what_it_was() -> None:
     assert Script.model_validate(orjson.loads(record["script"])) == SCRIPT
     assert Draft.from_text(SCRIPT, record["trajectory"]).turns == REFINED
     assert orjson.loads(record["trajectory"])[0] == {
-        "turn": 1, "role": "Player", "Thought": "I try it.", "Action": "take moon",
+        "turn": 1, "role": "Player", "Thought": "I try this.", "Action": "take moon",
     }  # fmt: skip
     assert "verification code" in orjson.loads(record["script"])["Available Actions"]["look"]
 
 
 @pytest.mark.parametrize("form", [name for name in FORMATS if name != "paper"])
 def test_a_trajectory_without_anything_to_train_on_gives_no_record(form: str) -> None:
-    only_wrong = trajectory(act("take moon"), see("No.", "logic"))
-    only_seen = trajectory(see("You wake up."))
+    only_wrong = a_trajectory(player("take moon"), dm("No.", "logic"))
+    only_seen = a_trajectory(dm("You wake up."))
     assert records(form, only_wrong, only_seen) == []
     assert len(records("paper", only_wrong, only_seen)) == 2
 

@@ -1,9 +1,10 @@
 """Splitting by script: no script is on both sides, and nothing changes its side when data is added."""
 
 import pytest
-from export_samples import SCRIPT, act, provenance, see
+from export_samples import ORIGIN, SCRIPT
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import dm, player
 
 from refinesynth.errors import InputError
 from refinesynth.export import group_of, one_side
@@ -18,8 +19,8 @@ def trajectory(script: int | None, number: int, persona: int) -> Trajectory:
         id=f"{script}-{number}-{persona}",
         persona=Persona(text=f"Somebody with the number {persona}"),
         script=made,
-        turns=(act("take mug", f"Try {number}."), see("Task Succeed")),
-        provenance=provenance(**recorded),
+        turns=(player("take mug", f"Try {number}."), dm("Task Succeed")),
+        provenance=ORIGIN.model_copy(update=recorded),
     )
 
 

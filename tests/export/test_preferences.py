@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_samples import act, any_trajectories, of_draft, see, trajectory
+from export_samples import a_trajectory, any_trajectories, of_draft
 from hypothesis import given
+from samples import dm, player
 
 from refinesynth.chat import render_player, to_messages
 from refinesynth.export import Masking, export, find_format, write_export
@@ -24,15 +25,15 @@ def records(played: Trajectory) -> list[Record]:
 
 def chosen(*played: PlayerTurn | DungeonMasterTurn) -> str | None:
     """What is chosen instead of the first mistake; None if there is no pair for it."""
-    first = records(trajectory(*played))[0]
+    first = records(a_trajectory(*played))[0]
     data: dict[str, Any] = first.data
     return None if first.omitted else data["chosen"][0]["content"]
 
 
 def test_a_pair_has_what_came_before_the_mistake_with_earlier_mistakes_as_they_were() -> None:
-    whole = [{"role": message.role, "content": message.content} for message in to_messages(trajectory())]
-    first, second = export([trajectory()], "preference")
-    better = [{"role": "assistant", "content": "Thought: I try it.\nAction: look"}]
+    whole = [{"role": message.role, "content": message.content} for message in to_messages(a_trajectory())]
+    first, second = export([a_trajectory()], "preference")
+    better = [{"role": "assistant", "content": "Thought: I try this.\nAction: look"}]
     assert first == {"id": "000001-abc#1", "prompt": whole[:1], "chosen": better, "rejected": whole[1:2]}
     assert second == {"id": "000001-abc#2", "prompt": whole[:3], "chosen": better, "rejected": whole[3:4]}
 
@@ -76,7 +77,7 @@ def test_in_an_executed_world_what_is_chosen_would_have_been_accepted_there(draf
         assert replayed.answered[-1].ruling.kind is None
 
 
-WRONG = (act("open drawer", "I open it."), see("The drawer is locked with a padlock.", "logic"))
+WRONG = (player("open drawer", "I open it."), dm("The drawer is locked with a padlock.", "logic"))
 
 
 @pytest.mark.parametrize(
@@ -92,38 +93,38 @@ WRONG = (act("open drawer", "I open it."), see("The drawer is locked with a padl
     ],
 )
 def test_sentences_that_only_a_refusal_could_have_told_are_taken_out(thought: str, kept: str) -> None:
-    found = chosen(*WRONG, act("look", thought), see("Task Succeed"))
+    found = chosen(*WRONG, player("look", thought), dm("Task Succeed"))
     assert found == f"Thought: {kept}\nAction: look"
 
 
 @pytest.mark.parametrize("thought", ["That failed, so I look around.", "Because of the padlock I look around."])
 def test_a_thought_of_nothing_else_gives_no_pair(thought: str) -> None:
-    assert [one.omitted for one in records(trajectory(*WRONG, act("look", thought), see("Task Succeed")))] == [
+    assert [one.omitted for one in records(a_trajectory(*WRONG, player("look", thought), dm("Task Succeed")))] == [
         HINDSIGHT
     ]
 
 
 def test_an_action_on_what_only_the_refusal_named_gives_no_pair() -> None:
-    played = trajectory(*WRONG, act("inspect padlock", "I look closer."), see("Task Succeed"))
+    played = a_trajectory(*WRONG, player("inspect padlock", "I look closer."), dm("Task Succeed"))
     assert [one.omitted for one in records(played)] == [HINDSIGHT]
-    known = trajectory(
-        act("look"), see("A padlock."), *WRONG, act("inspect padlock", "I look closer."), see("Task Succeed")
+    known = a_trajectory(
+        player("look"), dm("A padlock."), *WRONG, player("inspect padlock", "I look closer."), dm("Task Succeed")
     )
     assert [one.omitted for one in records(known)] == [""]
 
 
 def test_every_refusal_on_the_way_counts() -> None:
-    between = (act("pull drawer", "I pull."), see("It does not give, there is a chain.", "logic"))
-    played = trajectory(*WRONG, *between, act("look", "A chain. I look."), see("Task Succeed"))
+    between = (player("pull drawer", "I pull."), dm("It does not give, there is a chain.", "logic"))
+    played = a_trajectory(*WRONG, *between, player("look", "A chain. I look."), dm("Task Succeed"))
     assert [one.data["chosen"] for one in records(played)] == [
         [{"role": "assistant", "content": "Thought: I look.\nAction: look"}]
     ] * 2
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    unrepaired = trajectory(act("look"), see("A mug."), *WRONG, id="9")
-    hindsight = trajectory(*WRONG, act("look", "That failed."), see("Task Succeed"), id="8")
-    report = write_export([trajectory(), unrepaired, hindsight, unrepaired], tmp_path / "pairs.jsonl", "preference")
+    unrepaired = a_trajectory(player("look"), dm("A mug."), *WRONG, id="9")
+    hindsight = a_trajectory(*WRONG, player("look", "That failed."), dm("Task Succeed"), id="8")
+    report = write_export([a_trajectory(), unrepaired, hindsight, unrepaired], tmp_path / "pairs.jsonl", "preference")
     assert (report.records, report.trained, report.masked, report.left_out) == (2, 2, 1, 3)
     assert report.masking is Masking.PAIR
     assert Counter(report.remarks) == {

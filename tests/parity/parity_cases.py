@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from samples import trajectory as sample
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -12,9 +13,7 @@ from refinesynth.chat import to_messages
 from refinesynth.trajectory import (
     ActionSpec,
     DungeonMasterTurn,
-    Persona,
     PlayerTurn,
-    Provenance,
     Script,
     Trajectory,
 )
@@ -158,12 +157,5 @@ def _turn(thought: str, action: str, observation: str = "So it is.", *, wrong: b
 
 
 def _trajectory(name: str, *exchanges: _Turn) -> Trajectory:
-    return Trajectory(
-        id=name,
-        persona=Persona(text=f"somebody called {name}"),
-        script=_SCRIPT,
-        turns=tuple(turn for exchange in exchanges for turn in (exchange.spoken, exchange.answer)),
-        provenance=Provenance(
-            models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1
-        ),
-    )
+    turns = (turn for exchange in exchanges for turn in (exchange.spoken, exchange.answer))
+    return sample(*turns, script=_SCRIPT, id=name, persona=f"somebody called {name}")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from scripted import GROUNDED, PROMPTS, Scripted, act, as_json, tell
+from samples import SHED_GROUNDED, dm, player
+from scripted import PROMPTS, Scripted, as_json
 
 from refinesynth.errors import RefinesynthError
 from refinesynth.prompts import Prompts
@@ -21,7 +22,7 @@ from refinesynth.trajectory import Persona, Script
 PERSONA = Persona(text="a joiner")
 WANTED: dict[str, JsonValue] = {"features": ["hidden"], "actions": [3, 5]}
 WRONG = Violation(rule="SolutionWorks", turn=0, code="solution_fails", message="Mend <this>.")
-JSON: Any = GROUNDED.model_dump(mode="json")
+JSON: Any = SHED_GROUNDED.model_dump(mode="json")
 
 
 def changed(**parts: Any) -> dict[str, Any]:
@@ -30,22 +31,24 @@ def changed(**parts: Any) -> dict[str, Any]:
 
 class TestRulebookWriter:
     async def test_it_is_told_what_is_wanted_and_sees_grounded_examples(self) -> None:
-        model = Scripted([GROUNDED.model_dump_json()])
-        assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == GROUNDED
+        model = Scripted([SHED_GROUNDED.model_dump_json()])
+        assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == SHED_GROUNDED
         (asked,) = model.asked
         assert asked.blocks == {"persona": "a joiner", "wanted": {"step": "all", **WANTED}}
-        assert asked.instructions == PROMPTS.fill("rulebook_writer", "instructions", examples=[GROUNDED])
+        assert asked.instructions == PROMPTS.fill("rulebook_writer", "instructions", examples=[SHED_GROUNDED])
         assert '"rulebook":{' in str(asked.instructions)
 
     async def test_it_works_without_examples(self) -> None:
         bare = Prompts(examples=PROMPTS.examples.model_copy(update={"grounded": ()}))
-        model = Scripted([GROUNDED.model_dump_json()])
-        assert await RulebookWriter(model.model, bare, wanted=WANTED).write(PERSONA) == GROUNDED
+        model = Scripted([SHED_GROUNDED.model_dump_json()])
+        assert await RulebookWriter(model.model, bare, wanted=WANTED).write(PERSONA) == SHED_GROUNDED
         assert "<example>" not in str(model.asked[0].instructions)
 
     async def test_a_refused_script_goes_back_with_its_violations(self) -> None:
-        model = Scripted([GROUNDED.model_dump_json()])
-        await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA, violations=[WRONG], previous=GROUNDED)
+        model = Scripted([SHED_GROUNDED.model_dump_json()])
+        await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(
+            PERSONA, violations=[WRONG], previous=SHED_GROUNDED
+        )
         assert model.asked[0].blocks == {
             "persona": "a joiner",
             "wanted": {"step": "all", **WANTED},
@@ -54,8 +57,8 @@ class TestRulebookWriter:
         }
 
     async def test_a_script_without_a_rulebook_goes_back(self) -> None:
-        model = Scripted([GROUNDED.imagined().model_dump_json(), GROUNDED.model_dump_json()])
-        assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == GROUNDED
+        model = Scripted([SHED_GROUNDED.imagined().model_dump_json(), SHED_GROUNDED.model_dump_json()])
+        assert await RulebookWriter(model.model, PROMPTS, wanted=WANTED).write(PERSONA) == SHED_GROUNDED
         assert "rulebook: Field required" in model.asked[1].chat[-1][1]
 
     async def test_what_stays_unreadable_says_why(self) -> None:
@@ -87,7 +90,7 @@ class TestSchemas:
 
     def test_the_examples_fit_their_schema(self) -> None:
         """The shipped ones too: what is shown is of the form that is asked for."""
-        for script in (GROUNDED, *Prompts().examples.grounded):
+        for script in (SHED_GROUNDED, *Prompts().examples.grounded):
             assert script.rulebook is not None
             assert read_grounded(script.model_dump(mode="json")) == script
 
@@ -153,10 +156,10 @@ class TestReading:
 
     def test_actions_by_name_are_read_too(self) -> None:
         by_name = {action["name"]: {**action, "name": action["name"]} for action in JSON["actions"]}
-        assert read_grounded(changed(actions=by_name)) == GROUNDED
+        assert read_grounded(changed(actions=by_name)) == SHED_GROUNDED
 
     def test_reading_changes_nothing_of_what_it_is_given(self) -> None:
-        answer = orjson.loads(GROUNDED.model_dump_json())
+        answer = orjson.loads(SHED_GROUNDED.model_dump_json())
         read_grounded(answer)
         assert answer == JSON
 
@@ -179,20 +182,20 @@ NAMES = ("name", "pattern", "requires", "effects", "reveals", "condition", "op",
 
 class TestWording:
     RULING: dict[str, JsonValue] = {"accepted": True, "text": "You hold the key.", "done": False}  # noqa: RUF012
-    TURNS = (act("open window"), tell("There is no window here.", "place", thought="No such thing."))
+    TURNS = (player("open window"), dm("There is no window here.", "place", thought="No such thing."))
 
     async def test_it_sees_the_ruling_and_of_the_script_what_the_player_sees(self) -> None:
         model = Scripted([as_json({"thought": "t", "observation": " You hold the key. "})])
         words = await DungeonMaster(model.model, PROMPTS).word(
-            GROUNDED, self.TURNS, "take key", self.RULING, violations=["Leave <it> out."]
+            SHED_GROUNDED, self.TURNS, "take key", self.RULING, violations=["Leave <it> out."]
         )
         assert words == ("t", "You hold the key.")
         (asked,) = model.asked
         assert asked.blocks == {
             "script": {
-                "introduction": GROUNDED.introduction,
-                "goal": GROUNDED.goal,
-                "actions": [action.name for action in GROUNDED.actions],
+                "introduction": SHED_GROUNDED.introduction,
+                "goal": SHED_GROUNDED.goal,
+                "actions": [action.name for action in SHED_GROUNDED.actions],
             },
             "history": [{"action": "open window", "observation": "There is no window here.", "mistake": "place"}],
             "action": "take key",
@@ -213,22 +216,24 @@ class TestWording:
             "transient": True,
             "done": 1,
         }
-        words = await DungeonMaster(Scripted([as_json(answer)]).model, PROMPTS).word(GROUNDED, (), "x", self.RULING)
+        words = await DungeonMaster(Scripted([as_json(answer)]).model, PROMPTS).word(
+            SHED_GROUNDED, (), "x", self.RULING
+        )
         assert words == ("t", "o")
 
     async def test_blank_words_go_back(self) -> None:
         model = Scripted(['{"thought": "t", "observation": " "}', '{"thought": "t", "observation": "o"}'])
-        assert (await DungeonMaster(model.model, PROMPTS).word(GROUNDED, (), "x", self.RULING)).observation == "o"
+        assert (await DungeonMaster(model.model, PROMPTS).word(SHED_GROUNDED, (), "x", self.RULING)).observation == "o"
         assert "it is blank" in model.asked[1].chat[-1][1]
 
     async def test_words_that_stay_unreadable_are_an_error_of_ours(self) -> None:
         with pytest.raises(RefinesynthError, match="observation: Field required"):
             await DungeonMaster(Scripted(['{"thought": "t"}']).model, PROMPTS, answers=0).word(
-                GROUNDED, (), "x", self.RULING
+                SHED_GROUNDED, (), "x", self.RULING
             )
 
 
 async def test_a_dungeon_master_that_imagines_cannot_set_what_only_a_world_can() -> None:
-    answer = {**tell("You hold it.").model_dump(mode="json"), "progress": 1.0, "transient": True}
-    turn = await DungeonMaster(Scripted([as_json(answer)]).model, PROMPTS).narrate(GROUNDED, (), "take key")
+    answer = {**dm("You hold it.").model_dump(mode="json"), "progress": 1.0, "transient": True}
+    turn = await DungeonMaster(Scripted([as_json(answer)]).model, PROMPTS).narrate(SHED_GROUNDED, (), "take key")
     assert (turn.progress, turn.transient) == (None, False)

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from scripted import PROMPTS, SCRIPT, Scripted, act, as_json, tell
+from samples import SHED, dm, player
+from scripted import PROMPTS, Scripted, as_json
 
 from refinesynth import rules
 from refinesynth.roles import Judge, Verifier
 from refinesynth.rules import Violation
 from refinesynth.trajectory import Draft, MalformedTurn
 
-TURNS = (act("open window"), tell("There is no window.", "place"), act("open box"), tell("The box is open."))
+TURNS = (player("open window"), dm("There is no window.", "place"), player("open box"), dm("The box is open."))
 
 
 def _never(draft: Draft) -> Iterator[Violation]:
@@ -17,7 +18,7 @@ def _never(draft: Draft) -> Iterator[Violation]:
 
 
 async def test_without_a_judge_it_is_the_rules() -> None:
-    draft = Draft(script=SCRIPT, turns=TURNS)
+    draft = Draft(script=SHED, turns=TURNS)
     for rule in (rules.all_of(), _never):
         assert await Verifier(rule).verify(draft) == rules.verify(draft, rule)
 
@@ -26,9 +27,9 @@ async def test_no_rules_accept_a_draft_that_is_no_trajectory() -> None:
     malformed = MalformedTurn(raw="{}", problem="What is this?")
     anything = Verifier(rules.all_of())
     for draft, code, kept in (
-        (Draft(script=SCRIPT), "no_turns", 0),
-        (Draft(script=SCRIPT, turns=(*TURNS, malformed)), "wrong_keys", 4),
-        (Draft(script=SCRIPT, turns=TURNS, text_error="no JSON"), "not_json", 4),
+        (Draft(script=SHED), "no_turns", 0),
+        (Draft(script=SHED, turns=(*TURNS, malformed)), "wrong_keys", 4),
+        (Draft(script=SHED, turns=TURNS, text_error="no JSON"), "not_json", 4),
     ):
         verdict = await anything.verify(draft)
         assert not verdict.accepted
@@ -39,7 +40,7 @@ async def test_no_rules_accept_a_draft_that_is_no_trajectory() -> None:
 async def test_the_judge_is_asked_about_finished_drafts_that_the_rules_accept() -> None:
     model = Scripted([as_json({"reason": "The window is real.", "accepted": False})])
     judge = Judge(model.model, PROMPTS)
-    finished = Draft(script=SCRIPT, turns=TURNS)
+    finished = Draft(script=SHED, turns=TURNS)
     assert not (await Verifier(_never, judge).verify(finished)).accepted
     assert (await Verifier(rules.all_of(), judge).verify(finished.prefix(2))).accepted
     assert model.asked == []
@@ -53,7 +54,7 @@ async def test_the_judge_is_asked_about_finished_drafts_that_the_rules_accept() 
 
 
 async def test_a_judge_may_agree_and_may_fail() -> None:
-    finished = Draft(script=SCRIPT, turns=TURNS)
+    finished = Draft(script=SHED, turns=TURNS)
     agrees = Judge(Scripted([as_json({"reason": "Sound.", "accepted": True})]).model, PROMPTS)
     assert (await Verifier(rules.all_of(), agrees).verify(finished)).accepted
     mute = Judge(Scripted(['{"verdict": 1}']).model, PROMPTS, answers=0)

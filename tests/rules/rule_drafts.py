@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from samples import dm, player
+
 from refinesynth.rules import BaseRule, Rule, Violation
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
     DraftTurn,
-    DungeonMasterTurn,
     MistakeKind,
     PlayerTurn,
     Script,
@@ -31,20 +32,6 @@ HOUSE = Script(
 )
 
 GARBAGE = read_turn({"role": "Player", "Thought": "no action here"})
-
-
-def player(action: str, thought: str = "I try this.") -> PlayerTurn:
-    return PlayerTurn(thought=thought, action=action)
-
-
-def dm(observation: str = "", *wrong: MistakeKind) -> DungeonMasterTurn:
-    return DungeonMasterTurn(
-        thought="",
-        observation=observation,
-        parameter_error=MistakeKind.PARAMETER in wrong,
-        place_error=MistakeKind.PLACE in wrong,
-        logic_error=MistakeKind.LOGIC in wrong,
-    )
 
 
 def right(action: str, observation: str = "") -> tuple[DraftTurn, DraftTurn]:

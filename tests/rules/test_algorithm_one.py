@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import pytest
-from rule_drafts import END, GARBAGE, dm, draft, player, right, wrong
+from rule_drafts import END, GARBAGE, draft, right, wrong
+from samples import dm, player
 
 from refinesynth.rules import agentrefine, verify
 from refinesynth.trajectory import Draft, DraftTurn, MistakeKind

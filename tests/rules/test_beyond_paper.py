@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rule_drafts import END, GARBAGE, HOUSE, LOOK, dm, draft, player, right, wrong
+from rule_drafts import END, GARBAGE, HOUSE, LOOK, draft, right, wrong
+from samples import dm, player
 
 from refinesynth.chat import parse_player, render_player
 from refinesynth.rules import (
@@ -311,7 +312,7 @@ class TestSizeLimits:
 
     def test_too_much_together_starts_over(self) -> None:
         rule = SizeLimits(turn=20, total=30)
-        verdict = verify(draft(dm("x" * 15), dm("x" * 15), dm("x"), dm("x")), rule)
+        verdict = verify(draft(*(dm("x" * size, thought="") for size in (15, 15, 1, 1))), rule)
         assert [(violation.code, violation.turn) for violation in verdict.violations] == [("too_long", 2)]
         assert verdict.verified_turns == 0
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_drafts import dm, player
+from samples import dm, player
 from words_corpus import HOUSE
 
 from refinesynth import rules, testing

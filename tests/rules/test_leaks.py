@@ -1,7 +1,8 @@
 """Thoughts that give the play away, and thoughts that only sound like it."""
 
 import pytest
-from rule_drafts import GARBAGE, dm, draft, player
+from rule_drafts import GARBAGE, draft
+from samples import dm, player
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules import NoLeaks

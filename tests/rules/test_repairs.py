@@ -1,7 +1,8 @@
 """What answers a mistake: in an executed world, and where the world is imagined."""
 
 import pytest
-from rule_drafts import dm, draft, player, right, wrong
+from rule_drafts import draft, right, wrong
+from samples import accepted, dm, player, provenance
 from words_corpus import HOUSE
 
 from refinesynth import rules
@@ -13,9 +14,7 @@ from refinesynth.trajectory import (
     Draft,
     DraftTurn,
     DungeonMasterTurn,
-    Persona,
     PlayerTurn,
-    Provenance,
     Refinements,
     Trajectory,
 )
@@ -169,18 +168,13 @@ def test_a_reason_is_told_by_its_words(thought: str, refused: str, refusal: str,
 
 
 def test_what_was_counted_when_it_was_accepted_is_not_counted_again() -> None:
-    provenance = Provenance(
-        models={}, play="grounded", seed=0, rules="", package_version="0", attempts=1, script_attempts=1
-    )
     turns = played(TAKE, "open fridge", "take mug from fridge", "look").turns
-    found = Trajectory.model_validate(
-        {"id": "x", "persona": Persona(text="x"), "script": HOUSE, "turns": turns, "provenance": provenance}
-    )
+    found = accepted(Draft(script=HOUSE, turns=turns))
     assert found.provenance.refinements is None, "as an earlier version wrote it"
     assert refinements(found) == counted(repairs(found.draft())) == Refinements(answered=1, unrelated=1)
     assert "refinements" not in found.provenance.model_dump(mode="json")
     kept = Refinements(answered=7, unrelated=0)
-    stored = found.model_copy(update={"provenance": provenance.model_copy(update={"refinements": kept})})
+    stored = found.model_copy(update={"provenance": provenance(refinements=kept)})
     assert refinements(Trajectory.from_json(stored.to_json())) == kept
 
 

@@ -1,7 +1,8 @@
 """Replaying a grounded draft, example by example: what is blamed, and what the other rules make of failures that pass."""
 
 import pytest
-from rule_drafts import dm, draft, player, right, wrong
+from rule_drafts import draft, right, wrong
+from samples import dm, player
 from words_corpus import HOUSE
 
 from refinesynth import rules

@@ -11,6 +11,7 @@ import tiny
 import zstandard
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from samples import accepted, provenance
 
 from refinesynth import testing
 from refinesynth.errors import InputError
@@ -18,14 +19,11 @@ from refinesynth.export.formats import FORMATS
 from refinesynth.export.masking import Masking
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.data import read_conversations, read_record, split
-from refinesynth.trajectory import Draft, MalformedTurn, Persona, Provenance, Trajectory
-
-PROVENANCE = Provenance(models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1)
+from refinesynth.trajectory import Draft, Trajectory
 
 
 def trajectory(draft: Draft, name: str = "t-1", persona: str = "A cook.") -> Trajectory:
-    turns = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))
-    return Trajectory(id=name, persona=Persona(text=persona), script=draft.script, turns=turns, provenance=PROVENANCE)
+    return accepted(draft, id=name, persona=persona)
 
 
 def sample(name: str = "t-1") -> Trajectory:
@@ -46,7 +44,7 @@ def sample(name: str = "t-1") -> Trajectory:
             "persona": {"text": "A cook."},
             "script": script,
             "turns": turns,
-            "provenance": PROVENANCE.model_dump(),
+            "provenance": provenance().model_dump(),
         }
     )
 

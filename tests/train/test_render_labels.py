@@ -8,6 +8,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from prompted import PLAIN, check
+from samples import accepted
 
 from refinesynth import testing
 from refinesynth.errors import InputError
@@ -15,7 +16,7 @@ from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.data import read_record
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
-from refinesynth.trajectory import Draft, MalformedTurn, Persona, Provenance, Trajectory
+from refinesynth.trajectory import Draft
 
 EVERY = [
     pytest.param(family, kind, markers, id=f"{family or 'base'}-{kind}{'-markers' if markers else ''}")
@@ -312,13 +313,7 @@ def test_laws_hold_where_a_prompts_end_and_a_turn_are_one_token(labels: str) -> 
 
 @given(testing.valid_drafts())
 def test_a_trajectory_is_trained_on_all_but_its_mistakes(draft: Draft) -> None:
-    turns = tuple(turn for turn in draft.turns if not isinstance(turn, MalformedTurn))
-    provenance = Provenance(
-        models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1
-    )
-    trajectory = Trajectory(
-        id="t", persona=Persona(text="A cook."), script=draft.script, turns=turns, provenance=provenance
-    )
+    trajectory = accepted(draft)
     rendered = one(Renderer(tiny.tokenizer("chatml")), read_record(trajectory, "t:1"))
     assert sum(span.label is TurnLabel.MISTAKE for span in rendered.spans) == len(trajectory.mistakes())
     assert (

@@ -2,67 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from anyio.lowlevel import checkpoint
-from hypothesis import settings
+from run_records import CONFIG
+from samples import POT, dm, player, provenance
+from samples import trajectory as sample
 
 from refinesynth.errors import RunStopped
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
-from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
+from refinesynth.run import Finished, RunConfig, RunWriter
 from refinesynth.synthesis.patience import Patience
 from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DungeonMasterTurn,
-    Persona,
-    PlayerTurn,
-    Provenance,
-    Script,
-    Trajectory,
-    Usage,
-)
-
-FEWER = settings(max_examples=max(5, settings().max_examples // 4))
-"""For laws whose every example writes whole run folders."""
-
-
-def scratch() -> TemporaryDirectory[str]:
-    """A folder for one example of a law; in memory where there is such a place, for disks are slow to say that they are done."""
-    return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-
-
-SCRIPT = Script(
-    environment={"shelf": ["pot"]},
-    goal="Take the pot.",
-    completion_conditions=("the pot is held",),
-    actions=(ActionSpec(name="take {item}", pattern=r"^take (\w+)$", parameters={"item": ("pot",)}),),
-)
+from refinesynth.trajectory import Draft, Persona, Usage
 
 
 def config(*, n: int = 1, concurrency: int = 1, seed: int = 0) -> RunConfig:
-    return RunConfig(
-        n=n,
-        concurrency=concurrency,
-        play="live",
-        seed=seed,
-        rules="strict()",
-        script_rules="script()",
-        mistakes={"policy": "at_least"},
-        attempts={"scripts": 3},
-        max_turns=60,
-        judge=False,
-        prompts="digest",
-        models={"player": {"model": "rehearsal"}},
-        connections={},
-        personas="a list",
-        versions={},
-    )
+    return CONFIG.model_copy(update={"n": n, "concurrency": concurrency, "seed": seed})
 
 
 @dataclass(frozen=True)
@@ -88,32 +46,19 @@ def outcome(index: int, persona: Persona, fate: Fate) -> EpisodeOutcome:
             persona=persona,
             stage="draft",
             attempt=at,
-            draft=Draft(script=SCRIPT, turns=(PlayerTurn(thought="?", action="take pan"),)),
+            draft=Draft(script=POT, turns=(player("take pan"),)),
             violations=(Violation(rule=rule, turn=0, code="wrong", message="No."),) * 2,
         )
         for at, rule in enumerate(fate.refusals, start=1)
     )
     usage = Usage(requests=2 + index % 3, input_tokens=100, output_tokens=10)
-    trajectory = Trajectory(
+    trajectory = sample(
+        player("take pot", f"As {persona.text}"),
+        dm("Task Succeed"),
+        script=POT,
         id=name,
         persona=persona,
-        script=SCRIPT,
-        turns=(
-            PlayerTurn(thought=f"As {persona.text}", action="take pot"),
-            DungeonMasterTurn(
-                thought="fine", observation="Task Succeed", parameter_error=False, place_error=False, logic_error=False
-            ),
-        ),
-        provenance=Provenance(
-            models={},
-            play="live",
-            seed=index,
-            rules="strict()",
-            package_version="0",
-            attempts=1,
-            script_attempts=1,
-            usage=usage,
-        ),
+        origin=provenance(seed=index, usage=usage),
     )
     return EpisodeOutcome(
         index=index,
@@ -198,20 +143,3 @@ async def run(
             return pool
     finally:
         folder.close()
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    """Both files, and what the journal says of the episodes in them."""
-    folder = RunFolder.open(path)
-    return {
-        "trajectories": folder.trajectories_file.read_bytes(),
-        "rejected": folder.rejected_file.read_bytes(),
-        "episodes": b"".join(line.to_json() + b"\n" for line in folder.episodes()),
-        "totals": folder.totals().to_json(),
-    }
-
-
-def kept(path: Path) -> dict[int, bool]:
-    """Index to whether it was accepted, of every finished episode, committed or waiting."""
-    folder = RunFolder.open(path)
-    return {line.index: line.accepted for line in (*folder.episodes(), *folder.waiting_lines())}

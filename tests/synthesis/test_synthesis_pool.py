@@ -10,7 +10,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthesis_stage import FEWER, Fate, Stage, config, contents, kept, people, run, scratch
+from run_records import FEWER, contents, kept, scratch
+from synthesis_stage import Fate, Stage, config, people, run
 
 from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageError
 from refinesynth.personas import open_personas

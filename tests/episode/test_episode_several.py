@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from interrupted_episodes import FAULTY, PERSONA, Memory, continued
 from pydantic_ai.models import Model
-from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, said, tell
+from samples import SHED, dm, player
+from scripted import PROMPTS, Answer, Scripted, said
 
 from refinesynth import rules
 from refinesynth.backends import BackendSpec, Role, resolve_roles
@@ -30,11 +31,11 @@ PLAYS = ("live", "narrated")
 
 Turn = PlayerTurn | DungeonMasterTurn
 
-OPEN = (act("open box"), tell("The box opens. There is a key in it."))
-WRONG = (act("take saw"), tell("There is no saw here.", "place"))
-TAKE = (act("take key"), tell("You hold the key."))
-EARLY = (act("put saw on bench"), tell("You hold no saw.", "logic"))
-PUT = (act("put key on bench"), tell("The key is on the bench. Task Succeed"))
+OPEN = (player("open box"), dm("The box opens. There is a key in it."))
+WRONG = (player("take saw"), dm("There is no saw here.", "place"))
+TAKE = (player("take key"), dm("You hold the key."))
+EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
+PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
 GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
 THOUGHTFUL = tuple(turn.model_copy(update={"thought": "After all."}) for turn in GOOD)
 HASTY = (*OPEN, *TAKE, *PUT)
@@ -59,7 +60,7 @@ class Stage:
         texts = [said(turn) for turn in turns]
         master = texts[1::2]
         del master[len(GOOD) // 2 - unanswered : len(GOOD) // 2]
-        self.writer = Scripted((SCRIPT.model_dump_json(),))
+        self.writer = Scripted((SHED.model_dump_json(),))
         self.player = Scripted([*player, *texts[::2]])
         self.master = Scripted(master or ["none"])
 
@@ -116,8 +117,8 @@ async def test_one_trajectory_is_what_it_was_before_there_could_be_several() -> 
 
 
 def exchange(error: bool, transient: bool) -> tuple[PlayerTurn, DungeonMasterTurn]:
-    told = tell("Hm.", "logic" if error else None).model_copy(update={"transient": transient and not error})
-    return act("wait"), told
+    told = dm("Hm.", "logic" if error else "").model_copy(update={"transient": transient and not error})
+    return player("wait"), told
 
 
 turns = st.lists(st.builds(exchange, st.booleans(), st.booleans()), max_size=20).map(

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import anyio
 import pytest
-from governed import BROKEN, BUSY, DOWN, LATE, REJECTED, Server, ask, keep_asking
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limited_servers import BROKEN, BUSY, DOWN, LATE, REJECTED, Server, ask, keep_asking
 from virtual_time import in_virtual_time
 
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.models import Model
-from roles.scripted import GROUNDED, PROMPTS, Answer, Asked, Scripted, act, as_json, said
+from samples import SHED_GROUNDED, player
+from scripted import PROMPTS, Answer, Asked, Scripted, as_json, said
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
@@ -61,10 +62,13 @@ class Stage:
     """Models for the roles of grounded play."""
 
     def __init__(
-        self, actions: tuple[str | Answer, ...] = ACTIONS, words: tuple[Answer, ...] = (), script: Script = GROUNDED
+        self,
+        actions: tuple[str | Answer, ...] = ACTIONS,
+        words: tuple[Answer, ...] = (),
+        script: Script = SHED_GROUNDED,
     ) -> None:
         self.writer = Scripted([script.model_dump_json()])
-        self.player = Scripted([said(act(one, THOUGHT)) if isinstance(one, str) else one for one in actions])
+        self.player = Scripted([said(player(one, THOUGHT)) if isinstance(one, str) else one for one in actions])
         self.master = Scripted(words or tuple(map(worded, GOOD)))
 
     async def play(self, *, index: int = 3, **given: Any) -> EpisodeOutcome:
@@ -112,7 +116,7 @@ async def test_each_role_sees_what_it_may_see() -> None:
     stage = Stage()
     turns = only(await stage.play()).turns
     for number, asked in enumerate(stage.player.asked):
-        assert asked.chat == [(m.role, m.content) for m in render_turns(GROUNDED, turns[: 2 * number])]
+        assert asked.chat == [(m.role, m.content) for m in render_turns(SHED_GROUNDED, turns[: 2 * number])]
     first, wrong = stage.master.asked[0].blocks, stage.master.asked[1].blocks
     assert first["ruling"] == {
         "accepted": True,
@@ -231,7 +235,7 @@ def test_no_words_of_a_dungeon_master_can_spoil_a_play(texts: list[str]) -> None
     outcome = anyio.run(play)
     turns = only(outcome).turns
     assert [turn.mistake_kind for turn in answers(turns)] == list(KINDS)
-    assert rules.verify(Draft(script=GROUNDED, turns=turns), rules.grounded()).accepted
+    assert rules.verify(Draft(script=SHED_GROUNDED, turns=turns), rules.grounded()).accepted
     assert len(outcome.refused) == 0
 
 
@@ -249,11 +253,11 @@ class TestTerse:
         assert GROUNDED_PLAY.roles(settings_for()) == (Role.SCRIPT_WRITER, Role.DUNGEON_MASTER, Role.PLAYER)
 
     async def test_a_rulebook_cannot_announce_success_before_the_end(self) -> None:
-        boasting = GROUNDED.model_copy(
+        boasting = SHED_GROUNDED.model_copy(
             update={
                 "actions": tuple(
                     action.model_copy(update={"reveals": f"task  SUCCEED! {action.reveals} Task Succeed"})
-                    for action in GROUNDED.actions
+                    for action in SHED_GROUNDED.actions
                 )
             }
         )
@@ -263,11 +267,11 @@ class TestTerse:
         assert observations[-1].endswith(" Task Succeed")
 
     async def test_what_a_rulebook_leaves_blank_or_makes_endless_is_still_an_observation(self) -> None:
-        first, *others = GROUNDED.actions
+        first, *others = SHED_GROUNDED.actions
         for reveals in ("  ", "The box opens. " * 130 + "{state:/long}"):
-            script = GROUNDED.model_copy(
+            script = SHED_GROUNDED.model_copy(
                 update={
-                    "environment": {**GROUNDED.environment, "long": "x" * 8_000},
+                    "environment": {**SHED_GROUNDED.environment, "long": "x" * 8_000},
                     "actions": (first.model_copy(update={"reveals": reveals}), *others),
                 }
             )
@@ -303,9 +307,9 @@ class TestTransient:
         assert told[1].observation == GOOD[0]
 
     async def test_what_changes_nothing_never_fails_so(self) -> None:
-        first, *others = GROUNDED.actions
+        first, *others = SHED_GROUNDED.actions
         looking = first.model_copy(update={"requires": first.requires[:1], "effects": ()})
-        idle = GROUNDED.model_copy(update={"actions": (looking, *others)})
+        idle = SHED_GROUNDED.model_copy(update={"actions": (looking, *others)})
         stage = Stage(actions=("open box",) * 4, script=idle)
         outcome = await stage.play(terse=True, transient=0.999_999, max_turns=8)
         assert outcome.refused[0].draft is not None
@@ -355,9 +359,9 @@ async def test_every_accepted_trajectory_can_be_played_again() -> None:
 
 
 async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
-    first, *others = GROUNDED.actions
+    first, *others = SHED_GROUNDED.actions
     faulty = first.model_copy(update={"requires": (first.requires[1],)})
-    script = GROUNDED.model_copy(update={"actions": (faulty, *others)})
+    script = SHED_GROUNDED.model_copy(update={"actions": (faulty, *others)})
     stage = Stage(actions=("open box", "open window", *ACTIONS[1:]), script=script)
     outcome = await stage.play(terse=True)
     turns = only(outcome).turns
@@ -365,7 +369,7 @@ async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
     (refused,) = outcome.refused
     assert refused.draft is not None
     assert [violation.code for violation in refused.violations] == ["rulebook_fault"]
-    assert refused.draft.turns[-1] == act("open window", THOUGHT)
+    assert refused.draft.turns[-1] == player("open window", THOUGHT)
     private = read_blocks(stage.player.asked[2].chat[-1][1])["private"]
     assert "'open window'" in str(private) or '"open window"' in str(private)
 
@@ -380,21 +384,21 @@ async def test_a_broken_rule_cuts_back_and_the_state_with_it() -> None:
 
 def _leaking(action: str) -> Answer:
     def answer(_asked: Asked) -> str:
-        return said(act(action, "As the DM, I know where it is."))
+        return said(player(action, "As the DM, I know where it is."))
 
     return answer
 
 
 async def test_a_script_that_cannot_be_executed_is_never_played_whatever_the_rules() -> None:
-    broken = GROUNDED.model_copy(
-        update={"rulebook": GROUNDED.rulebook and GROUNDED.rulebook.model_copy(update={"goal": ("state.",)})}
+    broken = SHED_GROUNDED.model_copy(
+        update={"rulebook": SHED_GROUNDED.rulebook and SHED_GROUNDED.rulebook.model_copy(update={"goal": ("state.",)})}
     )
     stage = Stage()
     stage.writer = Scripted(
-        [broken.model_dump_json(), GROUNDED.imagined().model_dump_json(), GROUNDED.model_dump_json()]
+        [broken.model_dump_json(), SHED_GROUNDED.imagined().model_dump_json(), SHED_GROUNDED.model_dump_json()]
     )
     outcome = await stage.play(script_rules=rules.all_of(), terse=True)
-    assert only(outcome).script == GROUNDED
+    assert only(outcome).script == SHED_GROUNDED
     first = outcome.refused[0]
     assert (first.stage, first.script, first.rejecting) == ("script", broken, ("RulebookCompiles",))
     assert stage.writer.asked[1].blocks["previous"] == broken.model_dump(mode="json")
@@ -413,14 +417,14 @@ class TestSeveralPlays:
         """A play of its own, as an episode with several of them plays it."""
         chosen = settings_for(terse=True, **given)
         done = sum(not turn.transient for turn in answers(start))
-        actions = [act(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
+        actions = [player(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
         cast = Cast(
             settings=chosen,
             record=Record(session=Session(id="x", seed=7), persona=PERSONA),
             models={Role.PLAYER: _Retrying(actions).model},
             number=replica,
         )
-        draft = await Grounded(cast, GROUNDED).play(start)
+        draft = await Grounded(cast, SHED_GROUNDED).play(start)
         assert draft is not None
         return draft
 
@@ -444,7 +448,7 @@ class TestSeveralPlays:
         turns = tuple(turn for turn in first.turns if not isinstance(turn, MalformedTurn))
         assert answers(turns)[0].transient
         again = await self.converse(turns[:2], 1)
-        assert again.turns[2] == act("open box", THOUGHT)
+        assert again.turns[2] == player("open box", THOUGHT)
 
 
 class _Retrying(Scripted):

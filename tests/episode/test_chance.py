@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from roles.scripted import GROUNDED, act, tell
+from samples import SHED_GROUNDED, dm, player
 
 from refinesynth.episode.chance import EXCUSES, excuse, fails, tried_before
 from refinesynth.rules.words import judge_words
@@ -33,8 +33,8 @@ def test_no_excuse_comes_twice_until_all_came(seed: int, replica: int, before: i
 
 
 def test_excuses_pass_as_words_for_a_transient_failure_and_for_nothing_else() -> None:
-    world = world_of(GROUNDED)
-    state = GROUNDED.environment
+    world = world_of(SHED_GROUNDED)
+    state = SHED_GROUNDED.environment
     for action in ("open box", "put key on bench", "take key"):
         ruling = world.step(state, action)
         for text in EXCUSES:
@@ -45,9 +45,9 @@ def test_excuses_pass_as_words_for_a_transient_failure_and_for_nothing_else() ->
 
 
 def test_only_the_same_action_at_once_counts_as_tried() -> None:
-    failed = tell("It sticks.").model_copy(update={"transient": True})
+    failed = dm("It sticks.").model_copy(update={"transient": True})
     assert not tried_before((), "open box")
-    assert tried_before((act("open box"), failed), " Open  BOX")
-    assert not tried_before((act("open box"), failed), "open window")
-    assert not tried_before((act("open box"), tell("It opens.")), "open box")
-    assert not tried_before((act("open box"), failed, act("look"), tell("A box.")), "open box")
+    assert tried_before((player("open box"), failed), " Open  BOX")
+    assert not tried_before((player("open box"), failed), "open window")
+    assert not tried_before((player("open box"), dm("It opens.")), "open box")
+    assert not tried_before((player("open box"), failed, player("look"), dm("A box.")), "open box")

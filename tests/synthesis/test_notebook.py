@@ -5,12 +5,13 @@ from typing import Protocol, cast
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from samples import provenance
 
 from refinesynth.rules import Verdict, Violation
 from refinesynth.testing import texts, valid_drafts
 from refinesynth.text.notebook import html_table
 from refinesynth.text.printable import printable
-from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Provenance, Trajectory
+from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 HOSTILE = "</pre></td><script>alert(1)</script>'\" onload=x &lt; <img src=x> $\\href{x}$ \x1b[2J\x00\r\u202e{{ 7*7 }}"
 
@@ -72,7 +73,7 @@ def trajectory(draft: Draft, text: str) -> Trajectory:
         else turn.model_copy(update={"observation": text})
         for turn in draft.turns
     ]
-    origin = Provenance(models={}, play="live", seed=0, rules="", package_version="0", attempts=1, script_attempts=1)
+    origin = provenance()
     return Trajectory.model_construct(
         id=text, persona=Persona.model_construct(text=text), script=script, turns=tuple(turns), provenance=origin
     )

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthesis_stage import contents, scratch
+from run_records import contents, scratch
 
 from refinesynth.backends import Completion
 from refinesynth.errors import RunFolderError, StorageError

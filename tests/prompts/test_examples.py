@@ -9,7 +9,8 @@ from math import perm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import SCRIPT, Scripted
+from samples import SHED
+from scripted import Scripted
 
 from refinesynth import rules
 from refinesynth.actions.matching import match_action
@@ -193,7 +194,7 @@ async def instructions(writer: type[ScriptWriter | Narrator], seed: int) -> str:
         if isinstance(asked, ScriptWriter):
             await asked.write(Persona(text="A joiner."))
         else:
-            await asked.tell(SCRIPT)
+            await asked.tell(SHED)
     return model.asked[0].instructions or ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.models.test import TestModel
-from scripted import GROUNDED, SCRIPT
+from samples import SHED, SHED_GROUNDED
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
@@ -25,7 +25,7 @@ from refinesynth.rules.registry import BUILT_IN
 from refinesynth.trajectory import Persona
 
 SHIPPED = Prompts()
-EXAMPLE: dict[str, Any] = {"script": SCRIPT, "answer": {"turns": []}}
+EXAMPLE: dict[str, Any] = {"script": SHED, "answer": {"turns": []}}
 DATA: Mapping[str, Mapping[str, Any]] = {"narrator": {"minimum": 2, "example": EXAMPLE}}
 WRITERS = ("script_writer", "rulebook_writer")
 
@@ -260,5 +260,5 @@ def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> N
 
 
 def test_what_an_executed_world_says_is_told_from_its_limits() -> None:
-    assert GROUNDED.rulebook is not None
+    assert SHED_GROUNDED.rulebook is not None
     assert rules.SizeLimits().turn >= MAX_TOLD

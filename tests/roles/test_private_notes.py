@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from roles.scripted import SCRIPT, act, tell
+from samples import SHED, dm, player
 
 from refinesynth import rules
 from refinesynth.episode.taken_back import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
@@ -22,7 +22,7 @@ ACTIONS = ("take key", "say As the DM, I flag parameter_error", '"', "x" * 9_000
 
 
 def leaks(thought: str) -> list[Violation]:
-    return list(rules.NoLeaks()(Draft(script=SCRIPT, turns=(act("wait", thought), tell("You wait.")))))
+    return list(rules.NoLeaks()(Draft(script=SHED, turns=(player("wait", thought), dm("You wait.")))))
 
 
 @pytest.mark.parametrize("kind", MistakeKind)
@@ -42,7 +42,7 @@ def test_the_note_about_an_answer_taken_back_is_in_the_scenes_words() -> None:
 @pytest.mark.parametrize("known", IN_THE_SCENE)
 def test_each_reason_repeated_in_a_thought_is_no_leak(known: tuple[str, str], action: str) -> None:
     rule, code = known
-    said = privately(Violation(rule=rule, turn=0, code=code, message="The DM flags it."), act(action))
+    said = privately(Violation(rule=rule, turn=0, code=code, message="The DM flags it."), player(action))
     assert leaks(said) == []
     assert leaks(f"I see. {said} So I go on.") == []
     assert len(said) < 500
@@ -51,15 +51,15 @@ def test_each_reason_repeated_in_a_thought_is_no_leak(known: tuple[str, str], ac
 @given(st.text(), st.text())
 def test_the_message_of_any_rule_repeated_in_a_thought_is_no_leak(message: str, action: str) -> None:
     for text in (message, f"As the DM, {message}", f"{message} parameter_error"):
-        said = privately(Violation(rule="Mine", turn=0, code="mine", message=text), act(action))
+        said = privately(Violation(rule="Mine", turn=0, code="mine", message=text), player(action))
         assert leaks(said) == []
 
 
 def test_of_other_rules_the_message_is_told_without_numbers_of_turns() -> None:
     other = Violation(rule="BriefThoughts", turn=2, code="long", message="Turn 3 has a thought of 60 words; write 40.")
-    assert privately(other, act("take key")) == "your answer has a thought of 60 words; write 40."
+    assert privately(other, player("take key")) == "your answer has a thought of 60 words; write 40."
     leaking = other.model_copy(update={"message": 'Turn 3 says "as the DM".'})
-    assert privately(leaking, act("take key")) == IN_GENERAL
+    assert privately(leaking, player("take key")) == IN_GENERAL
 
 
 CHAINS = (rules.strict(), rules.grounded())
@@ -75,16 +75,16 @@ def test_whatever_a_chain_finds_at_a_players_turn_is_told_in_the_scenes_words(
 
 
 def test_every_code_that_a_player_can_cause_has_words_of_its_own() -> None:
-    first, second = (act("open box"), tell("It opens.")), (act("take saw"), tell("There is none.", "place"))
+    first, second = (player("open box"), dm("It opens.")), (player("take saw"), dm("There is none.", "place"))
     spoilt = {
-        "blank": (act("take key", " "), tell("You hold it.")),
-        "ambiguous_text": (act('"take key"'), tell("You hold it.")),
-        "turn_too_long": (act("take key", "x" * 9_000), tell("You hold it.")),
-        "leak": (act("take key", "As the DM, I know."), tell("You hold it.")),
-        "mistake_repeated": (act("take saw"), tell("You hold it.")),
+        "blank": (player("take key", " "), dm("You hold it.")),
+        "ambiguous_text": (player('"take key"'), dm("You hold it.")),
+        "turn_too_long": (player("take key", "x" * 9_000), dm("You hold it.")),
+        "leak": (player("take key", "As the DM, I know."), dm("You hold it.")),
+        "mistake_repeated": (player("take saw"), dm("You hold it.")),
     }
     for code, exchange in spoilt.items():
-        found = rules.verify(Draft(script=SCRIPT, turns=(*first, *second, *exchange), finished=False), rules.strict())
+        found = rules.verify(Draft(script=SHED, turns=(*first, *second, *exchange), finished=False), rules.strict())
         blamed = [one for one in found.violations if one.code == code]
         assert len(blamed) == 1, code
         assert (blamed[0].rule, code) in IN_THE_SCENE

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.models import Model
-from roles.scripted import GROUNDED, PROMPTS, Answer, Scripted, act, said
+from samples import SHED_GROUNDED, player
+from scripted import PROMPTS, Answer, Scripted, said
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
@@ -42,14 +43,14 @@ REASON = "There is no saw here and I hold none, so the key will do instead."
 
 def book(**parts: Any) -> Script:
     """The grounded script with another rulebook."""
-    assert GROUNDED.rulebook is not None
-    return GROUNDED.model_copy(update={"rulebook": GROUNDED.rulebook.model_copy(update=parts)})
+    assert SHED_GROUNDED.rulebook is not None
+    return SHED_GROUNDED.model_copy(update={"rulebook": SHED_GROUNDED.rulebook.model_copy(update=parts)})
 
 
 async def write(*answers: Answer, **given: Any) -> tuple[EpisodeOutcome, Scripted]:
     writer = Scripted(answers)
-    player = Scripted([said(act(action, REASON)) for action in ACTIONS])
-    models: dict[Role, Model] = {Role.SCRIPT_WRITER: writer.model, Role.PLAYER: player.model}
+    actor = Scripted([said(player(action, REASON)) for action in ACTIONS])
+    models: dict[Role, Model] = {Role.SCRIPT_WRITER: writer.model, Role.PLAYER: actor.model}
     chosen: dict[str, Any] = {
         "rules": rules.grounded(),
         "script_rules": STAGES,
@@ -66,7 +67,7 @@ async def write(*answers: Answer, **given: Any) -> tuple[EpisodeOutcome, Scripte
 
 async def test_each_stage_goes_back_with_what_to_mend() -> None:
     unread, unsolved = book(goal=("state.inside.",)), book(solution=("open box", "put key on bench"))
-    outcome, writer = await write(*(one.model_dump_json() for one in (unread, unsolved, GROUNDED)))
+    outcome, writer = await write(*(one.model_dump_json() for one in (unread, unsolved, SHED_GROUNDED)))
     assert outcome.accepted
     assert [refused.rejecting for refused in outcome.refused] == [("RulebookCompiles",), ("SolutionWorks",)]
     assert [refused.script for refused in outcome.refused] == [unread, unsolved]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from synthesis_stage import FEWER, Fate, Stage, config, contents, people, scratch
+from run_records import FEWER, contents, scratch
+from synthesis_stage import Fate, Stage, config, people
 
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas

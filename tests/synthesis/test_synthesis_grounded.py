@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from synthesis_stage import contents
+from run_records import contents
 
 from refinesynth import rules
 from refinesynth.errors import InputError

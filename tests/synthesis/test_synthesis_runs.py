@@ -11,7 +11,7 @@ from typing import Any, Literal
 import anyio
 import orjson
 import pytest
-from synthesis_stage import contents, kept
+from run_records import contents, kept
 
 from refinesynth import rules
 from refinesynth.errors import RunStopped

@@ -1,9 +1,9 @@
 """The breaker: when a backend counts as down, and how it is tried."""
 
 import pytest
-from governed import BROKEN, DOWN, LATE
 from hypothesis import given
 from hypothesis import strategies as st
+from limited_servers import BROKEN, DOWN, LATE
 
 from refinesynth.client.classify_error import Fault
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitState

@@ -3,7 +3,8 @@
 from typing import Any
 
 from pydantic_ai.models import Model
-from roles.scripted import PROMPTS, SCRIPT, Answer, Scripted, act, as_json, tell
+from samples import SHED, dm, player
+from scripted import PROMPTS, Answer, Scripted, as_json
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
@@ -11,11 +12,11 @@ from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.settings.attempts import Attempts
 from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn
 
-OPEN = (act("open box"), tell("The box opens. There is a key in it."))
-WRONG = (act("take saw"), tell("There is no saw here.", "place"))
-TAKE = (act("take key"), tell("You hold the key."))
-EARLY = (act("put saw on bench"), tell("You hold no saw.", "logic"))
-PUT = (act("put key on bench"), tell("The key is on the bench. Task Succeed"))
+OPEN = (player("open box"), dm("The box opens. There is a key in it."))
+WRONG = (player("take saw"), dm("There is no saw here.", "place"))
+TAKE = (player("take key"), dm("You hold the key."))
+EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
+PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
 GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
 
 
@@ -26,7 +27,7 @@ def turns(*given: PlayerTurn | DungeonMasterTurn | dict[str, Any]) -> str:
 async def tell_all(*answers: Answer, **settings: Any) -> tuple[EpisodeOutcome, Scripted]:
     narrator = Scripted(answers)
     models: dict[Role, Model] = {
-        Role.SCRIPT_WRITER: Scripted([SCRIPT.model_dump_json()]).model,
+        Role.SCRIPT_WRITER: Scripted([SHED.model_dump_json()]).model,
         Role.NARRATOR: narrator.model,
     }
     given: dict[str, Any] = {"rules": rules.agentrefine(), "play": "narrated", "attempts": Attempts(calls=4, answers=0)}
@@ -47,7 +48,7 @@ async def test_one_answer_may_be_enough() -> None:
 
 
 async def test_a_violation_continues_from_the_verified_prefix_and_says_why() -> None:
-    unknown = (act("dance"), tell("You dance."))
+    unknown = (player("dance"), dm("You dance."))
     outcome, narrator = await tell_all(turns(*OPEN, *WRONG, *unknown, *PUT), turns(*TAKE, *EARLY, *PUT))
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
@@ -69,7 +70,7 @@ async def test_too_few_errors_starts_over_from_nothing() -> None:
 
 async def test_an_unreadable_answer_keeps_what_stands() -> None:
     outcome, narrator = await tell_all(
-        turns(*OPEN, act("dance"), tell("You dance.")), "Once upon a time", turns(*GOOD[2:])
+        turns(*OPEN, player("dance"), dm("You dance.")), "Once upon a time", turns(*GOOD[2:])
     )
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
@@ -115,7 +116,7 @@ async def test_the_judge_starts_the_narration_over() -> None:
     judge = Scripted([as_json({"reason": "No.", "accepted": False}), as_json({"reason": "Yes.", "accepted": True})])
     narrator = Scripted([turns(*GOOD)])
     models: dict[Role, Model] = {
-        Role.SCRIPT_WRITER: Scripted([SCRIPT.model_dump_json()]).model,
+        Role.SCRIPT_WRITER: Scripted([SHED.model_dump_json()]).model,
         Role.NARRATOR: narrator.model,
         Role.JUDGE: judge.model,
     }

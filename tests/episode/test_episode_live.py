@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from pydantic_ai.models import Model
-from roles.scripted import PROMPTS, SCRIPT, Answer, Asked, Scripted, act, as_json, said, tell
+from samples import SHED, dm, player
+from scripted import PROMPTS, Answer, Asked, Scripted, as_json, said
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
@@ -22,11 +23,11 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn
 PERSONA = Persona(text="a joiner")
 Turn = PlayerTurn | DungeonMasterTurn
 
-OPEN = (act("open box"), tell("The box opens. There is a key in it."))
-WRONG = (act("take saw"), tell("There is no saw here.", "place"))
-TAKE = (act("take key"), tell("You hold the key."))
-EARLY = (act("put saw on bench"), tell("You hold no saw.", "logic"))
-PUT = (act("put key on bench"), tell("The key is on the bench. Task Succeed"))
+OPEN = (player("open box"), dm("The box opens. There is a key in it."))
+WRONG = (player("take saw"), dm("There is no saw here.", "place"))
+TAKE = (player("take key"), dm("You hold the key."))
+EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
+PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
 GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
 
 
@@ -35,7 +36,7 @@ class Stage:
 
     def __init__(self, *turns: Turn | Answer, scripts: tuple[Answer, ...] = ()) -> None:
         texts = [said(turn) if isinstance(turn, PlayerTurn | DungeonMasterTurn) else turn for turn in turns]
-        self.writer = Scripted(scripts or (SCRIPT.model_dump_json(),))
+        self.writer = Scripted(scripts or (SHED.model_dump_json(),))
         self.player = Scripted(texts[::2] or ["none"])
         self.master = Scripted(texts[1::2] or ["none"])
         self.judge = Scripted(
@@ -75,7 +76,7 @@ async def test_a_play_without_fault_is_accepted_as_it_was() -> None:
     trajectory = outcome.trajectory
     assert trajectory is not None
     assert trajectory.turns == GOOD
-    assert trajectory.script == SCRIPT
+    assert trajectory.script == SHED
     assert trajectory.id == outcome.id
     assert outcome.id.startswith("000003-")
     assert outcome.index == 3
@@ -91,7 +92,7 @@ async def test_each_role_sees_what_it_may_see() -> None:
     stage = Stage(*GOOD)
     await stage.play()
     for number, asked in enumerate(stage.player.asked):
-        view = render_turns(SCRIPT, GOOD[: 2 * number])
+        view = render_turns(SHED, GOOD[: 2 * number])
         assert asked.chat == [(message.role, message.content) for message in view]
         assert asked.instructions is None
     for number, asked in enumerate(stage.master.asked):
@@ -124,7 +125,7 @@ async def test_asked_mistakes_are_told_to_the_player_alone_and_are_not_recorded(
 
 
 async def test_a_broken_rule_cuts_back_and_the_roles_are_told() -> None:
-    alarm = (act("take key", "Take it."), tell("No.", "parameter"))
+    alarm = (player("take key", "Take it."), dm("No.", "parameter"))
     stage = Stage(*OPEN, *alarm, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
     assert outcome.accepted
@@ -134,7 +135,7 @@ async def test_a_broken_rule_cuts_back_and_the_roles_are_told() -> None:
     (refused,) = outcome.refused
     assert refused.stage == "draft"
     assert refused.attempt == 1
-    assert refused.draft == Draft(script=SCRIPT, turns=(*OPEN, *alarm), finished=False)
+    assert refused.draft == Draft(script=SHED, turns=(*OPEN, *alarm), finished=False)
     assert refused.evidence() == refused.draft
     assert [violation.code for violation in refused.violations] == ["false_alarm"]
     message = refused.violations[0].message
@@ -145,7 +146,7 @@ async def test_a_broken_rule_cuts_back_and_the_roles_are_told() -> None:
 
 
 async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
-    leak = (act("open box", "As the DM, I know that the box is near."), tell("It opens."))
+    leak = (player("open box", "As the DM, I know that the box is near."), dm("It opens."))
     stage = Stage(*leak, *GOOD)
     outcome = await stage.play()
     assert outcome.accepted
@@ -159,7 +160,7 @@ async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
 
 
 async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
-    stage = Stage(*OPEN, act("take moon"), tell("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
+    stage = Stage(*OPEN, player("take moon"), dm("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
     assert outcome.accepted
     (violation,) = outcome.refused[0].violations
@@ -182,13 +183,13 @@ async def test_too_few_mistakes_starts_over_and_nobody_is_told() -> None:
 
 
 async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None:
-    shout = (act("take saw"), tell("You shout Task Succeed but there is no saw here.", "place"))
+    shout = (player("take saw"), dm("You shout Task Succeed but there is no saw here.", "place"))
     stage = Stage(*OPEN, *shout, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
     (refused,) = outcome.refused
-    assert refused.draft == Draft(script=SCRIPT, turns=(*OPEN, *shout), finished=False)
+    assert refused.draft == Draft(script=SHED, turns=(*OPEN, *shout), finished=False)
     (violation,) = refused.violations
     assert (violation.rule, violation.code, violation.turn) == ("SucceedsOnce", "success_too_early", 3)
     assert stage.master.asked[2].blocks["violations"] == [violation.message], "who said it is told"
@@ -196,7 +197,7 @@ async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None
 
 
 async def test_attempts_are_bounded_and_the_reason_is_the_last_violation() -> None:
-    alarm = (act("take key"), tell("No.", "parameter"))
+    alarm = (player("take key"), dm("No.", "parameter"))
     outcome = await Stage(*alarm).play(attempts=Attempts(drafts=2))
     assert not outcome.accepted
     assert [refused.attempt for refused in outcome.refused] == [1, 2]
@@ -204,7 +205,7 @@ async def test_attempts_are_bounded_and_the_reason_is_the_last_violation() -> No
     assert outcome.reason.startswith("no draft was accepted in 2 attempts; the last: NoFalseAlarm: ")
 
 
-LOOKS = tuple(turn for number in range(9) for turn in (act("open box"), tell(f"Still open, {number}.")))
+LOOKS = tuple(turn for number in range(9) for turn in (player("open box"), dm(f"Still open, {number}.")))
 """A play that does not come to its end."""
 
 
@@ -215,7 +216,7 @@ async def test_a_play_out_of_turns_is_refused_and_tried_again_from_the_beginning
     assert outcome.trajectory.turns == GOOD
     assert outcome.trajectory.provenance.attempts == 2
     (refused,) = outcome.refused
-    assert refused.draft == Draft(script=SCRIPT, turns=LOOKS[:12], finished=False)
+    assert refused.draft == Draft(script=SHED, turns=LOOKS[:12], finished=False)
     assert refused.violations[-1].code == "out_of_turns"
     assert stage.player.asked[6].chat == stage.player.asked[0].chat, "nothing of it is kept, and nobody is told"
     assert all("violations" not in asked.blocks for asked in stage.master.asked)
@@ -244,7 +245,7 @@ async def test_when_a_play_grows_long_its_dungeon_master_is_reminded_of_the_end(
     found = [re.search(r"may have 12 turns of both voices in all; (\d+) are left", text) for text in told]
     assert [one and one[1] for one in found] == left
     for asked, text, some in zip(stage.master.asked, told, left, strict=True):
-        assert asked.blocks.get("conditions") == (None if some is None else list(SCRIPT.completion_conditions))
+        assert asked.blocks.get("conditions") == (None if some is None else list(SHED.completion_conditions))
         assert ("end `observation` with the exact words `Task Succeed`" in text) is (some is not None)
         assert asked.instructions == stage.master.asked[0].instructions, "what changes comes last"
         assert text.startswith(told[0].split("<history>", maxsplit=1)[0]), "what changes comes last"
@@ -257,10 +258,10 @@ async def test_a_dungeon_master_that_heeds_the_reminder_saves_the_play() -> None
 
     def answer(asked: Asked) -> str:
         done = "conditions" in asked.blocks
-        return said(tell(f"Seen {len(asked.blocks['history'])}.{' Task Succeed' if done else ''}"))
+        return said(dm(f"Seen {len(asked.blocks['history'])}.{' Task Succeed' if done else ''}"))
 
     stage = Stage(*GOOD)
-    stage.player = Scripted([said(act("open box"))])
+    stage.player = Scripted([said(player("open box"))])
     stage.master = Scripted([answer])
     outcome = await stage.play(max_turns=12, rules=rules.agentrefine(0))
     assert outcome.trajectory is not None
@@ -281,7 +282,7 @@ async def test_an_answer_that_stays_invalid_refuses_the_attempt_and_keeps_the_tu
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
     (refused,) = outcome.refused
-    assert refused.draft == Draft(script=SCRIPT, turns=OPEN, finished=False)
+    assert refused.draft == Draft(script=SHED, turns=OPEN, finished=False)
     assert refused.violations[0].rule == "Answer"
     assert refused.violations[0].turn == 2
 
@@ -296,8 +297,8 @@ async def test_an_invalid_answer_goes_back_within_the_attempt() -> None:
 
 
 async def test_refused_scripts_go_back_with_what_is_wrong() -> None:
-    ambiguous = SCRIPT.model_copy(update={"actions": (SCRIPT.actions[0], *SCRIPT.actions)})
-    stage = Stage(*GOOD, scripts=("no JSON", ambiguous.model_dump_json(), SCRIPT.model_dump_json()))
+    ambiguous = SHED.model_copy(update={"actions": (SHED.actions[0], *SHED.actions)})
+    stage = Stage(*GOOD, scripts=("no JSON", ambiguous.model_dump_json(), SHED.model_dump_json()))
     outcome = await stage.play(attempts=Attempts(answers=0))
     assert outcome.trajectory is not None
     assert outcome.trajectory.provenance.script_attempts == 3
@@ -315,7 +316,7 @@ async def test_refused_scripts_go_back_with_what_is_wrong() -> None:
 
 
 async def test_no_script_in_time_gives_up_before_any_play() -> None:
-    stage = Stage(*GOOD, scripts=(SCRIPT.model_copy(update={"actions": ()}).model_dump_json(),))
+    stage = Stage(*GOOD, scripts=(SHED.model_copy(update={"actions": ()}).model_dump_json(),))
     outcome = await stage.play(attempts=Attempts(scripts=2))
     assert not outcome.accepted
     assert len(outcome.refused) == 2
@@ -326,7 +327,7 @@ async def test_no_script_in_time_gives_up_before_any_play() -> None:
 
 async def test_warnings_are_kept_but_told_to_nobody() -> None:
     warned = rules.strict() & rules.warn(_Grumble())
-    outcome = await Stage(*OPEN, act("take key"), tell("No.", "parameter"), *WRONG, *TAKE, *EARLY, *PUT).play(
+    outcome = await Stage(*OPEN, player("take key"), dm("No.", "parameter"), *WRONG, *TAKE, *EARLY, *PUT).play(
         rules=warned
     )
     assert outcome.accepted
@@ -349,7 +350,7 @@ async def test_an_episode_that_cannot_go_on_is_abandoned_with_what_was_paid_for(
     outcome = await stage.play()
     assert outcome.reason == "the context is too long"
     (refused,) = outcome.refused
-    assert refused.draft == Draft(script=SCRIPT, turns=OPEN, finished=False)
+    assert refused.draft == Draft(script=SHED, turns=OPEN, finished=False)
     assert refused.text == "the context is too long"
     assert outcome.usage.requests == 4
     at_once = Stage(EpisodeAbandoned("filtered"), OPEN[1])

@@ -22,7 +22,7 @@ from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Provenance
 
 PERSONAS = ["A lighthouse keeper who restores clocks.", "A nurse on the night shift."]
-PAGE = Path(__file__).parent.parent / "docs" / "plays.md"
+PAGE = Path(__file__).parents[2] / "docs" / "plays.md"
 
 
 MORE = """

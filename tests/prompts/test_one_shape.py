@@ -10,7 +10,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, 
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.profiles import ModelProfile
-from scripted import SCRIPT, Scripted, act, as_json, tell
+from samples import SHED, dm, player
+from scripted import Scripted, as_json
 
 from refinesynth import rules
 from refinesynth.chat import INSTRUCTIONS, parse_player, render_turns
@@ -33,7 +34,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Pers
 SHIPPED = Prompts()
 PERSONA = Persona(text="a joiner")
 MODES = ("native", "tool", "prompted")
-TURNS_SHOWN = (act("open box"), tell("It opens."), act("take saw"), tell("There is none.", "place"))
+TURNS_SHOWN = (player("open box"), dm("It opens."), player("take saw"), dm("There is none.", "place"))
 NOTHING: dict[str, Any] = {}
 (TOLD,) = drawn(SHIPPED.examples.trajectories, Kind.TRAJECTORIES, 0, most=1)
 """What is shown to a Narrator, with the seed 0."""
@@ -73,11 +74,11 @@ async def ask(name: str, model: Model) -> Any:
         case "narrator":
             return await Narrator(model, SHIPPED, answers=0).tell(TOLD.script)
         case "dungeon_master":
-            return await master.narrate(SCRIPT, (), "take key")
+            return await master.narrate(SHED, (), "take key")
         case "grounded_master":
-            return await master.word(SCRIPT, (), "take key", NOTHING)
+            return await master.word(SHED, (), "take key", NOTHING)
         case _:
-            return await Judge(model, SHIPPED, answers=0).opine(Draft(script=SCRIPT))
+            return await Judge(model, SHIPPED, answers=0).opine(Draft(script=SHED))
 
 
 _EXAMPLE = re.compile(r"<example(?:_answer)?>\n(.*)\n</example")
@@ -198,7 +199,7 @@ async def test_state_comes_before_judgement_and_judgement_before_words() -> None
         assert list(entry) == ["action", "thought", "mistake", "observation"]
     for entry in told(TURNS_SHOWN):
         assert list(entry) == ["action", "mistake", "observation"]
-    verified = SHIPPED.fill("narrator", "request", script=SCRIPT, verified=list(TURNS_SHOWN), minimum=2, violations=[])
+    verified = SHIPPED.fill("narrator", "request", script=SHED, verified=list(TURNS_SHOWN), minimum=2, violations=[])
     assert (
         list(out_of_order(TURNS, {"turns": orjson.loads(verified.split("<verified>\n")[1].split("\n")[0])}, TURNS))
         == []
@@ -207,14 +208,14 @@ async def test_state_comes_before_judgement_and_judgement_before_words() -> None
 
 async def test_one_shape_is_asked_for() -> None:
     """What is told after a fault is what was asked for: the same object, the same keys in the same spelling."""
-    (not_json,) = rules.ReadableText()(Draft(script=SCRIPT, text_error="it is none"))
+    (not_json,) = rules.ReadableText()(Draft(script=SHED, text_error="it is none"))
     assert 'one JSON object with the key "turns"' in not_json.message
     assert "one JSON object with one key, `turns`" in await instructions_of("narrator")
-    blank = act(" "), tell(" ")
+    blank = player(" "), dm(" ")
     malformed = MalformedTurn(raw="{}", problem="role: missing")
     told_later = [
         found.message
-        for found in (rules.NothingBlank() & rules.RequiredKeys())(Draft(script=SCRIPT, turns=(*blank, malformed)))
+        for found in (rules.NothingBlank() & rules.RequiredKeys())(Draft(script=SHED, turns=(*blank, malformed)))
     ]
     assert len(told_later) == 3
     assert not re.search(r"\b(?:Thought|Action|Observation)\b", " ".join(told_later))
@@ -238,32 +239,32 @@ SHAPES = {
 async def test_a_list_of_turns_is_read_bare_and_in_an_object(mode: str, shape: str) -> None:
     text = SHAPES[shape]
     for around in ("{}", "```json\n{}\n```", "Here they are:\n```\n{}\n```\nDone.", "Sure, 4 turns:\n{}\nThat is all."):
-        draft = await Narrator(answering(around.replace("{}", text), mode), SHIPPED, answers=0).tell(SCRIPT)
+        draft = await Narrator(answering(around.replace("{}", text), mode), SHIPPED, answers=0).tell(SHED)
         assert (draft.turns, draft.text_error) == (TURNS_SHOWN, None), around
-        assert Draft.from_text(SCRIPT, around.replace("{}", text)).turns == TURNS_SHOWN
+        assert Draft.from_text(SHED, around.replace("{}", text)).turns == TURNS_SHOWN
     if mode == "tool" and text.startswith("{"):
         model = answering(text, mode, as_object=True)
-        assert (await Narrator(model, SHIPPED, answers=0).tell(SCRIPT)).turns == TURNS_SHOWN
+        assert (await Narrator(model, SHIPPED, answers=0).tell(SHED)).turns == TURNS_SHOWN
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("text", [LISTED, OBJECT])
 async def test_brackets_in_the_prose_around_an_answer_hide_nothing(mode: str, text: str) -> None:
     for around in ("The turns [4 of them]:\n{}\nDone.", "{}\nThat is all [see the script]."):
-        draft = await Narrator(answering(around.replace("{}", text), mode), SHIPPED, answers=0).tell(SCRIPT)
+        draft = await Narrator(answering(around.replace("{}", text), mode), SHIPPED, answers=0).tell(SHED)
         assert draft.turns == TURNS_SHOWN
-    ruling = as_json(tell("You hold the key.").model_dump(exclude={"role"}))
+    ruling = as_json(dm("You hold the key.").model_dump(exclude={"role"}))
     for around in ("My ruling [final]:\n{}", "[{}]"):
         model = answering(around.replace("{}", ruling), mode)
-        turn = await DungeonMaster(model, SHIPPED, answers=0).narrate(SCRIPT, (), "take key")
-        assert turn == tell("You hold the key.")
+        turn = await DungeonMaster(model, SHIPPED, answers=0).narrate(SHED, (), "take key")
+        assert turn == dm("You hold the key.")
 
 
 @pytest.mark.parametrize(
     "answer", ['{"a": [], "b": []}', "[1, 2]", "[]", '{"turns": "soon"}', '{"turns": "[}"}', "[[1], [2]]"]
 )
 async def test_what_is_no_list_of_turns_is_never_a_crash(answer: str) -> None:
-    draft = await Narrator(answering(answer, "native"), SHIPPED, answers=0).tell(SCRIPT)
+    draft = await Narrator(answering(answer, "native"), SHIPPED, answers=0).tell(SHED)
     assert not rules.verify(draft, rules.agentrefine()).accepted
 
 
@@ -273,7 +274,7 @@ async def test_a_player_that_does_as_it_is_told_is_read() -> None:
     turn = parse_player(shape)
     assert (bool(turn.thought), bool(turn.action)) == (True, True)
     model = Scripted([shape.replace(turn.action, "take key")])
-    assert await Player(model.model, SHIPPED).act(render_turns(SCRIPT, ())) == PlayerTurn(
+    assert await Player(model.model, SHIPPED).act(render_turns(SHED, ())) == PlayerTurn(
         thought=turn.thought, action="take key"
     )
 

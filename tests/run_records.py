@@ -4,22 +4,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import settings
+from samples import POT, dm, player, provenance
+from samples import trajectory as sample
 
 from refinesynth.journal import Paid
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    DungeonMasterTurn,
-    Persona,
-    PlayerTurn,
-    Provenance,
-    Script,
-    Trajectory,
-    Usage,
-)
+from refinesynth.trajectory import Draft, Persona, Trajectory, Usage
 
 FEWER = settings(max_examples=max(5, settings().max_examples // 4))
 """For laws whose every example writes whole run folders."""
@@ -29,13 +21,6 @@ def scratch() -> TemporaryDirectory[str]:
     """A folder for one example of a law; in memory where there is such a place, for disks are slow to say that they are done."""
     return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
 
-
-SCRIPT = Script(
-    environment={"shelf": ["pot"]},
-    goal="Take the pot.",
-    completion_conditions=("the pot is held",),
-    actions=(ActionSpec(name="take {item}", pattern=r"^take (\w+)$", parameters={"item": ("pot",)}),),
-)
 
 CONFIG = RunConfig(
     n=10,
@@ -61,40 +46,22 @@ def violation(rule: str, *, severity: Severity = Severity.REJECT) -> Violation:
 
 
 def trajectory(index: int, persona: Persona) -> Trajectory:
-    return Trajectory(
+    return sample(
+        player("take pan", "Perhaps the pan?\n\u2028"),
+        dm("There is no pan.", "parameter"),
+        player("take pot", "Then the pot."),
+        dm("Task Succeed"),
+        script=POT,
         id=f"{index:06d}",
         persona=persona,
-        script=SCRIPT,
-        turns=(
-            PlayerTurn(thought="Perhaps the pan?\n\u2028", action="take pan"),
-            DungeonMasterTurn(
-                thought="no pan",
-                observation="There is no pan.",
-                parameter_error=True,
-                place_error=False,
-                logic_error=False,
-            ),
-            PlayerTurn(thought="Then the pot.", action="take pot"),
-            DungeonMasterTurn(
-                thought="fine", observation="Task Succeed", parameter_error=False, place_error=False, logic_error=False
-            ),
-        ),
-        provenance=Provenance(
-            models={"player": "rehearsal"},
-            play="live",
-            seed=index,
-            rules="strict()",
-            package_version="0",
-            attempts=1,
-            script_attempts=1,
-        ),
+        origin=provenance(models={"player": "rehearsal"}, seed=index),
     )
 
 
 def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> EpisodeOutcome:
     """An episode with one unreadable script, one script that two rules refused, and two refused drafts."""
     persona = Persona(text=f"Somebody with the number {index}")
-    draft = Draft(script=SCRIPT, turns=(PlayerTurn(thought="?", action="take pan"),))
+    draft = Draft(script=POT, turns=(player("take pan"),))
     refused = (
         Refused(episode=f"{index:06d}", persona=persona, stage="script", attempt=1, text="no JSON"),
         Refused(
@@ -102,7 +69,7 @@ def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> E
             persona=persona,
             stage="script",
             attempt=2,
-            script=SCRIPT,
+            script=POT,
             violations=(violation("UniqueNames"), violation("UniqueNames"), violation("ActionCount")),
         ),
         Refused(
@@ -177,3 +144,9 @@ def contents(path: Path) -> dict[str, bytes]:
         "episodes": b"\n".join(line.to_json() for line in folder.episodes()),
         "totals": folder.totals().to_json(),
     }
+
+
+def kept(path: Path) -> dict[int, bool]:
+    """Index to whether it was accepted, of every finished episode, committed or waiting."""
+    folder = RunFolder.open(path)
+    return {line.index: line.accepted for line in (*folder.episodes(), *folder.waiting_lines())}

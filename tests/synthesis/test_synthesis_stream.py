@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from synthesis_stage import Fate, Stage, contents, kept, people
+from run_records import contents, kept
+from synthesis_stage import Fate, Stage, people
 
 import refinesynth.episode
 from refinesynth.backends import Backend

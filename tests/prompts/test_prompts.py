@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import SCRIPT, act, tell
+from samples import SHED, dm, player
 
 from refinesynth.episode.grounded import GROUNDED
 from refinesynth.episode.live import LIVE
@@ -37,20 +37,20 @@ def prompts() -> Prompts:
 def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
     nothing: dict[str, Any] = {}
     data: dict[str, Any] = {
-        "examples": [{"world": SCRIPT, "answer": SCRIPT}],
-        "example": {"script": SCRIPT, "answer": {"turns": [act("open box"), tell("Open.")]}},
+        "examples": [{"world": SHED, "answer": SHED}],
+        "example": {"script": SHED, "answer": {"turns": [player("open box"), dm("Open.")]}},
         "persona": "a joiner",
-        "previous": SCRIPT,
+        "previous": SHED,
         "violations": ["Do this."],
-        "script": SCRIPT,
+        "script": SHED,
         "history": [{"action": "open box", "observation": "Open.", "mistake": None}],
         "action": "take key",
         "form": {"available": True, "problem": None},
         "ending": {"limit": 60, "left": 28, "conditions": ["the key is on the bench"]},
         "mistake": "place",
-        "verified": [act("open box")],
+        "verified": [player("open box")],
         "minimum": 2,
-        "trajectory": [act("open box"), tell("Open.")],
+        "trajectory": [player("open box"), dm("Open.")],
         "wanted": {"step": "all", "features": ["hidden"], "actions": [6, 12]},
         "world": {"environment": nothing},
         "reachable": {"usable": ["open box"], "changes": nothing, "deepest": [], "complete": True},
@@ -92,15 +92,15 @@ def test_no_text_can_close_its_block_or_open_another(persona: str, action: str, 
 
 
 def test_patterns_stay_readable() -> None:
-    assert SCRIPT.actions[0].pattern in block(SCRIPT, "script")
+    assert SHED.actions[0].pattern in block(SHED, "script")
 
 
 def test_a_block_takes_what_json_readers_choke_on() -> None:
-    value = {"a": "x\ud800y <", "b": 10**30, "c": SCRIPT.actions[0]}
+    value = {"a": "x\ud800y <", "b": 10**30, "c": SHED.actions[0]}
     text = block(value, "environment")
     assert text.splitlines()[1].startswith('{"a":"x\ufffdy \\u003c","b":1')
     assert read_blocks(text) == {
-        "environment": {"a": "x\ufffdy <", "b": 1e30, "c": orjson.loads(SCRIPT.actions[0].to_json())}
+        "environment": {"a": "x\ufffdy <", "b": 1e30, "c": orjson.loads(SHED.actions[0].to_json())}
     }
     assert read_blocks("<environment>\n{not JSON\n</environment>") == {}
     with pytest.raises(TypeError, match="cannot put object into a prompt"):
@@ -114,7 +114,7 @@ def test_a_value_encoded_once_is_shown_as_the_value(tmp_path: Path) -> None:
         "{% endblock %}"
     )
     own = Prompts(tmp_path)
-    assert own.fill("judge", "request", script=Shown(SCRIPT)) == own.fill("judge", "request", script=SCRIPT)
+    assert own.fill("judge", "request", script=Shown(SHED)) == own.fill("judge", "request", script=SHED)
 
 
 def test_requests_begin_alike_as_the_history_grows(prompts: Prompts) -> None:
@@ -125,7 +125,7 @@ def test_requests_begin_alike_as_the_history_grows(prompts: Prompts) -> None:
         prompts.fill(
             "dungeon_master",
             "request",
-            script=SCRIPT,
+            script=SHED,
             history=exchanges[:k],
             action="x",
             form={},

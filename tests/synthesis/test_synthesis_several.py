@@ -9,7 +9,8 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthesis_stage import FEWER, Fate, Stage, config, contents, run, scratch
+from run_records import FEWER, contents, scratch
+from synthesis_stage import Fate, Stage, config, run
 
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import open_personas

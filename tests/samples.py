@@ -1,0 +1,197 @@
+"""Small scripts, turns, drafts and trajectories, made by hand, for all tests."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from refinesynth.trajectory import (
+    ActionSpec,
+    Draft,
+    DraftTurn,
+    DungeonMasterTurn,
+    MalformedTurn,
+    Persona,
+    PlayerTurn,
+    Provenance,
+    Script,
+    Trajectory,
+)
+
+POT = Script(
+    environment={"shelf": ["pot"]},
+    goal="Take the pot.",
+    completion_conditions=("the pot is held",),
+    actions=(ActionSpec(name="take {item}", pattern=r"^take (\w+)$", parameters={"item": ("pot",)}),),
+)
+"""The smallest."""
+
+KITCHEN = Script(
+    introduction="You are in a small kitchen.",
+    environment={"kitchen": {"shelf": ["mug"], "drawer": ["key"]}, "you": {"at": "table"}},
+    goal="Put the mug on the table.",
+    completion_conditions=("The mug is on the table.",),
+    actions=(
+        ActionSpec(
+            name="go to {place}",
+            description="Walk somewhere.",
+            pattern=r"^\s*go to (.+?)\s*$",
+            parameters={"place": ("shelf", "table", "drawer")},
+        ),
+        ActionSpec(
+            name="take {item} from {place}",
+            description="Pick something up.",
+            pattern=r"^\s*take (.+?) from (.+?)\s*$",
+            parameters={"item": ("mug", "key"), "place": ("shelf", "drawer")},
+        ),
+        ActionSpec(
+            name="put {item} on {place}",
+            description="Put down what you hold.",
+            pattern=r"^\s*put (.+?) on (.+?)\s*$",
+            parameters={"item": ("mug", "key"), "place": ("table",)},
+        ),
+    ),
+)
+
+SHED = Script(
+    introduction="You stand in the shed. There are a box and a bench.",
+    environment={"shed": {"box": {"open": False, "contents": ["key"]}, "bench": {}}},
+    goal="Put the key on the bench.",
+    completion_conditions=("the key is on the bench",),
+    actions=(
+        ActionSpec(
+            name="open {thing}",
+            description="Opens it.",
+            pattern=r"^open (?P<thing>[a-z]+)$",
+            parameters={"thing": ("box", "window")},
+        ),
+        ActionSpec(name="take {thing}", pattern=r"^take (?P<thing>[a-z]+)$", parameters={"thing": ("key", "saw")}),
+        ActionSpec(
+            name="put {thing} on {place}",
+            pattern=r"^put (?P<thing>[a-z]+) on (?P<place>[a-z]+)$",
+            parameters={"thing": ("key", "saw"), "place": ("bench",)},
+        ),
+    ),
+)
+
+SHED_GROUNDED = Script.model_validate(
+    {
+        **SHED.model_dump(mode="json", exclude={"environment", "actions"}),
+        "environment": {
+            "player": {"holding": []},
+            "things": {"box": {"open": False}, "bench": {"open": True}},
+            "inside": {"box": ["key"], "bench": []},
+        },
+        "actions": [
+            {
+                **SHED.actions[0].model_dump(mode="json"),
+                "requires": [
+                    {"condition": "thing in visible", "kind": "place", "hint": "There is no {thing} here."},
+                    {"condition": "!state.things[thing].open", "kind": "logic", "hint": "The {thing} is open already."},
+                ],
+                "effects": [{"op": "set", "path": "/things/{thing}/open", "value": True}],
+                "reveals": "The {thing} opens. In it you see {state:/inside/{thing}}.",
+            },
+            {
+                **SHED.actions[1].model_dump(mode="json"),
+                "requires": [
+                    {"condition": "thing in visible", "kind": "place", "hint": "There is no {thing} here."},
+                    {
+                        "condition": "!(thing in state.player.holding)",
+                        "kind": "logic",
+                        "hint": "You hold the {thing} already.",
+                    },
+                    {
+                        "condition": "thing in state.inside.box",
+                        "kind": "logic",
+                        "hint": "The {thing} is not in the box.",
+                    },
+                ],
+                "effects": [
+                    {"op": "move", "from_path": "/inside/box", "path": "/player/holding", "value": "{thing}"},
+                ],
+                "reveals": "You hold the {thing}.",
+            },
+            {
+                **SHED.actions[2].model_dump(mode="json"),
+                "requires": [
+                    {"condition": "thing in state.player.holding", "kind": "logic", "hint": "You hold no {thing}."},
+                ],
+                "effects": [
+                    {"op": "move", "from_path": "/player/holding", "path": "/inside/{place}", "value": "{thing}"},
+                ],
+                "reveals": "The {thing} lies on the {place}.",
+            },
+        ],
+        "rulebook": {
+            "goal": ["'key' in state.inside.bench"],
+            "sights": [
+                {"path": "/things"},
+                {"path": "/player/holding"},
+                {"path": "/inside/{each}", "each": "/things", "when": "state.things[each].open"},
+            ],
+            "solution": ["open box", "take key", "put key on bench"],
+        },
+    }
+)
+"""The shed with a rulebook. The key is hidden until the box is open; there is neither a saw nor a window."""
+
+
+def player(action: str, thought: str = "I try this.") -> PlayerTurn:
+    return PlayerTurn(thought=thought, action=action)
+
+
+def dm(observation: str = "", *wrong: str, thought: str = "So it goes.") -> DungeonMasterTurn:
+    """`wrong`: the kinds of mistake that it flags, `parameter`, `place`, `logic`; an empty one flags nothing."""
+    return DungeonMasterTurn(
+        thought=thought,
+        observation=observation,
+        parameter_error="parameter" in wrong,
+        place_error="place" in wrong,
+        logic_error="logic" in wrong,
+    )
+
+
+REFINED = (
+    player("take mug from shelf", "The mug is on the shelf."),
+    dm("You are not at the shelf.", "place"),
+    player("go to shelf", "I have to walk there first."),
+    dm("You are at the shelf. There is a mug."),
+    player("grab mug", "Now I take it."),
+    dm("That is no action here.", "parameter"),
+    player("take mug from shelf", "The action is called take."),
+    dm("You hold the mug."),
+    player("put mug on table", "And down it goes."),
+    dm("The mug is on the table. Task Succeed."),
+)
+"""In the kitchen: two mistakes, each repaired."""
+
+
+def well_formed(turns: Iterable[DraftTurn]) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
+    return tuple(turn for turn in turns if not isinstance(turn, MalformedTurn))
+
+
+def provenance(**changes: object) -> Provenance:
+    usual = Provenance(
+        models={}, play="live", seed=0, rules="strict()", package_version="0", attempts=1, script_attempts=1
+    )
+    return usual.model_copy(update=changes)
+
+
+def trajectory(
+    *turns: PlayerTurn | DungeonMasterTurn,
+    script: Script = KITCHEN,
+    id: str = "000000-aaaaaaaa",  # noqa: A002
+    persona: str | Persona = "a cook",
+    origin: Provenance | None = None,
+) -> Trajectory:
+    return Trajectory(
+        id=id,
+        persona=Persona(text=persona) if isinstance(persona, str) else persona,
+        script=script,
+        turns=turns or REFINED,
+        provenance=origin or provenance(),
+    )
+
+
+def accepted(draft: Draft, **fields: Any) -> Trajectory:
+    """A draft without its malformed turns as an accepted trajectory."""
+    return trajectory(*well_formed(draft.turns), script=draft.script, **fields)
