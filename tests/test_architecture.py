@@ -2,7 +2,10 @@
 
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import grimp
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "refinesynth"
@@ -33,3 +36,9 @@ def test_every_file_that_is_named_exists() -> None:
     named = _PATH.findall(PAGE)
     assert len(named) > 50
     assert [path for path in named if not ((PACKAGE / path).exists() or (ROOT / path).exists())] == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # Imports inside functions and for type checking alone count as well; `prepare` names the circle.
+    graph = grimp.build_graph("refinesynth", cache_dir=None)
+    TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()

@@ -5,7 +5,6 @@ Heavy libraries (pydantic, pydantic-ai, litellm) are imported inside the command
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from refinesynth.cli.backends import backends
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
+from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.personas import personas
 from refinesynth.cli.plays import ListsPlays
 from refinesynth.cli.prompts import prompts
@@ -30,15 +30,6 @@ from refinesynth.cli.train_merge import merge
 from refinesynth.cli.verify import verify
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
-
-
-@dataclass
-class Settings:
-    """What holds for every command; typer hands it on as `ctx.obj`."""
-
-    debug: bool = False
-    arguments: list[str] = field(default_factory=list[str])
-    """As typed, without the program's name."""
 
 
 class CommandLine(TyperGroup):
@@ -56,7 +47,7 @@ class CommandLine(TyperGroup):
         """Run one command and exit, under its own name; typer's way of reporting (`standalone_mode`) is not used."""
         del prog_name, standalone_mode
         arguments = list(sys.argv[1:] if args is None else args)
-        settings = Settings(arguments=arguments)
+        invocation = Invocation(arguments=arguments)
         try:
             code = super().main(
                 arguments,
@@ -64,11 +55,11 @@ class CommandLine(TyperGroup):
                 complete_var=complete_var,
                 standalone_mode=False,
                 windows_expand_args=windows_expand_args,
-                obj=settings,
+                obj=invocation,
                 **extra,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, its reader gets a message
-            sys.exit(_report(error, traceback=settings.debug))
+            sys.exit(_report(error, traceback=invocation.debug))
         if code in EXIT_CODES.values():
             end_promptly(code)
         sys.exit(code or ExitCode.OK)

@@ -2,14 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.plays import PlayOption
-
-if TYPE_CHECKING:
-    from refinesynth.cli.app import Settings
 
 
 class Contaminated(StrEnum):
@@ -338,6 +336,6 @@ def run(
         raise typer.Exit(code)
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
-    settings: Settings = ctx.obj
+    invocation: Invocation = ctx.obj
     folder = Path(asked.pop("output", None) or fresh_folder())
-    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, folder, settings.arguments, json=json))
+    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, folder, invocation.arguments, json=json))

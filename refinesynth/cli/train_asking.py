@@ -18,7 +18,7 @@ from refinesynth.text.printable import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.folder import CHECKPOINTS, CONFIG, finished
 from refinesynth.train.layers import TO_BE_GIVEN, Layered, layered
-from refinesynth.train.ranks import is_started, rank
+from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.result import TrainResult
 
 _NOWHERE: Final = "models/not-written"
@@ -73,7 +73,7 @@ def _settled(settle: Callable[[Mapping[str, Any]], Layered]) -> TrainConfig:
 
 
 def _wrong_data(settle: Callable[[Mapping[str, Any]], Layered]) -> str:
-    from refinesynth.train.given import check_data
+    from refinesynth.train.input_check import check_data
 
     try:
         drafted = settle(_UNNAMED)
@@ -109,7 +109,7 @@ def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
         RefinesynthError: As `train` raises it.
     """
     from refinesynth.cli.train_display import TrainDisplay
-    from refinesynth.train.engine.outcome import tell, told_elsewhere
+    from refinesynth.train.engine.outcome import is_reported_by_launcher, write_outcome
     from refinesynth.train.trainer import train
 
     if rank() != 0:
@@ -121,8 +121,8 @@ def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
         result = train(config, events=display)
     finally:
         display.close()
-    tell(result)
-    if told_elsewhere():
+    write_outcome(result)
+    if is_reported_by_launcher():
         return _exit_code(result)
     # Whoever does not read the report still gets the exit code: the training is done, and its files are there.
     with suppress(BrokenPipeError):
@@ -173,20 +173,20 @@ def _report(result: TrainResult, *, json: bool) -> None:
 
 def _how_to_continue(folder: Path) -> str:
     """The command that continues an interrupted training."""
-    if is_started():
+    if is_launched():
         return f"torchrun ... -m refinesynth.train --config {shlex.quote(str(folder / CONFIG))}"
     return shlex.join(["refinesynth", "train", "--config", str(folder / CONFIG)])
 
 
 def _reported(error: RefinesynthError) -> ExitCode:
     """Let one voice say what every rank finds wrong; whoever started the ranks may want to say it itself."""
-    from refinesynth.train.engine.outcome import tell, told_elsewhere
+    from refinesynth.train.engine.outcome import is_reported_by_launcher, write_outcome
 
     if rank() != 0 and isinstance(error, InputError):
         time.sleep(_HEAD_START)
         return code_of(error)
-    tell(error)
-    if told_elsewhere():
+    write_outcome(error)
+    if is_reported_by_launcher():
         return code_of(error)
     raise error
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig
-    from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+    from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
     from refinesynth.train.events import Events
     from refinesynth.train.layers import RECIPES, Layered, layered
     from refinesynth.train.merging import Merged, merge
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "config": ["LoraConfig", "TrainConfig"],
-    "conversation": ["Conversation", "LossOn", "Speech", "Turn"],
+    "conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
     "events": ["Events"],
     "layers": ["RECIPES", "Layered", "layered"],
     "merging": ["Merged", "merge"],
@@ -42,12 +42,12 @@ __all__ = [
     "LossOn",
     "Merged",
     "Plan",
-    "Speech",
     "TokenFile",
     "TrainConfig",
     "TrainResult",
     "Trainer",
     "Turn",
+    "TurnLabel",
     "layered",
     "merge",
     "write_tokens",

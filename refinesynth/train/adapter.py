@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
-from refinesynth.train.hub import bare, seek
+from refinesynth.train.hub import bare, find_on_hub
 from refinesynth.train.settings import portable, published
 
 SETTINGS: Final = "adapter_config.json"
@@ -61,8 +61,8 @@ def find_adapter(name: str, at: str | None = None) -> Adapter | None:
     try:
         found = _read(path.parent, orjson.loads(path.read_bytes()))
     except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, TypeError, ValueError) as exc:
-        said = " ".join(str(exc).split())
-        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS}, {said}") from exc
+        problem = " ".join(str(exc).split())
+        raise InputError(f"the adapter {name!r} cannot be used: in its {SETTINGS}, {problem}") from exc
     if not (found.folder / WEIGHTS).is_file():
         raise InputError(
             f"the adapter {name!r} has no {WEIGHTS}; pickled weights are not read, save them as safetensors"
@@ -93,7 +93,7 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
 @cache
 def _fetched(name: str, at: str | None) -> Path | None:
     """The settings of an adapter of the hub; beside them its weights, and what it has of a tokenizer and of settings for generation."""
-    reachable = seek(name, "model", at)
+    reachable = find_on_hub(name, "model", at)
     from huggingface_hub import HfApi, errors
 
     hub, how = cast("Any", HfApi()), {"revision": at, "local_files_only": not reachable}

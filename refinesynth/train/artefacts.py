@@ -13,7 +13,7 @@ from refinesynth.files.output_folder import FolderLock
 from refinesynth.train import folder
 from refinesynth.train.card import ModelFacts, render_card
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import Silent
+from refinesynth.train.events import NullEvents
 from refinesynth.train.metrics import MetricsFile, read_metrics
 from refinesynth.train.plan import Devices, Plan
 from refinesynth.train.plots import draw_plots
@@ -26,7 +26,7 @@ _PACKAGES: Final = (
 )
 
 
-class Artefacts(Silent):
+class Artefacts(NullEvents):
     """Writes settings, plan, versions, metrics and plots as a training goes on, and its card when it is finished; for rank 0.
 
     Raises:

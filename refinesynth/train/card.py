@@ -17,7 +17,7 @@ from refinesynth.text.markdown import code_in_table
 from refinesynth.train import events
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn
-from refinesynth.train.passed import deciding
+from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import published
@@ -59,7 +59,7 @@ _SHOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the card tells."""
+    """What the card says."""
 
     config: TrainConfig
     plan: Plan
@@ -68,7 +68,7 @@ class ModelFacts:
 
 
 def shown_name(name: str) -> str:
-    """A hub name or relative path as it was given; of an absolute path, which may tell whose it is, the end."""
+    """A hub name or relative path as it was given; of an absolute path, which may name a user, the end."""
     return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
 
 
@@ -96,7 +96,7 @@ def render_card(facts: ModelFacts) -> str:
     """The card's text."""
     from jinja2 import Environment, StrictUndefined
 
-    # Markdown, not HTML: whatever others wrote goes through the filter `code`.
+    # Markdown, not HTML: all text of others goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from refinesynth.train.conversation import LossOn
-from refinesynth.train.passed import problems
+from refinesynth.train.passthrough import problems
 
 Name = Annotated[str, Field(min_length=1)]
 

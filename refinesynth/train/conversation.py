@@ -1,4 +1,4 @@
-"""What is trained on: a conversation whose assistant turns say what they are.
+"""What is trained on: a conversation whose assistant turns are labelled.
 
 No trainer's library is needed to hold one; `train.data` reads them and `train.render` turns them into tokens and labels.
 """
@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 
-class Speech(StrEnum):
-    """What an assistant turn is."""
+class TurnLabel(StrEnum):
+    """The label of an assistant turn."""
 
     CORRECT = "correct"
     """Right, after a turn that was right too."""
@@ -18,9 +18,9 @@ class Speech(StrEnum):
     MISTAKE = "mistake"
     """Flagged as wrong. Context; never trained on by default."""
     HISTORY = "history"
-    """An earlier turn of which the record says only that it is not to be trained on. Context, whatever the loss."""
+    """An earlier turn of which the record says only that it is not to be trained on. Always context."""
     PREAMBLE = "preamble"
-    """An "OK" to the instruction, before the task begins, as the authors' released data has it. Context, whatever the loss."""
+    """An "OK" to the instruction, before the task begins, as the authors' released data has it. Always context."""
 
 
 class LossOn(StrEnum):
@@ -33,13 +33,13 @@ class LossOn(StrEnum):
     NO_REFINEMENT_TURNS = "no_refinement_turns"
     """Correct turns that repair nothing: the paper's "without refinement loss"."""
 
-    def trains(self, speech: Speech | None) -> bool:
-        """Whether a turn gives loss; `speech` is None for what is no assistant turn."""
+    def trains(self, turn_label: TurnLabel | None) -> bool:
+        """Whether a turn gives loss; `turn_label` is None for a turn that is not an assistant's."""
         if self is LossOn.ALL_TURNS:
-            return speech in {Speech.CORRECT, Speech.REFINEMENT, Speech.MISTAKE}
+            return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE}
         if self is LossOn.NO_REFINEMENT_TURNS:
-            return speech is Speech.CORRECT
-        return speech in {Speech.CORRECT, Speech.REFINEMENT}
+            return turn_label is TurnLabel.CORRECT
+        return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT}
 
 
 class Turn(NamedTuple):
@@ -47,8 +47,8 @@ class Turn(NamedTuple):
 
     role: Literal["system", "user", "assistant"]
     content: str
-    speech: Speech | None
-    """What the assistant's turn is; None for every other role."""
+    label: TurnLabel | None
+    """The label of an assistant's turn; None for every other role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +75,4 @@ class Conversation:
 
     def trained(self, loss_on: LossOn = LossOn.REFINEMENT) -> tuple[bool, ...]:
         """Whether each turn gives loss, in the order of `turns`."""
-        return tuple(loss_on.trains(turn.speech) for turn in self.turns)
+        return tuple(loss_on.trains(turn.label) for turn in self.turns)

@@ -1,4 +1,4 @@
-"""What a training tells while it goes on, and the names of its metrics.
+"""Events of a training while it goes on, and the names of its metrics.
 
 Called on rank 0 alone, between steps. An implementation that raises ends the training.
 """
@@ -34,7 +34,7 @@ LOSS_OF_SOURCE: Final = "loss/"
 
 
 class Events(Protocol):
-    """Receives what a training tells."""
+    """Receives the events of a training."""
 
     def planned(self, plan: Plan) -> None:
         """Before the first step; also when it is resumed."""
@@ -52,8 +52,8 @@ class Events(Protocol):
         """A remark for a person, in one or two sentences; may hold untrusted text."""
 
 
-class Silent:
-    """Tells nobody; what tells of some events alone builds on it."""
+class NullEvents:
+    """Ignores all events; a base for receivers of some events alone."""
 
     def planned(self, plan: Plan) -> None: ...
 
@@ -66,8 +66,8 @@ class Silent:
     def note(self, text: str) -> None: ...
 
 
-class Several:
-    """Tells each of several, in order."""
+class CombinedEvents:
+    """Passes every event to several receivers, in order."""
 
     def __init__(self, *events: Events) -> None:
         self._events = events

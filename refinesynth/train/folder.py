@@ -12,13 +12,13 @@ from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_within
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.layers import layered
-from refinesynth.train.passed import deciding
+from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable, portable_config, to_yaml
 
 MARKER: Final = ".refinesynth-training"
-"""Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, whatever else is called as
+"""Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, even where other things are called as
 our files are."""
 CONFIG: Final = "train.yaml"
 PLAN: Final = "plan.json"

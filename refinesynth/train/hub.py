@@ -13,7 +13,7 @@ from refinesynth.errors import InputError
 from refinesynth.extras import require
 
 _NOT_HERE: Final = {"model": "no folder", "dataset": "no file or folder"}
-_PATIENCE: Final = 10.0
+_TIMEOUT: Final = 10.0
 """Seconds for the hub to answer."""
 
 
@@ -29,7 +29,7 @@ def bare(model: str) -> str:
 
 
 def check_model_name(model: str) -> None:
-    """Refuse what was meant to be a folder, and is none, before a hub is told of it.
+    """Refuse what was meant to be a folder, and is none, before a hub is asked for it.
 
     Raises:
         InputError: No hub has such names; or there is a folder `a` here, and `a/b` was meant to be in it; or a name without an owner is
@@ -57,14 +57,14 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
     """What `from_pretrained` is given to find a model or tokenizer.
 
     Raises:
-        InputError: As `seek`.
+        InputError: As `find_on_hub`.
     """
     named = {} if revision is None else {"revision": revision}
     return {"pretrained_model_name_or_path": bare(name), "local_files_only": is_only_here(name, revision), **named}
 
 
 @cache
-def seek(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
+def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
     """Whether the hub answers for `name`; False where it cannot be reached and there is something of that name in its cache here.
 
     Raises:
@@ -75,11 +75,11 @@ def seek(name: str, kind: Literal["model", "dataset"], revision: str | None = No
     from huggingface_hub import constants, errors, file_download
 
     try:
-        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_PATIENCE)
+        hub.HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=_TIMEOUT)
     except errors.HFValidationError as error:
         raise InputError(f"there is {_NOT_HERE[kind]} {name!r}, and the Hugging Face Hub has no such names") from error
     except errors.GatedRepoError:
-        return True  # Its files may be had here already; whoever loads them says what is missing.
+        return True  # Its files may be here already; loading them reports what is missing.
     except errors.RevisionNotFoundError as error:
         raise InputError(f"the {kind} {name!r} on the Hugging Face Hub has no revision {revision!r}") from error
     except errors.RepositoryNotFoundError as error:
@@ -89,7 +89,7 @@ def seek(name: str, kind: Literal["model", "dataset"], revision: str | None = No
         ) from error
     except errors.HfHubHTTPError:
         return True
-    except Exception as error:  # Of whatever lies between here and there, the client raises many kinds.
+    except Exception as error:  # The client raises many kinds, for everything on the way to the hub.
         cached = Path(constants.HF_HUB_CACHE, file_download.repo_folder_name(repo_id=name, repo_type=kind))
         if cached.is_dir():
             return False
@@ -104,6 +104,6 @@ def is_only_here(model: str, revision: str | None = None) -> bool:
     """Whether a model's files can come from this machine alone: it is a folder, or the hub cannot be reached.
 
     Raises:
-        InputError: As `seek`.
+        InputError: As `find_on_hub`.
     """
-    return Path(model).is_dir() or not seek(bare(model), "model", revision)
+    return Path(model).is_dir() or not find_on_hub(bare(model), "model", revision)

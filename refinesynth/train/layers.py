@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import read_settings
 from refinesynth.train.config import PATHS, TrainConfig
-from refinesynth.train.passed import instead_of
+from refinesynth.train.passthrough import instead_of
 
 _RECIPES = Path(__file__).with_name("recipes")
 RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")

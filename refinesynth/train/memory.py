@@ -1,4 +1,4 @@
-"""How much memory one device will need, by parts: sizes only, so that it can be said before anything is loaded."""
+"""How much memory one device will need, by parts: sizes only, so that it is known before anything is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class ModelShape:
     frozen_bytes: int | None = None
     """Of all weights that are not trained, where they are quantized; else they are held in the precision that is computed in."""
     read_once: bool = True
-    """Whether with FSDP one process of a machine can read the weights for all on it (`spread.can_be_spread`)."""
+    """Whether with FSDP one process of a machine can read the weights for all on it (`fsdp_loading.can_be_broadcast`)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without adapters."""
 
@@ -50,7 +50,7 @@ class ModelShape:
         return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
 
 
-def unused_told(unused: Mapping[str, int], most: int = 4) -> str:
+def describe_unused(unused: Mapping[str, int], most: int = 4) -> str:
     """What is done about parameters that text does not reach, which they are and how many."""
     shown = [f"{prefix} ({number:,})" for prefix, number in list(unused.items())[:most]]
     more = [f"{len(unused) - most} more"] if len(unused) > most else []
@@ -80,7 +80,7 @@ class Memory:
 
     @property
     def fixed(self) -> int:
-        """What is there whatever the data: no setting of lengths makes it smaller."""
+        """What does not depend on the data: no setting of lengths makes it smaller."""
         return self.weights + self.gradients + self.optimizer
 
     @property

@@ -72,10 +72,10 @@ def merge(
         trust_remote_code=trust_remote_code,
     )
     choose_accelerator()
+    from refinesynth.train.engine.library_output import libraries_silenced
     from refinesynth.train.engine.merging import merge_adapter
-    from refinesynth.train.engine.quiet import libraries_silent
 
-    with libraries_silent():
+    with libraries_silenced():
         dtype = str(merge_adapter(config, found)).removeprefix("torch.")
     write_text_file(target / CARD, _card(target.name, base, shown_name(str(adapter)), dtype))
     return Merged(target, base, dtype)
@@ -92,5 +92,5 @@ def _card(title: str, base: str, adapter: str, dtype: str) -> str:
 {code(shown_name(named))} with the low-rank adapters of {code(adapter)} merged in, by refinesynth {__version__}; its weights are in {code(dtype)}. What it was trained on, and how,
 stands on the adapter's card.
 
-No licence is set here: choosing one is up to whoever publishes this model. The licence of the base model goes on to hold.
+No licence is set here: choosing one is up to those who publish this model. The licence of the base model goes on to hold.
 """

@@ -12,7 +12,7 @@ import orjson
 from refinesynth.errors import StorageError
 from refinesynth.files.atomic_write import write_file
 from refinesynth.text.jsontext import write_json
-from refinesynth.train.events import Silent
+from refinesynth.train.events import NullEvents
 
 Kind = Literal["train", "held_out"]
 _FIXED: Final = {"kind", "step", "time"}
@@ -29,7 +29,7 @@ class Measured:
     """By the names in `train/events.py`."""
 
 
-class MetricsFile(Silent):
+class MetricsFile(NullEvents):
     """Writes `metrics.jsonl` from a training's events.
 
     When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each step is

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory, unused_told
-from refinesynth.train.room import Host, Room, estimate_room, refuse_without_room
+from refinesynth.train.host_usage import Host, HostUsage, estimate_host_usage, refuse_too_small_host
+from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, describe_unused, estimate_memory
 
 if TYPE_CHECKING:
     # It brings numpy.
@@ -82,7 +82,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ComputeSettings:
     """How it will be computed: the settings of these names, with nothing left to `auto`."""
 
     precision: Precision
@@ -98,7 +98,7 @@ class Plan:
     model: ModelShape
     devices: Devices
     sizes: Sizes
-    means: Means
+    means: ComputeSettings
     steps: int
     """Optimizer steps of the whole training."""
     steps_per_epoch: int
@@ -108,7 +108,7 @@ class Plan:
     checkpoints: int
     memory: Memory
     """Estimated, of one device."""
-    room: Room
+    room: HostUsage
     """Estimated, of the machine and its disk."""
     host: Host = field(compare=False)
     """What these have now: no part of what is planned."""
@@ -121,7 +121,13 @@ class Plan:
 
 
 def make_plan(
-    config: TrainConfig, *, sizes: Sizes, model: ModelShape, devices: Devices, means: Means, host: Host | None = None
+    config: TrainConfig,
+    *,
+    sizes: Sizes,
+    model: ModelShape,
+    devices: Devices,
+    means: ComputeSettings,
+    host: Host | None = None,
 ) -> Plan:
     """The plan of a training.
 
@@ -143,7 +149,7 @@ def make_plan(
     evaluations = _times(interval(config.evaluate_every, steps_per_epoch), steps) if sizes.held_out else 0
     checkpoints = _times(interval(config.save_every, steps_per_epoch), steps)
     host = host or Host(devices.ranks)
-    room = estimate_room(
+    room = estimate_host_usage(
         config,
         model,
         memory,
@@ -155,7 +161,7 @@ def make_plan(
         saved=min(steps, checkpoints + evaluations) if checkpoints else 0,
         evaluates=evaluations > 0,
     )
-    refuse_without_room(config, model, room, host)
+    refuse_too_small_host(config, model, room, host)
     return Plan(
         model=model,
         devices=devices,
@@ -220,8 +226,8 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
     )
 
 
-def _refuse_too_large(memory: Memory, devices: Devices, means: Means, config: TrainConfig) -> None:
-    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see `room.py`."""
+def _refuse_too_large(memory: Memory, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
+    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see `host_usage.py`."""
     # An optimizer of the user's own may keep less than AdamW does.
     sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
@@ -258,7 +264,7 @@ def _times(every: int | None, steps: int) -> int:
 
 
 def _one_name(source: str) -> str:
-    """The same for every way to write a path that is there, whatever its weight; a name of the Hub stays as it is."""
+    """The same for every way to write a path that exists, and for every weight; a name of the Hub stays as it is."""
     name, _, _ = source.rpartition(":")
     path = Path(name if name and Path(name).exists() and not Path(source).exists() else source)
     return str(path.resolve()) if path.exists() else source
@@ -287,10 +293,10 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
 
 
 def _remarks_on_means(
-    config: TrainConfig, model: ModelShape, devices: Devices, means: Means, memory: Memory
+    config: TrainConfig, model: ModelShape, devices: Devices, means: ComputeSettings, memory: Memory
 ) -> Iterator[str]:
     if model.unused:
-        yield unused_told(model.unused)
+        yield describe_unused(model.unused)
     if not devices.bf16 and means.precision != "fp64":
         slow = f"{devices.name} only emulates bf16, which is slower than fp32"
         yield f"{slow}, so it is computed in fp32" if means.precision == "fp32" else f"{slow}; give precision fp32"

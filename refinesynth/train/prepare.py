@@ -97,8 +97,8 @@ class Account:
     def read(self, conversation: Conversation) -> None:
         if conversation.again:
             return
-        said = repr([(turn.role, turn.content) for turn in conversation.turns])
-        digest = hashlib.sha256(said.encode()).digest()
+        text = repr([(turn.role, turn.content) for turn in conversation.turns])
+        digest = hashlib.sha256(text.encode()).digest()
         if digest in self.seen:
             self.note("repeated", conversation.id)
         self.seen.add(digest)

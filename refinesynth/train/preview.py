@@ -12,7 +12,7 @@ from refinesynth.extras import check_installed
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
 from refinesynth.train.engine.starting import choose_accelerator
-from refinesynth.train.given import check_given
+from refinesynth.train.input_check import check_inputs
 from refinesynth.train.prepare import fit
 from refinesynth.train.tokens import Label, Rendered
 
@@ -85,13 +85,13 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
         InputError: Data or tokenizer cannot be read, or the chat template does not say which tokens a turn has.
     """
     check_installed("train", "torch", "transformers")
-    check_given(config, sources)
+    check_inputs(config, sources)
     choose_accelerator()
-    from refinesynth.train.engine.quiet import libraries_silent
+    from refinesynth.train.engine.library_output import libraries_silenced
     from refinesynth.train.engine.signatures import RENDERING, check
 
     check(RENDERING)
-    with libraries_silent(), closing(_previews(config, sources)) as found:
+    with libraries_silenced(), closing(_previews(config, sources)) as found:
         return list(islice(found, number))
 
 

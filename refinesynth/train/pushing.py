@@ -53,7 +53,7 @@ class Pushing:
             self._name = _hub().create_repo(self._name, private=self._private, exist_ok=True).repo_id
             if self._revision is not None:
                 _hub().create_branch(self._name, branch=self._revision, exist_ok=True)
-        except Exception as error:  # Of whatever lies between here and there, the client raises many kinds.
+        except Exception as error:  # The client raises many kinds, for everything on the way to the hub.
             raise InputError(
                 f"the model cannot be pushed to {self._name!r} on the Hugging Face Hub: {error}. Log in with `hf auth login`, or leave "
                 "trainer.push_to_hub out"

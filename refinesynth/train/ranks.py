@@ -8,6 +8,6 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def is_started() -> bool:
+def is_launched() -> bool:
     """Whether this process was started as one of several, by torchrun for one."""
     return "RANK" in os.environ

@@ -14,7 +14,7 @@ _CACHED: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/
 
 
 def portable(path: str) -> str:
-    """A path without the name of whoever's home it is in: below the home folder it begins with `~`."""
+    """A path without a user's name: below the home folder it begins with `~`."""
     home = Path.home()
     if home == Path("/") or not Path(path).is_relative_to(home):
         return path
@@ -22,9 +22,9 @@ def portable(path: str) -> str:
 
 
 def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
-    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name tells; on this machine it is found by that, too.
+    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name says; on this machine it is found by that, too.
 
-    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path would tell
+    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path would show
     whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can be, it begins with `~`.
     """
     path, here = Path(model), Path.cwd()
@@ -54,7 +54,7 @@ def portable_config(config: TrainConfig) -> dict[str, Any]:
 def to_yaml(config: TrainConfig) -> str:
     """Every setting, as it is written to `train.yaml` and read again by `--config`.
 
-    But for `resume`: whoever trains with the file again wants to go on, even if this training began anew.
+    But for `resume`: a training with the same file goes on, even if this training began anew.
     """
     config = config.model_copy(update={"resume": "auto"})
     return dumped(portable_config(config)) + "\n"

@@ -17,7 +17,7 @@ from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
-from refinesynth.train.given import check_given
+from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
 from refinesynth.train.prepare import Account, Counts, examples
 from refinesynth.train.tokens import Label, Rendered
@@ -65,7 +65,7 @@ def write_tokens(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config
     check_installed("train", "torch", "transformers")
-    check_given(config, sources)
+    check_inputs(config, sources)
     return _written(config, sources, path, overwrite=overwrite)
 
 
@@ -76,14 +76,14 @@ def _are_names(data: Any) -> bool:
 
 
 def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwrite: bool) -> TokenFile:
+    from refinesynth.train.engine.library_output import libraries_silenced
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
-    from refinesynth.train.engine.quiet import libraries_silent
 
     if (config.tokenizer or config.model) == SCRATCH:
         raise InputError(
             "tokens are written for a model that is there, and 'scratch' is made when it is trained; give its name or folder"
         )
-    with libraries_silent():
+    with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
     reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
     account = Account()

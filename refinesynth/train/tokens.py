@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.train.conversation import Speech
+from refinesynth.train.conversation import TurnLabel
 
 
 class Label(IntEnum):
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
     start: int
     stop: int
-    speech: Speech
+    label: TurnLabel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +73,8 @@ class Rendered:
         )
 
 
-_SPEECH = tuple(Speech)
-_NUMBER = {speech: number for number, speech in enumerate(_SPEECH)}
+_TURN_LABELS = tuple(TurnLabel)
+_NUMBER = {turn_label: number for number, turn_label in enumerate(_TURN_LABELS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class TokenStore:
     labels: NDArray[np.int8]
     """(all tokens,)"""
     spans: NDArray[np.int32]
-    """(all spans, 3): start and stop within the example, and which `Speech` in its order of definition."""
+    """(all spans, 3): start and stop within the example, and which `TurnLabel` in its order of definition."""
     offsets: NDArray[np.int64]
     """(examples + 1,) Example k has the tokens `offsets[k]:offsets[k + 1]`."""
     span_offsets: NDArray[np.int64]
@@ -114,7 +114,7 @@ class TokenStore:
             input_ids.frombytes(one.input_ids.astype(np.intc, copy=False).tobytes())
             labels.frombytes(one.labels.tobytes())
             for span in one.spans:
-                spans.extend((span.start, span.stop, _NUMBER[span.speech]))
+                spans.extend((span.start, span.stop, _NUMBER[span.label]))
             offsets.append(len(input_ids))
             span_offsets.append(len(spans) // 3)
         return cls(
@@ -147,7 +147,7 @@ class TokenStore:
             self.groups[k],
             self.input_ids[tokens],
             self.labels[tokens],
-            tuple(Span(start, stop, _SPEECH[speech]) for start, stop, speech in spans),
+            tuple(Span(start, stop, _TURN_LABELS[turn_label]) for start, stop, turn_label in spans),
             self.sources[k],
         )
 

@@ -9,12 +9,12 @@ from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.mixing import weighed
-from refinesynth.train.events import Events, Several, Silent
+from refinesynth.train.events import CombinedEvents, Events, NullEvents
 from refinesynth.train.folder import check_output
 from refinesynth.train.layers import layered
 from refinesynth.train.plan import Plan
 from refinesynth.train.pushing import Pushing
-from refinesynth.train.ranks import is_started, rank
+from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.result import TrainResult
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
 
     A training that was interrupted goes on from its newest sound checkpoint; one that is finished is not done again, and gives its
     result. SIGTERM, and Ctrl-C in the main thread, make it save a checkpoint and return a result that names the signal. With several
-    `processes` they are started here, and `events` are told nothing: rank 0 shows its own. `sources` are data in memory, in the place
+    `processes` they are started here, and `events` get nothing: rank 0 shows its own. `sources` are data in memory, in the place
     of `config.data`; they cannot go to processes that are started here.
 
     Raises:
@@ -104,11 +104,11 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         if rank() == 0:
             Pushing(config).push()
         return done
-    if rank() != 0 or (config.processes > 1 and not is_started()):
+    if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, **given)
     artefacts = Artefacts(config)
     try:
-        result = launch(config, events=Several(artefacts, events or Silent()), **given)
+        result = launch(config, events=CombinedEvents(artefacts, events or NullEvents()), **given)
         artefacts.finish(result)
     finally:
         artefacts.close()

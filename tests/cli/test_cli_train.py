@@ -24,7 +24,7 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import Events
 from refinesynth.train.memory import ModelShape
 from refinesynth.train.merging import Merged
-from refinesynth.train.plan import Devices, Means, Plan, Sizes, SourceSizes, make_plan
+from refinesynth.train.plan import ComputeSettings, Devices, Plan, Sizes, SourceSizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.preview import Preview, Segment
 from refinesynth.train.result import TrainResult
@@ -57,7 +57,7 @@ def counts(conversations: int = 1000) -> Counts:
 
 def a_plan(config: TrainConfig, devices: Devices = Devices("cpu", "CPU")) -> Plan:  # noqa: B008 - frozen
     sizes = Sizes(counts(), counts(20), largest_id=999, longest=3000, digest="d" * 64, rendering="generation markers")
-    means = Means("fp32", "none", gradient_checkpointing=False, attention="sdpa")
+    means = ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="sdpa")
     return make_plan(config, sizes=sizes, model=MODEL, devices=devices, means=means)
 
 

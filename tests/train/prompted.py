@@ -54,7 +54,7 @@ def check(examples: list[Rendered], conversation: Conversation, asked: Any, sett
             assert "".join(messages[k]["content"].split()) in "".join(said.split())
             assert example.input_ids[span.stop - 1] == asked.eos_token_id
             trained.append(k)
-    assert trained == [k for k in assistants if LossOn.REFINEMENT.trains(conversation.turns[k].speech)]
+    assert trained == [k for k in assistants if LossOn.REFINEMENT.trains(conversation.turns[k].label)]
     return len(trained)
 
 

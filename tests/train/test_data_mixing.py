@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer
-from refinesynth.train.conversation import Conversation, Speech
+from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.data import read_conversations, split
 from refinesynth.train.data.mixing import drawn, labels, weighed
-from refinesynth.train.given import check_data
+from refinesynth.train.input_check import check_data
 
 
 def said(number: int, **fields: Any) -> dict[str, Any]:
@@ -180,6 +180,6 @@ def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -
     assert [plain.marked, flagged.marked, spoken.marked, tabled.marked] == [False, True, False, False]
     assert plain.trained() == tabled.trained() == (False, True)
     assert flagged.trained() == (False, False, False, True)
-    assert [turn.speech for turn in flagged.turns if turn.speech] == [Speech.MISTAKE, Speech.REFINEMENT]
+    assert [turn.label for turn in flagged.turns if turn.label] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
     assert spoken.trained() == (False, False, True, False, True)
     assert (reading.taken[0].unmarked, reading.taken[0].found) == (3, 4)

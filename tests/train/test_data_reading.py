@@ -17,7 +17,7 @@ from refinesynth import testing
 from refinesynth.errors import InputError
 from refinesynth.export.formats import FORMATS
 from refinesynth.export.masking import Masking
-from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.data import read_conversations, read_record, split
 from refinesynth.trajectory import Draft, Trajectory
 
@@ -59,11 +59,11 @@ def without_closing(one: Conversation) -> tuple[Turn, ...]:
 
 def test_a_trajectory_says_what_each_turn_is() -> None:
     read = read_record(sample(), "runs/a:1")
-    assert [turn.speech for turn in read.turns if turn.role == "assistant"] == [
-        Speech.MISTAKE,
-        Speech.REFINEMENT,
-        Speech.MISTAKE,
-        Speech.REFINEMENT,
+    assert [turn.label for turn in read.turns if turn.role == "assistant"] == [
+        TurnLabel.MISTAKE,
+        TurnLabel.REFINEMENT,
+        TurnLabel.MISTAKE,
+        TurnLabel.REFINEMENT,
     ]
     assert (read.id, read.where) == ("t-1", "runs/a:1")
     assert read.turns[-1] == Turn("user", "After take mug.", None)
@@ -94,10 +94,10 @@ def test_a_split_export_trains_on_each_right_turn_once(name: str, draft: Draft) 
     assert len({record.group for record in records}) == 1
     for record in records:
         assert [turn[:2] for turn in record.turns] == [turn[:2] for turn in whole.turns[: len(record.turns)]]
-        assert record.turns[-1].speech in {Speech.CORRECT, Speech.REFINEMENT}
-        earlier = {turn.speech for turn in record.turns[:-1] if turn.role == "assistant"}
+        assert record.turns[-1].label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT}
+        earlier = {turn.label for turn in record.turns[:-1] if turn.role == "assistant"}
         # A record with an id that trains on an only turn may still be a whole conversation; it says so by its flags.
-        assert earlier <= {Speech.HISTORY}
+        assert earlier <= {TurnLabel.HISTORY}
 
 
 DROPPED = [name for name, form in FORMATS.items() if Masking.DROP in form.advice]
@@ -110,7 +110,7 @@ def test_an_export_without_mistakes_trains_on_every_turn_that_is_left(name: str,
         (left,) = read_conversations([[trajectory(draft)]], without_refinement=True)
         spoken = [turn for turn in read.turns if turn.role == "assistant"]
         assert read.turns == without_closing(left)
-        assert all(turn.speech is Speech.CORRECT for turn in spoken)
+        assert all(turn.label is TurnLabel.CORRECT for turn in spoken)
         assert len(spoken) == record.trained
         assert name == "openai" or read.group == "record t-1"
 
@@ -132,8 +132,8 @@ NO = ("human", "Nothing happens.", False)
 class TestTheReleasedForm:
     def test_its_ok_is_context_and_no_mistake(self) -> None:
         read = read_record(released(HOW, OK, TASK, FIRST, TASK, WRONG, NO, FIRST), "x:1")
-        spoken = [turn.speech for turn in read.turns if turn.role == "assistant"]
-        assert spoken == [Speech.PREAMBLE, Speech.CORRECT, Speech.MISTAKE, Speech.REFINEMENT]
+        spoken = [turn.label for turn in read.turns if turn.role == "assistant"]
+        assert spoken == [TurnLabel.PREAMBLE, TurnLabel.CORRECT, TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
         for loss_on in LossOn:
             assert not read.trained(loss_on)[1]
         assert read.trained() == (False, False, False, True, False, False, False, True)
@@ -142,18 +142,18 @@ class TestTheReleasedForm:
     @pytest.mark.parametrize("said", ["OK", "Ok.", "okay, let us begin", '"OK"'])
     def test_it_may_be_shorter(self, said: str) -> None:
         read = read_record(released(HOW, ("gpt", said, False), TASK, FIRST), "x:1")
-        assert read.turns[1].speech is Speech.PREAMBLE
+        assert read.turns[1].label is TurnLabel.PREAMBLE
 
     @pytest.mark.parametrize("said", ["OK. I fly.\nAction: fly", "Thought: ok\nAction: fly", "Okra first.", "I fly."])
     def test_what_acts_or_says_something_else_is_a_mistake(self, said: str) -> None:
         read = read_record(released(HOW, ("gpt", said, False), NO, FIRST), "x:1")
-        assert [turn.speech for turn in read.turns[1::2]] == [Speech.MISTAKE, Speech.REFINEMENT]
+        assert [turn.label for turn in read.turns[1::2]] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
 
     def test_only_before_the_first_attempt_and_only_if_not_trained_on(self) -> None:
         late = read_record(released(TASK, FIRST, NO, OK, NO, FIRST), "x:1")
-        assert late.turns[3].speech is Speech.MISTAKE
+        assert late.turns[3].label is TurnLabel.MISTAKE
         trained = read_record(released(HOW, ("gpt", "OK", True), TASK, FIRST), "x:1")
-        assert trained.turns[1].speech is Speech.CORRECT
+        assert trained.turns[1].label is TurnLabel.CORRECT
 
     def test_without_refinement_the_task_stays(self) -> None:
         (left,) = read_conversations([[released(HOW, OK, TASK, WRONG, NO, FIRST)]], without_refinement=True)
@@ -177,14 +177,14 @@ class TestTheReleasedForm:
         (record,) = FORMATS["agentinstruct"].records(sample(), Masking.FLAG)
         read = read_record(record.data, "x:1")
         assert read.turns == without_closing(read_record(sample(), "t:1"))
-        assert Speech.PREAMBLE not in {turn.speech for turn in read.turns}
+        assert TurnLabel.PREAMBLE not in {turn.label for turn in read.turns}
 
 
 def test_what_is_left_of_a_trajectory_without_refinement_is_the_export_that_drops_mistakes() -> None:
     (dropped,) = FORMATS["agentinstruct"].records(sample(), Masking.DROP)
     (left,) = read_conversations([[sample()]], without_refinement=True)
     assert without_closing(left) == read_record(dropped.data, "x:1").turns
-    assert {turn.speech for turn in left.turns if turn.role == "assistant"} == {Speech.CORRECT}
+    assert {turn.label for turn in left.turns if turn.role == "assistant"} == {TurnLabel.CORRECT}
 
 
 @given(draft=testing.valid_drafts())
@@ -192,7 +192,7 @@ def test_without_refinement_roles_still_alternate_and_nothing_is_a_mistake(draft
     for left in read_conversations([[trajectory(draft)]], without_refinement=True):
         roles = [turn.role for turn in left.turns]
         assert roles == [("user", "assistant")[k % 2] for k in range(len(roles))]
-        assert {turn.speech for turn in left.turns} <= {None, Speech.CORRECT}
+        assert {turn.label for turn in left.turns} <= {None, TurnLabel.CORRECT}
 
 
 def test_a_conversation_of_mistakes_alone_is_left_out_and_counted() -> None:

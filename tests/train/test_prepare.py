@@ -14,10 +14,10 @@ from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 
 RENDERER = Renderer(tiny.tokenizer())
-speeches = st.text("cmr", min_size=1, max_size=8)
+labels = st.text("cmr", min_size=1, max_size=8)
 
 
-@given(speeches, st.integers(1, 400))
+@given(labels, st.integers(1, 400))
 def test_a_long_example_is_cut_behind_the_last_trained_turn_that_fits(letters: str, most: int) -> None:
     (whole,) = RENDERER.render(tiny.talk(letters))
     cut = fit(whole, most, "truncate")
@@ -36,7 +36,7 @@ def test_a_long_example_is_cut_behind_the_last_trained_turn_that_fits(letters: s
         assert cut.spans[-1].stop == len(cut)
 
 
-@given(speeches, st.integers(1, 400))
+@given(labels, st.integers(1, 400))
 def test_dropping_leaves_whole_turns_only(letters: str, most: int) -> None:
     (whole,) = RENDERER.render(tiny.talk(letters))
     kept = fit(whole, most, "drop")
@@ -46,7 +46,7 @@ def test_dropping_leaves_whole_turns_only(letters: str, most: int) -> None:
         assert len(kept) <= most
 
 
-@given(st.lists(speeches, max_size=12), st.integers(20, 300), st.sampled_from(("truncate", "drop")))
+@given(st.lists(labels, max_size=12), st.integers(20, 300), st.sampled_from(("truncate", "drop")))
 def test_every_conversation_is_kept_or_counted(
     letters: list[str], most: int, over: Literal["truncate", "drop"]
 ) -> None:

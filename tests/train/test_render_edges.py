@@ -10,14 +10,15 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label, Rendered
 
 
 def saying(*texts: str) -> Conversation:
     turns = [
-        Turn("assistant", text, Speech.CORRECT) if at % 2 else Turn("user", text, None) for at, text in enumerate(texts)
+        Turn("assistant", text, TurnLabel.CORRECT) if at % 2 else Turn("user", text, None)
+        for at, text in enumerate(texts)
     ]
     return Conversation("x", "g", tuple(turns), "x.jsonl:3")
 
@@ -164,5 +165,5 @@ def test_half_a_character_is_refused(at: int) -> None:
 )
 def test_turns_that_say_the_same_are_told_apart(family: str | None, text: str) -> None:
     renderer = Renderer(tiny.tokenizer(family))
-    told = [piece.strip() for piece in written(renderer, saying(*[text] * 6))]
+    told = [part.strip() for part in written(renderer, saying(*[text] * 6))]
     assert told == [text + renderer.tokenizer.eos_token] * 3

@@ -8,7 +8,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label, Rendered
 
@@ -23,9 +23,9 @@ def one(tokenizer: Any, conversation: Conversation) -> Rendered:
 def saying(text: str, *, assistant: str = "Thought: go.\nAction: go") -> Conversation:
     turns = (
         Turn("user", "Find it.", None),
-        Turn("assistant", assistant, Speech.CORRECT),
+        Turn("assistant", assistant, TurnLabel.CORRECT),
         Turn("user", text, None),
-        Turn("assistant", "Thought: yes.\nAction: open", Speech.CORRECT),
+        Turn("assistant", "Thought: yes.\nAction: open", TurnLabel.CORRECT),
     )
     return Conversation("x", "g", turns, "x.jsonl:3")
 
@@ -44,13 +44,13 @@ def test_a_forged_turn_in_an_observation_is_text_and_context(kind: str, markers:
     tokenizer = tiny.tokenizer(kind=kind, markers=markers)
     forged, plain = one(tokenizer, saying(FORGERY)), one(tokenizer, saying("Done."))
     assert special(tokenizer, forged) == special(tokenizer, plain)
-    assert [span.speech for span in forged.spans] == [span.speech for span in plain.spans]
+    assert [span.label for span in forged.spans] == [span.label for span in plain.spans]
     trained = forged.input_ids[forged.labels == Label.TRAINED]
     assert trained.tolist() == plain.input_ids[plain.labels == Label.TRAINED].tolist()
     assert FORGERY in tokenizer.decode(forged.input_ids)
 
 
-PIECES = (
+SHARDS = (
     "Done.",
     " ",
     "\n",
@@ -79,8 +79,8 @@ def test_no_text_makes_a_control_token_and_ids_are_those_of_the_library_when_it_
     family: str, kind: str, data: st.DataObject
 ) -> None:
     tokenizer = cached(family, kind)
-    pieces = st.sampled_from([*PIECES, *tiny.FAMILIES[family].specials])
-    texts = st.lists(pieces, min_size=1, max_size=6).map("".join).filter(str.strip)
+    parts = st.sampled_from([*SHARDS, *tiny.FAMILIES[family].specials])
+    texts = st.lists(parts, min_size=1, max_size=6).map("".join).filter(str.strip)
     talk = saying(data.draw(texts), assistant=data.draw(texts))
     rendered = one(tokenizer, talk)
     assert special(tokenizer, rendered) == special(tokenizer, one(tokenizer, saying("Done.")))
@@ -114,7 +114,7 @@ def test_text_that_is_a_control_token_by_itself_is_refused() -> None:
     made = Tokenizer(models.WordLevel({word: k for k, word in enumerate((".", "go", "</s>"))}, unk_token="."))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
-    with pytest.raises(TemplateError, match=r"x.jsonl:3: .*'</s>'.*control token of it whatever is done"):
+    with pytest.raises(TemplateError, match=r"x.jsonl:3: .*'</s>'.*always makes a control token of it"):
         Renderer(tokenizer).render(saying("go </s> go"))
 
 

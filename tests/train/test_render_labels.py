@@ -12,7 +12,7 @@ from samples import accepted
 
 from refinesynth import testing
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.data import read_record
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered
@@ -61,7 +61,7 @@ def test_every_span_is_what_a_model_writes_after_its_prompt_and_ends_its_turn(
     renderer = Renderer(tokenizer)
     rendered = one(renderer, TALK)
     at = [k for k, turn in enumerate(TALK.turns) if turn.role == "assistant"]
-    assert [span.speech for span in rendered.spans] == [TALK.turns[k].speech for k in at]
+    assert [span.label for span in rendered.spans] == [TALK.turns[k].label for k in at]
     for k, span in zip(at, rendered.spans, strict=True):
         written = rendered.input_ids[span.start : span.stop].tolist()
         assert rendered.input_ids[: span.start].tolist() == ids_of(tokenizer, chat(TALK, turns=k), prompt=True)
@@ -80,9 +80,9 @@ def test_labels_are_by_turn_and_all_else_is_context(
     renderer = Renderer(tiny.tokenizer(family, kind=kind, markers=markers), loss_on=loss_on)
     rendered = one(renderer, TALK)
     expected = [Label.CONTEXT] * len(rendered)
-    for start, stop, speech in rendered.spans:
-        label = Label.MISTAKE if speech is Speech.MISTAKE else Label.CONTEXT
-        expected[start:stop] = [Label.TRAINED if loss_on.trains(speech) else label] * (stop - start)
+    for start, stop, turn_label in rendered.spans:
+        label = Label.MISTAKE if turn_label is TurnLabel.MISTAKE else Label.CONTEXT
+        expected[start:stop] = [Label.TRAINED if loss_on.trains(turn_label) else label] * (stop - start)
     assert rendered.labels.tolist() == expected
     assert rendered.trained == sum(label is Label.TRAINED for label in expected)
 
@@ -110,7 +110,7 @@ def test_padding_with_the_end_of_turn_token_masks_no_end_of_turn() -> None:
     tokenizer = tiny.tokenizer("chatml")
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
     rendered = one(Renderer(tokenizer), TALK)
-    ends = [span.stop - 1 for span in rendered.spans if LossOn.REFINEMENT.trains(span.speech)]
+    ends = [span.stop - 1 for span in rendered.spans if LossOn.REFINEMENT.trains(span.label)]
     assert {int(rendered.labels[end]) for end in ends} == {Label.TRAINED}
     assert {int(rendered.input_ids[end]) for end in ends} == {tokenizer.eos_token_id}
 
@@ -243,7 +243,7 @@ def test_a_tokenizer_that_merges_header_and_turn_gets_them_apart_as_at_inference
         "{% for m in messages %}{{ m.role[0] + ':' + m.content + eos_token }}{% endfor %}"
         "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
     )
-    talk = Conversation("x", "g", (Turn("user", "go", None), Turn("assistant", "Thought go", Speech.CORRECT)), "x:1")
+    talk = Conversation("x", "g", (Turn("user", "go", None), Turn("assistant", "Thought go", TurnLabel.CORRECT)), "x:1")
     rendered = one(Renderer(tokenizer, template=template), talk)
     assert tokenizer.convert_ids_to_tokens(rendered.input_ids.tolist())[-3:] == ["Thought", "go", "</s>"]
     assert rendered.input_ids[: rendered.spans[0].start].tolist() == tokenizer("u:go</s>a:")["input_ids"]
@@ -260,7 +260,7 @@ def test_history_of_split_records_gives_no_other_loss() -> None:
 
 
 def test_an_empty_turn_is_refused() -> None:
-    empty = Conversation("x", "g", (Turn("user", " \n", None), Turn("assistant", "go", Speech.CORRECT)), "x:1")
+    empty = Conversation("x", "g", (Turn("user", " \n", None), Turn("assistant", "go", TurnLabel.CORRECT)), "x:1")
     with pytest.raises(InputError, match="x:1: a message is empty"):
         Renderer(tiny.tokenizer()).render(empty)
 
@@ -298,16 +298,16 @@ def laws_hold(tokenizer: Any, talk: Conversation) -> bool:
 def test_laws_hold_for_any_texts(family: str | None, kind: str, data: st.DataObject) -> None:
     tokenizer = cached(family, kind)
     texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=30).filter(str.strip)
-    speeches = data.draw(st.sampled_from(["c", "mr", "cmmr"]))
-    plain = tiny.talk(speeches)
+    labels = data.draw(st.sampled_from(["c", "mr", "cmmr"]))
+    plain = tiny.talk(labels)
     talk = Conversation("x", "g", tuple(turn._replace(content=data.draw(texts)) for turn in plain.turns), "x:1")
     laws_hold(tokenizer, talk)
 
 
-@pytest.mark.parametrize("speeches", ["c", "mr", "cmmr"])
-def test_laws_hold_where_a_prompts_end_and_a_turn_are_one_token(speeches: str) -> None:
+@pytest.mark.parametrize("labels", ["c", "mr", "cmmr"])
+def test_laws_hold_where_a_prompts_end_and_a_turn_are_one_token(labels: str) -> None:
     # A tokenizer that splits at blanks alone has seen so many lines that begin with E that it has a token for it.
-    turns = [turn._replace(content="E" if turn.role == "assistant" else "0") for turn in tiny.talk(speeches).turns]
+    turns = [turn._replace(content="E" if turn.role == "assistant" else "0") for turn in tiny.talk(labels).turns]
     assert laws_hold(cached("chatml", "metaspace"), Conversation("x", "g", tuple(turns), "x:1"))
 
 
@@ -315,8 +315,9 @@ def test_laws_hold_where_a_prompts_end_and_a_turn_are_one_token(speeches: str) -
 def test_a_trajectory_is_trained_on_all_but_its_mistakes(draft: Draft) -> None:
     trajectory = accepted(draft)
     rendered = one(Renderer(tiny.tokenizer("chatml")), read_record(trajectory, "t:1"))
-    assert sum(span.speech is Speech.MISTAKE for span in rendered.spans) == len(trajectory.mistakes())
+    assert sum(span.label is TurnLabel.MISTAKE for span in rendered.spans) == len(trajectory.mistakes())
     assert (
-        sum(span.stop - span.start for span in rendered.spans if span.speech is not Speech.MISTAKE) == rendered.trained
+        sum(span.stop - span.start for span in rendered.spans if span.label is not TurnLabel.MISTAKE)
+        == rendered.trained
     )
     assert rendered.labels[rendered.spans[-1].stop - 1] == Label.TRAINED

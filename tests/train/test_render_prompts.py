@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.render.named import REACT_TEMPLATE
 
@@ -250,7 +250,7 @@ def test_plain_react_text_is_one_record_for_a_base_model_with_such_a_tokenizer_t
 
 
 def test_a_merging_tokenizer_has_prompts_of_its_own_where_a_message_reads_like_a_control_token_too() -> None:
-    turns = (Turn("user", "Say <|eot_id|>\n\n", None), Turn("assistant", "Thought: no <|eot_id|>.", Speech.CORRECT))
+    turns = (Turn("user", "Say <|eot_id|>\n\n", None), Turn("assistant", "Thought: no <|eot_id|>.", TurnLabel.CORRECT))
     talk = Conversation("x", "g", turns, "x:1")
     asked = merging("llama3")
     (example,) = Renderer(merging("llama3")).render(talk)

@@ -3,7 +3,7 @@
 import pytest
 import tiny
 
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label
 
@@ -17,8 +17,8 @@ MOVES_SYSTEM = (
 """The system message stands in the last user message, as in some of Mistral's."""
 
 
-def thinking(speeches: str = "cmr") -> Conversation:
-    talk = tiny.talk(speeches)
+def thinking(labels: str = "cmr") -> Conversation:
+    talk = tiny.talk(labels)
     turns = [
         turn._replace(content=f"<think>\nwhy {k}\n</think>\n\n{turn.content}") if turn.role == "assistant" else turn
         for k, turn in enumerate(talk.turns)
@@ -100,7 +100,7 @@ def test_reasoning_is_never_dropped_in_silence() -> None:
 
 def test_reasoning_that_is_only_laid_out_anew_is_kept() -> None:
     tokenizer = tiny.tokenizer("qwen3")
-    turns = (Turn("user", "Go.", None), Turn("assistant", "<think>hm</think>Action: go", Speech.CORRECT))
+    turns = (Turn("user", "Go.", None), Turn("assistant", "<think>hm</think>Action: go", TurnLabel.CORRECT))
     (example,) = Renderer(tokenizer).render(Conversation("x", "g", turns, "x:1"))
     written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
     assert written == "<think>\nhm\n</think>\n\nAction: go<|im_end|>"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prompted import PLAIN, configured, spoken, tokenizer_of
 
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.preview import preview
 from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label
@@ -21,7 +21,7 @@ def test_a_thought_is_given_apart_and_nothing_of_a_message_is_lost() -> None:
     tokenizer = tiny.tokenizer("qwen3")
     turns = (
         Turn("user", "Go.", None),
-        Turn("assistant", "**Thought:** it is\nfar\nAction: `walk`\n\nquickly", Speech.CORRECT),
+        Turn("assistant", "**Thought:** it is\nfar\nAction: `walk`\n\nquickly", TurnLabel.CORRECT),
     )
     (example,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", turns, "x:1"))
     written = tokenizer.decode(example.input_ids[example.labels == Label.TRAINED])
@@ -53,9 +53,7 @@ def test_control_tokens_in_a_thought_and_in_an_action_stay_text(text: str) -> No
     tokenizer = tiny.tokenizer("qwen3.6")
     plain = tiny.talk("cr")
     turns = [
-        turn._replace(content=turn.content.replace("\nAction", f" {text}\nAction") + f" {text}")
-        if turn.speech
-        else turn
+        turn._replace(content=turn.content.replace("\nAction", f" {text}\nAction") + f" {text}") if turn.label else turn
         for turn in plain.turns
     ]
     (forged,) = Renderer(tokenizer, **settings).render(Conversation("x", "g", tuple(turns), "x:1"))

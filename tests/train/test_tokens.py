@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.train.conversation import Speech
+from refinesynth.train.conversation import TurnLabel
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 
@@ -17,7 +17,7 @@ def examples(draw: st.DrawFn) -> Rendered:
     labels = draw(st.lists(st.sampled_from(Label), min_size=len(ids), max_size=len(ids)))
     edges = sorted(draw(st.sets(st.integers(0, len(ids)), max_size=6)))
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
-    spans = tuple(Span(a, b, draw(st.sampled_from(Speech))) for a, b in pairs)
+    spans = tuple(Span(a, b, draw(st.sampled_from(TurnLabel))) for a, b in pairs)
     name, group = draw(st.text(max_size=4)), draw(st.text(max_size=4))
     return Rendered(name, group, np.array(ids, np.int32), np.array(labels, np.int8), spans)
 

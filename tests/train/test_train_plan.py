@@ -13,7 +13,7 @@ from train_values import GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, s
 
 from refinesynth.errors import InputError
 from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory
-from refinesynth.train.plan import Means
+from refinesynth.train.plan import ComputeSettings
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32", "fp64", "bf16-pure")
 PARALLELS: tuple[Parallel, ...] = ("none", "ddp", "zero2", "zero3", "fsdp")
@@ -284,4 +284,4 @@ def test_a_plan_is_json() -> None:
 
 def test_means_leave_nothing_open() -> None:
     assert "auto" not in {MEANS.precision, MEANS.parallel, MEANS.attention}
-    assert isinstance(MEANS, Means)
+    assert isinstance(MEANS, ComputeSettings)

@@ -10,7 +10,7 @@ import refinesynth.train
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.train import Trainer
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import Events, Several, Silent
+from refinesynth.train.events import CombinedEvents, Events, NullEvents
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 
@@ -137,6 +137,6 @@ def test_a_disk_that_cannot_be_written_is_said(tmp_path: Path, launched: list[Tr
 
 def test_several_are_told_the_same_in_order(tmp_path: Path) -> None:
     first, second = Noting(), Noting()
-    tell(Several(first, Silent(), second), tmp_path, a_plan())
+    tell(CombinedEvents(first, NullEvents(), second), tmp_path, a_plan())
     assert first.told == second.told
     assert len(first.told) == 5

@@ -16,7 +16,7 @@ import thinking_templates
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 
 CORPUS = (
     "Thought: the goal names the mug, so I look for it first.\nAction: go to table 1",
@@ -212,24 +212,24 @@ def tokenizer(
     return wrapped
 
 
-_SPEECH = {"c": Speech.CORRECT, "m": Speech.MISTAKE, "r": Speech.REFINEMENT, "h": Speech.HISTORY}
+_TURN_LABELS = {"c": TurnLabel.CORRECT, "m": TurnLabel.MISTAKE, "r": TurnLabel.REFINEMENT, "h": TurnLabel.HISTORY}
 _SAYS = {
-    Speech.CORRECT: "Thought: next is step {n}.\nAction: go to table {n}",
-    Speech.MISTAKE: "Thought: perhaps {n} is open.\nAction: fly to shelf {n}",
-    Speech.REFINEMENT: "Thought: that failed; I walk.\nAction: open drawer {n}",
-    Speech.HISTORY: "Thought: earlier, {n}.\nAction: take mug {n}",
+    TurnLabel.CORRECT: "Thought: next is step {n}.\nAction: go to table {n}",
+    TurnLabel.MISTAKE: "Thought: perhaps {n} is open.\nAction: fly to shelf {n}",
+    TurnLabel.REFINEMENT: "Thought: that failed; I walk.\nAction: open drawer {n}",
+    TurnLabel.HISTORY: "Thought: earlier, {n}.\nAction: take mug {n}",
 }
 
 
-def talk(speeches: str = "cmr", *, system: str | None = None, closing: bool = False, id: str = "talk") -> Conversation:  # noqa: A002
+def talk(labels: str = "cmr", *, system: str | None = None, closing: bool = False, id: str = "talk") -> Conversation:  # noqa: A002
     """One conversation with a turn for each letter: correct, mistake, refinement, history.
 
     `closing`: an observation follows the last of them.
     """
     turns: list[Turn] = [Turn("system", system, None)] if system is not None else []
     turns.append(Turn("user", "You are in a kitchen.\n\nGoal: bring the mug to the shelf.", None))
-    for n, letter in enumerate(speeches, start=1):
-        speech = _SPEECH[letter]
-        turns.append(Turn("assistant", _SAYS[speech].format(n=n), speech))
+    for n, letter in enumerate(labels, start=1):
+        turn_label = _TURN_LABELS[letter]
+        turns.append(Turn("assistant", _SAYS[turn_label].format(n=n), turn_label))
         turns.append(Turn("user", f"Nothing happens at {n}." if letter == "m" else f"You see thing {n}.", None))
     return Conversation(id, f"group of {id}", tuple(turns if closing else turns[:-1]), f"{id}.jsonl:1")

@@ -6,7 +6,7 @@ from typing import Any
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.layers import layered
 from refinesynth.train.memory import ModelShape
-from refinesynth.train.plan import Devices, Means, Plan, Sizes, make_plan
+from refinesynth.train.plan import ComputeSettings, Devices, Plan, Sizes, make_plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.result import TrainResult
 
@@ -58,7 +58,7 @@ def sizes(
     )
 
 
-MEANS = Means(precision="bf16", parallel="none", gradient_checkpointing=True, attention="sdpa")
+MEANS = ComputeSettings(precision="bf16", parallel="none", gradient_checkpointing=True, attention="sdpa")
 
 
 def a_plan(
@@ -67,7 +67,7 @@ def a_plan(
     of: Sizes | None = None,
     model: ModelShape = LLAMA_8B,
     devices: Devices = CPU,
-    means: Means = MEANS,
+    means: ComputeSettings = MEANS,
 ) -> Plan:
     return make_plan(config or a_config(), sizes=of or sizes(), model=model, devices=devices, means=means)
 

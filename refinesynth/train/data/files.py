@@ -44,7 +44,7 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
                         torn.append(where)
                         return
                     raise InputError(
-                        f"{where}: this line is not JSON ({error}); expected one object a line. Mend or remove the line"
+                        f"{where}: this line is not JSON ({error}); expected one object a line. Fix or remove the line"
                     ) from error
     except (OSError, EOFError, zlib.error, ZstdError) as error:
         raise InputError(f"{str(path)!r} cannot be read: {error}") from error

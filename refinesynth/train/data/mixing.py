@@ -1,8 +1,8 @@
 """How much of each source is taken, and what sources are called.
 
-A weight is the share of a source's own conversations that is taken: `runs/b:0.3` is 30 % of what is in `runs/b`, whatever else is given.
+A weight is the share of a source's own conversations that is taken: `runs/b:0.3` is 30 % of what is in `runs/b`, with any other sources.
 Above 1 they are repeated: `runs/b:2.5` is every conversation twice, and half of them a third time. It is not the share of the mix.
-Trainers put data together one after the other unless told otherwise, and a share of the source goes on from there: it needs no rule for a
+Trainers put data together one after the other by default, and a share of the source goes on from there: it needs no rule for a
 source that runs out, and what is taken of one does not change when another is added.
 
 Which ones are taken depends on the seed and on what they say: not on their order, on where the file lies, or on the other sources. So
@@ -22,7 +22,7 @@ from refinesynth.train.conversation import Conversation
 
 type_of_source = str | Path | Iterable[object]
 _MOST: Final = 1000
-"""The largest weight: whoever asks for more passes means something else."""
+"""The largest weight: more passes are most likely a mistake."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def _sound(weight: float, where: str) -> float:
 
 
 def labels(sources: Sequence[Any]) -> list[str]:
-    """A name for each source, all distinct: as much of the end of its path as tells it from the others."""
+    """A name for each source, all distinct: as much of the end of its path as distinguishes it from the others."""
     parts = [
         PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
         for number, source in enumerate(sources, start=1)
@@ -93,7 +93,7 @@ def labels(sources: Sequence[Any]) -> list[str]:
 
 
 def _telling(part: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> int:
-    """How many parts from the end on tell a path from all others that are not the same."""
+    """How many parts from the end on distinguish a path from all others that are not the same."""
     others = [other for other in parts if other != part]
     return next((n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others)), len(part))
 

@@ -1,4 +1,4 @@
-"""Conversations out of whatever training data is given."""
+"""Reads conversations from training data of every kind."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from refinesynth.train.data import tables
 from refinesynth.train.data.files import TRAJECTORIES, records
 from refinesynth.train.data.mixing import Taken, drawn, labels, type_of_source, weighed
 from refinesynth.train.data.shapes import read_record
-from refinesynth.train.data.speaking import without_mistakes
+from refinesynth.train.data.turn_labels import without_mistakes
 
 
 class Reading(Iterator[Conversation]):

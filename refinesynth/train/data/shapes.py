@@ -1,4 +1,4 @@
-"""Records of every form that we export, told apart by their keys.
+"""Records of every form that we export, distinguished by their keys.
 
     {"script", "turns", ...}                                a line of trajectories.jsonl
     {"script", "trajectory", "persona"}                     the paper's own keys
@@ -11,7 +11,7 @@ A record without a flag on its messages may say in another way what is to be tra
 completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of such records nothing is known:
 they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as our exports without mistakes have it. All other
 records without flags are general chat, where nothing is a mistake: every message of the assistant is trained on, and the conversation
-is not `marked`, so that the plan can tell how many there were.
+is not `marked`, so that the plan can say how many there were.
 """
 
 import re
@@ -25,7 +25,7 @@ from refinesynth.chat import Message, render_turns, to_messages
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.speaking import Said, conversation, digest, opening
+from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, opening
 from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns
 
 _FLAGS = ("loss", "loss_weight", "training", "weight")
@@ -77,7 +77,7 @@ def of_trajectory(trajectory: Trajectory, where: str) -> Conversation:
     return conversation(
         trajectory.id,
         _persona(trajectory.persona.text),
-        _said(to_messages(trajectory)),
+        _plain_messages(to_messages(trajectory)),
         where,
         environment=_environment(trajectory.script),
         script=trajectory.provenance.script_id or "",
@@ -103,7 +103,7 @@ def _paper(given: Mapping[str, Any], where: str) -> Conversation:
     if len(sound) != len(turns):
         at, bad = next((at, turn) for at, turn in enumerate(turns, start=1) if isinstance(turn, MalformedTurn))
         raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {bad.problem}")
-    messages = _said(render_turns(script, sound))
+    messages = _plain_messages(render_turns(script, sound))
     persona = given.get("persona")
     name = _id(given) or where
     group = _persona(str(persona)) if persona else f"task {digest(messages[0].content)}"
@@ -120,28 +120,32 @@ def _prompt_completion(given: Mapping[str, Any], where: str) -> Conversation:
     )
 
 
-def _chat(given: Mapping[str, Any], messages: Sequence[tuple[Said, bool | None]], where: str) -> Conversation:
-    flags = [flag for said, flag in messages if said.role == "assistant"]
-    said = _with_system(given, [plain._replace(loss=bool(flag)) for plain, flag in messages])
+def _chat(given: Mapping[str, Any], messages: Sequence[tuple[FlaggedMessage, bool | None]], where: str) -> Conversation:
+    flags = [flag for message, flag in messages if message.role == "assistant"]
+    flagged = _with_system(given, [plain._replace(loss=bool(flag)) for plain, flag in messages])
     name = _id(given)
     marked = None if name is None else _MARKED.match(name)
     split = name is None or (marked is not None and not marked["correct"])
     if not flags:
-        return _named(given, said, where, last_only=False)  # Which is refused there: nothing is to be learned from it.
+        return _named(
+            given, flagged, where, last_only=False
+        )  # Which is refused there: nothing is to be learned from it.
     if all(flag is None for flag in flags):
         if name is not None and split:
-            return _named(given, said, where, last_only=True)
-        every = [one._replace(loss=one.role == "assistant") for one in said]
+            return _named(given, flagged, where, last_only=True)
+        every = [one._replace(loss=one.role == "assistant") for one in flagged]
         return replace(_named(given, every, where, last_only=False), marked=marked is not None)
     if any(flag is None for flag in flags):
         raise InputError(
             f"{where}: only some of the assistant's messages say whether they are trained on. {_WHAT_TO_DO}"
         )
     # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
-    return _named(given, said, where, last_only=split and bool(flags[-1]) and not any(flags[:-1]))
+    return _named(given, flagged, where, last_only=split and bool(flags[-1]) and not any(flags[:-1]))
 
 
-def _named(given: Mapping[str, Any], messages: Sequence[Said], where: str, *, last_only: bool) -> Conversation:
+def _named(
+    given: Mapping[str, Any], messages: Sequence[FlaggedMessage], where: str, *, last_only: bool
+) -> Conversation:
     """With the id and group of a record that knows no persona: the id before `#`, else the digest of its task."""
     name = _id(given)
     if last_only:
@@ -163,18 +167,18 @@ def _id(given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _with_system(given: Mapping[str, Any], messages: list[Said]) -> list[Said]:
+def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> list[FlaggedMessage]:
     """LLaMA-Factory keeps a system message beside the others."""
     system = given.get("system")
     has_one = bool(messages) and messages[0].role == "system"
     return (
-        [Said("system", system, loss=False), *messages]
+        [FlaggedMessage("system", system, loss=False), *messages]
         if isinstance(system, str) and system and not has_one
         else messages
     )
 
 
-def _messages(value: object, key: str, where: str) -> list[tuple[Said, bool | None]]:
+def _messages(value: object, key: str, where: str) -> list[tuple[FlaggedMessage, bool | None]]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError(
             f"{where}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
@@ -182,7 +186,7 @@ def _messages(value: object, key: str, where: str) -> list[tuple[Said, bool | No
     return [_message(item, number, where) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
 
 
-def _message(item: object, number: int, where: str) -> tuple[Said, bool | None]:
+def _message(item: object, number: int, where: str) -> tuple[FlaggedMessage, bool | None]:
     if not isinstance(item, Mapping):
         raise InputError(
             f"{where}: message {number} is {type(item).__name__}; expected an object with role and content"
@@ -200,7 +204,7 @@ def _message(item: object, number: int, where: str) -> tuple[Said, bool | None]:
     if len(flags) > 1:
         raise InputError(f"{where}: message {number} says both that it is trained on and that it is not. Keep one flag")
     flag = flags.pop() if flags else None
-    return Said(_ROLES.get(role, role), content, loss=False), flag
+    return FlaggedMessage(_ROLES.get(role, role), content, loss=False), flag
 
 
 def _text(value: object) -> str | None:
@@ -224,8 +228,8 @@ def _flag(value: object, key: str, number: int, where: str) -> bool:
     raise InputError(f"{where}: `{key}` of message {number} is {value!r}; expected true or false (1 or 0)")
 
 
-def _said(messages: Sequence[Message]) -> list[Said]:
-    return [Said(*message) for message in messages]
+def _plain_messages(messages: Sequence[Message]) -> list[FlaggedMessage]:
+    return [FlaggedMessage(*message) for message in messages]
 
 
 def _persona(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.speaking import opening
+from refinesynth.train.data.turn_labels import opening
 
 
 class Split(NamedTuple):
@@ -54,7 +54,7 @@ def _keys(one: Conversation) -> Iterator[str]:
 
 
 def _components(conversations: Sequence[Conversation]) -> list[str]:
-    """For each conversation the name of its component: the least of all keys in it, whatever the order."""
+    """For each conversation the name of its component: the least of all keys in it, independent of the order."""
     above: dict[str, str] = {}
 
     def top(key: str) -> str:

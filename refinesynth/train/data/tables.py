@@ -44,7 +44,7 @@ def saved(folder: Path) -> Generator[tuple[object, str]]:
 
     try:
         loaded = cast("Any", datasets).load_from_disk(str(folder))
-    except Exception as error:  # The library raises many kinds, and the folder is anybody's.
+    except Exception as error:  # The library raises many kinds, and the folder is third-party data.
         raise InputError(f"the dataset in {str(folder)!r} cannot be read: {error}") from error
     return rows(loaded, str(folder))
 

@@ -17,7 +17,7 @@ from refinesynth.errors import InputError
 from refinesynth.extras import require
 from refinesynth.train.adapter import SETTINGS, WEIGHTS, Adapter
 from refinesynth.train.config import LoraConfig
-from refinesynth.train.engine.saved import Trained, file_differences
+from refinesynth.train.engine.save_check import Trained, file_differences
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:

@@ -1,4 +1,4 @@
-"""torchrun without its traceback: a rank that fails has said why, and torchrun's own report would bury that.
+"""torchrun without its traceback: a rank that fails has reported why, and torchrun's own report would bury that.
 
 python -m refinesynth.train.engine.agent --standalone --nproc-per-node 2 -m refinesynth.train --config FILE
 """
@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun  # pyright: ignore[reportUnknownVariableType]
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.train.engine.outcome import tell
+from refinesynth.train.engine.outcome import write_outcome
 from refinesynth.train.engine.signatures import STARTING, check
 
 _ASKED_WRONGLY: Final = 2
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         check(STARTING)
     except ConfigurationError as error:
-        tell(error)
+        write_outcome(error)
         return _ASKED_WRONGLY
     _second_ends_ranks()
     logging.disable(logging.WARNING)  # each of its loggers has a level of its own
@@ -46,11 +46,11 @@ def main(arguments: Sequence[str]) -> int:
 def _second_ends_ranks() -> None:
     """End them at a second signal: torchrun takes a second signal for another first one, and waits on while they save."""
     first = api._terminate_process_handler  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    heard: list[int] = []
+    received: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        if len(heard) == 1:
+        received.append(number)
+        if len(received) == 1:
             first(number, frame)
         else:
             _end_ranks()

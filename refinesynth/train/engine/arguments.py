@@ -10,16 +10,16 @@ from transformers import TrainingArguments
 from refinesynth.extras import require
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.deepspeed_file import own_deepspeed
-from refinesynth.train.engine.passing import passed_on, place_trackers
+from refinesynth.train.engine.distributed import Distributed
+from refinesynth.train.engine.passthrough import passthrough_arguments, place_trackers
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.world import World
 from refinesynth.train.folder import CHECKPOINTS
-from refinesynth.train.plan import Means
-from refinesynth.train.ranks import is_started
+from refinesynth.train.plan import ComputeSettings
+from refinesynth.train.ranks import is_launched
 
 
 def training_arguments(
-    config: TrainConfig, schedule: Schedule, means: Means, world: World, *, evaluates: bool
+    config: TrainConfig, schedule: Schedule, means: ComputeSettings, distributed: Distributed, *, evaluates: bool
 ) -> TrainingArguments:
     """The library's arguments. They set up the process group, and with ZeRO-3 how a model is loaded: make them first.
 
@@ -29,14 +29,14 @@ def training_arguments(
     """
     evaluating = interval(config.evaluate_every, schedule.steps_per_epoch) if evaluates else None
     saving = interval(config.save_every, schedule.steps_per_epoch)
-    gpu = world.kind == "gpu"
+    gpu = distributed.kind == "gpu"
     defaults: dict[str, Any] = {
         "optim": "adamw_torch_fused" if gpu else "adamw_torch",
         "ddp_find_unused_parameters": False,
     }
-    given = defaults | passed_on(config)
+    given = defaults | passthrough_arguments(config)
     place_trackers(config)
-    _join(world, given)
+    _join(distributed, given)
     return TrainingArguments(
         output_dir=str(Path(config.output) / CHECKPOINTS),
         per_device_train_batch_size=1,
@@ -67,15 +67,17 @@ def training_arguments(
         greater_is_better=False,
         disable_tqdm=True,
         remove_unused_columns=False,
-        deepspeed=deepspeed_json(config, means.parallel, world.kind) if means.parallel in {"zero2", "zero3"} else None,
+        deepspeed=deepspeed_json(config, means.parallel, distributed.kind)
+        if means.parallel in {"zero2", "zero3"}
+        else None,
         **_fsdp() if means.parallel == "fsdp" else {},
         **given,
     )
 
 
-def _join(world: World, given: dict[str, Any]) -> None:
+def _join(distributed: Distributed, given: dict[str, Any]) -> None:
     """Form the process group of CPUs, for which the library does not hand on how long ranks wait for each other."""
-    if world.kind == "cpu" and is_started() and "ddp_timeout" in given and not dist.is_initialized():
+    if distributed.kind == "cpu" and is_launched() and "ddp_timeout" in given and not dist.is_initialized():
         dist.init_process_group(given.get("ddp_backend") or "gloo", timeout=timedelta(seconds=given["ddp_timeout"]))
 
 
@@ -106,7 +108,7 @@ def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu
 
 
 def _leave_shared_memory_alone() -> None:
-    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: a minute, and a compiler, for nothing of use here."""
+    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: which takes a minute and a compiler and is of no use here."""
     import deepspeed.ops
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
@@ -117,7 +119,7 @@ def _fsdp() -> dict[str, Any]:
     options = {
         "version": 2,
         "reshard_after_forward": True,
-        "cpu_ram_efficient_loading": True,  # see `spread.py`
+        "cpu_ram_efficient_loading": True,  # see `fsdp_loading.py`
         "state_dict_type": "SHARDED_STATE_DICT",
     }
     # Gradients that are not split up before the last micro-batch would be whole on every device until then.

@@ -1,6 +1,6 @@
 """A pack as tensors: the inputs of one forward pass and what is to be predicted in it.
 
-Attention must not cross from one conversation to the next, and which one a token belongs to is said by `position_ids`, which
+Attention must not cross from one conversation to the next, and which one a token belongs to follows from `position_ids`, which
 begin again at 0 with each, and by the conversations' ends for attention kernels that take those. There is no attention mask:
 an all-ones mask would join the conversations, silently.
 """

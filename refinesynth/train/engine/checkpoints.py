@@ -40,18 +40,18 @@ def mark(folder: Path, *, step: int, identity: Mapping[str, Any]) -> None:
     files = {str(path.relative_to(folder)): _described(path) for path in files_of(folder)}
     for name in files:
         _flush(folder / name)
-    said = {"refinesynth": __version__, "step": step, "identity": dict(identity), "files": files}
+    content = {"refinesynth": __version__, "step": step, "identity": dict(identity), "files": files}
     with atomic_write(folder / MARK) as file:
-        file.write(orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+        file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     _flush(folder)
 
 
 def read(folder: Path) -> Checkpoint | str:
     """The checkpoint in `folder`, or why it is unsound."""
     try:
-        said = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
-        files = dict(cast("dict[str, list[Any]]", said["files"]))
-        checkpoint = Checkpoint(folder, int(said["step"]), cast("dict[str, Any]", said["identity"]))
+        content = cast("dict[str, Any]", orjson.loads((folder / MARK).read_bytes()))
+        files = dict(cast("dict[str, list[Any]]", content["files"]))
+        checkpoint = Checkpoint(folder, int(content["step"]), cast("dict[str, Any]", content["identity"]))
     except FileNotFoundError:
         return "it was not written to its end"
     except (OSError, ValueError, KeyError, TypeError) as exc:

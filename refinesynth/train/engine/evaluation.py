@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from refinesynth.train.conversation import Speech
+from refinesynth.train.conversation import TurnLabel
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
 from refinesynth.train.engine.packing import best_fit, padded
-from refinesynth.train.engine.targets import KINDS, SPEECHES, spoken_targets
+from refinesynth.train.engine.targets import KINDS, TURN_LABELS, labelled_targets
 from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_OF_SOURCE, LOSS_REFINEMENT
 from refinesynth.train.tokens import TokenStore
 
-_NAMES = {Speech.CORRECT: LOSS_CORRECT, Speech.REFINEMENT: LOSS_REFINEMENT, Speech.MISTAKE: LOSS_MISTAKE}
+_NAMES = {TurnLabel.CORRECT: LOSS_CORRECT, TurnLabel.REFINEMENT: LOSS_REFINEMENT, TurnLabel.MISTAKE: LOSS_MISTAKE}
 
 
 def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: int, ranks: int) -> Iterator[Batch]:
@@ -27,7 +27,7 @@ def held_out_batches(store: TokenStore, *, capacity: int, packed: bool, rank: in
     number = {name: at for at, name in enumerate(sources_of(store))}
     for start in range(0, len(packs), ranks):
         mine = packs[start + rank] if start + rank < len(packs) else ()
-        yield make([store[k] for k in mine], lambda one: spoken_targets(one, number[one.source]))
+        yield make([store[k] for k in mine], lambda one: labelled_targets(one, number[one.source]))
 
 
 def sources_of(store: TokenStore) -> tuple[str, ...]:
@@ -65,8 +65,8 @@ def _over_ranks(sums: Tensor) -> Tensor:
 
 
 def _means(sums: Tensor, named: Sequence[str]) -> dict[str, float]:
-    parts = sums.view(2, -1, len(SPEECHES) + 1, 2)  # loss and count; source; speech; not trained, trained
-    by_speech, trained = parts.sum(1), parts[..., 1].sum(2)
-    means = {LOSS: trained.sum(1)} | {_NAMES[one]: by_speech[:, k].sum(1) for k, one in enumerate(SPEECHES)}
+    parts = sums.view(2, -1, len(TURN_LABELS) + 1, 2)  # loss and count; source; turn label; not trained, trained
+    by_label, trained = parts.sum(1), parts[..., 1].sum(2)
+    means = {LOSS: trained.sum(1)} | {_NAMES[one]: by_label[:, k].sum(1) for k, one in enumerate(TURN_LABELS)}
     means |= {f"{LOSS_OF_SOURCE}{name}": trained[:, at] for at, name in enumerate(named)}
     return {name: float(total / count) for name, (total, count) in means.items() if count > 0}

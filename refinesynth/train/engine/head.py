@@ -52,7 +52,7 @@ def token_losses(
 
 
 def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-    """What tells the model which positions to keep for its head, and (K,) where among these each one that predicts is."""
+    """The argument by which the model keeps some positions alone for its head, and (K,) where among these each one that predicts is."""
     if not takes(base_model(inner), "logits_to_keep"):
         return {}, batch.column
     if batch.rows == 1:

@@ -19,7 +19,7 @@ _HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once 
 
 
 class Interruption:
-    """Whether a signal asks for the end; `note` is told at once that it was heard, since a step may take a minute."""
+    """Whether a signal asks for the end; `note` gets a message at once, since a step may take a minute."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note

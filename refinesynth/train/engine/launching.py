@@ -17,12 +17,12 @@ from typing import Any
 
 from refinesynth.errors import ConfigurationError, TrainingError
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.outcome import OUTCOME, heard
+from refinesynth.train.engine.outcome import OUTCOME, read_outcome
 from refinesynth.train.engine.starting import check_trainer, run
 from refinesynth.train.events import Events
 from refinesynth.train.folder import finished
-from refinesynth.train.given import check_given
-from refinesynth.train.ranks import is_started
+from refinesynth.train.input_check import check_inputs
+from refinesynth.train.ranks import is_launched
 from refinesynth.train.result import TrainResult
 
 _SAVING_SECONDS = 3600
@@ -32,7 +32,7 @@ _SAVING_SECONDS = 3600
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train with as many processes as `config.processes` says, and wait for the end.
 
-    With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` is told nothing
+    With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` gets nothing
     then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this. `sources` is data in memory.
 
     Raises:
@@ -40,8 +40,8 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
         RefinesynthError: What ended the training; `TrainingError` if the ranks ended without saying why.
         KeyboardInterrupt: Ctrl-C before the first step.
     """
-    check_given(config, sources)
-    if is_started() or config.processes == 1:
+    check_inputs(config, sources)
+    if is_launched() or config.processes == 1:
         return run(config, events=events) if sources is None else run(config, events=events, sources=sources)
     if sources is not None:
         raise ConfigurationError(
@@ -59,9 +59,9 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
         )
         with _passing_on(started) as passed:
             code = started.wait()
-        result = heard(outcome)
+        result = read_outcome(outcome)
     if result is not None and result.signal is not None and passed:
-        # The ranks are sent SIGTERM whatever came here.
+        # The ranks get SIGTERM, whichever signal came here.
         result = replace(result, signal=passed[0])
     if result is None and code != 0 and passed:
         signal.raise_signal(passed[0])  # before the first step: as if nothing had been started
@@ -108,7 +108,7 @@ def _passing_on(started: subprocess.Popen[bytes]) -> Generator[list[int]]:
 
     try:
         before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread: signals are somebody else's business
+    except ValueError:  # not the main thread, which alone may handle signals
         before = {}
     try:
         yield passed

@@ -19,11 +19,11 @@ from refinesynth.train.adapter import TOKENIZER, Adapter, base_revision, refuse_
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.engine.adapters import hold_exactly, with_adapter, with_adapters
+from refinesynth.train.engine.fsdp_loading import can_be_broadcast
 from refinesynth.train.engine.head import base_model
 from refinesynth.train.engine.quantizing import frozen_bytes, is_quantized, loading_options, ready_to_train
 from refinesynth.train.engine.routing import coefficient
 from refinesynth.train.engine.scratch import made_from_scratch, make_config, make_tokenizer
-from refinesynth.train.engine.spread import can_be_spread
 from refinesynth.train.engine.unused import freeze, unused_by_text
 from refinesynth.train.hub import bare, located
 from refinesynth.train.memory import ModelShape, Precision
@@ -38,7 +38,7 @@ _FEWEST_TOKENS: Final = 8
 _LOOKED_AT: Final = 64
 """Examples from which it is read how turns end."""
 _MOST_ENDS: Final = 3
-_SAID: Final = 400
+_MAX_PROBLEM: Final = 400
 """Characters of a library's message that are handed on."""
 
 
@@ -110,7 +110,9 @@ def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | Non
         model = _adapted(model, config.lora, adapter, unused, empty=True)
     coefficient(config, model)
     dtype = str(found.dtype).removeprefix("torch.") if found.dtype is not None else None
-    return replace(shape_of(model, name), dtype=dtype, frozen_bytes=held, read_once=can_be_spread(model), unused=unused)
+    return replace(
+        shape_of(model, name), dtype=dtype, frozen_bytes=held, read_once=can_be_broadcast(model), unused=unused
+    )
 
 
 def load_model(
@@ -125,7 +127,7 @@ def load_model(
     """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
 
     What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters. `empty`: the weights are not read,
-    and have no memory (see `spread.py`).
+    and have no memory (see `fsdp_loading.py`).
 
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
@@ -154,10 +156,10 @@ def load_model(
                 **loading_options(config, precision),
             ),
         )
-    model, told = loaded
+    model, loading_info = loaded
     if empty:
         cast("Any", model).config.name_or_path = bare(name)
-    missing = sorted(cast("set[str]", told.get("missing_keys") or set()))
+    missing = sorted(cast("set[str]", loading_info.get("missing_keys") or set()))
     if missing and not empty:
         raise InputError(
             f"the model {base!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}), which would be made up at random; "
@@ -217,7 +219,7 @@ def stop_at(model: nn.Module, store: TokenStore) -> None:
         if one.labels[span.stop - 1] == Label.TRAINED
     }
     generation = getattr(cast("Any", base_model(model)), "generation_config", None)
-    # More ends than a template can have are no ends of turns: tokens that somebody made up.
+    # More ends than a template can have are no ends of turns but made-up tokens.
     if generation is None or len(ends) > _MOST_ENDS:
         return
     known: Any = generation.eos_token_id
@@ -257,12 +259,12 @@ def _checkpoint_activations(model: nn.Module) -> None:
 def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
     try:
         yield
-    except Exception as exc:  # The library raises many kinds, and the folder is anybody's.
+    except Exception as exc:  # The library raises many kinds, and the folder is third-party data.
         if name == config.model:
             refuse_adapter(config)  # of the hub, which was not asked before
         # Some begin with a line that says nothing without the next.
-        said = " ".join(str(exc).split()) or type(exc).__name__
-        said = said if len(said) <= _SAID else f"{said[:_SAID]}..."
+        problem = " ".join(str(exc).split()) or type(exc).__name__
+        problem = problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}..."
         remote = (
             " It brings code of its own, which runs only with trust_remote_code."
             if "trust_remote_code" in str(exc)
@@ -273,4 +275,4 @@ def _refusing(what: str, name: str, config: TrainConfig) -> Generator[None]:
             if Path(name).is_dir()
             else " There is no folder of this name, so it was taken for one on the Hugging Face Hub."
         )
-        raise InputError(f"no {what} can be loaded from {name!r}: {said}{remote}{sought}") from exc
+        raise InputError(f"no {what} can be loaded from {name!r}: {problem}{remote}{sought}") from exc

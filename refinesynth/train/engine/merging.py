@@ -19,9 +19,9 @@ from refinesynth.train.adapter import TOKENIZER, Adapter
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.adapters import with_adapter
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.engine.saved import Trained, file_differences
+from refinesynth.train.engine.save_check import Trained, file_differences
+from refinesynth.train.engine.save_dtype import in_dtype, note_written, written_dtype
 from refinesynth.train.engine.saving import writing
-from refinesynth.train.engine.weights import in_dtype, note_written, written_dtype
 
 _GENERATION = "generation_config.json"
 

@@ -1,6 +1,6 @@
-"""How a training in other processes ended, handed to the process that started them through a file.
+"""The outcome of a training in other processes: a file for the process that launched them.
 
-torchrun ends with exit code 1 whatever went wrong; the file says what: the result, or the error and its text.
+torchrun ends with exit code 1 for every error; the file says which: the result, or the error and its text.
 """
 
 import os
@@ -15,42 +15,42 @@ from refinesynth.files.atomic_write import atomic_write
 from refinesynth.train.result import TrainResult
 
 OUTCOME: Final = "REFINESYNTH_TRAIN_OUTCOME"
-"""Environment variable that names the file. Where it is set, whoever set it tells the user of errors."""
+"""Environment variable that names the file. Where it is set, the launcher reports errors to the user."""
 
 
-def told_elsewhere() -> bool:
-    """Whether another process waits for the outcome and says what went wrong."""
+def is_reported_by_launcher() -> bool:
+    """Whether a launcher waits for the outcome and reports errors."""
     return OUTCOME in os.environ
 
 
-def tell(outcome: TrainResult | errors.RefinesynthError, *, leads: bool = True) -> None:
+def write_outcome(outcome: TrainResult | errors.RefinesynthError, *, is_main: bool = True) -> None:
     """Write the outcome for the process that waits for it; nothing where none does.
 
-    What another rank than the one that `leads` has to say counts if nothing was said before.
+    An outcome of a rank that is not the main one counts if it is the first.
     """
     path = os.environ.get(OUTCOME)
-    if path is None or (not leads and Path(path).exists()):
+    if path is None or (not is_main and Path(path).exists()):
         return
     if isinstance(outcome, TrainResult):
-        said: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
+        outcome_json: dict[str, Any] = {"result": {**asdict(outcome), "output": str(outcome.output)}}
     else:
-        said = {"error": type(outcome).__name__, "message": str(outcome)}
+        outcome_json = {"error": type(outcome).__name__, "message": str(outcome)}
     with atomic_write(Path(path)) as file:
-        file.write(orjson.dumps(said))
+        file.write(orjson.dumps(outcome_json))
 
 
-def heard(path: Path) -> TrainResult | None:
-    """The result that was written to `path`; None where the processes ended without a word.
+def read_outcome(path: Path) -> TrainResult | None:
+    """The result that was written to `path`; None where the processes ended without an outcome.
 
     Raises:
         RefinesynthError: What ended the training there.
     """
     if not path.exists():
         return None
-    said = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
-    if "error" in said:
-        kind = getattr(errors, said["error"], errors.TrainingError)
-        raise cast("type[errors.RefinesynthError]", kind)(said["message"])
-    result: dict[str, Any] = said["result"]
+    written = cast("dict[str, Any]", orjson.loads(path.read_bytes()))
+    if "error" in written:
+        kind = getattr(errors, written["error"], errors.TrainingError)
+        raise cast("type[errors.RefinesynthError]", kind)(written["message"])
+    result: dict[str, Any] = written["result"]
     result["output"] = Path(result["output"])
     return TrainResult(**result)

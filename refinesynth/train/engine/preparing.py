@@ -14,22 +14,22 @@ from refinesynth.errors import TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import Reading, read_conversations, split
-from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
-from refinesynth.train.engine.world import (
-    World,
-    over_ranks,
+from refinesynth.train.engine.distributed import (
+    Distributed,
+    all_gather_objects,
     resolved_checkpointing,
     resolved_parallel,
     resolved_precision,
 )
-from refinesynth.train.plan import Means, Plan, Sizes, SourceSizes, fullest_load, make_plan
+from refinesynth.train.engine.loading import describe_model, load_tokenizer, make_renderer
+from refinesynth.train.plan import ComputeSettings, Plan, Sizes, SourceSizes, fullest_load, make_plan
 from refinesynth.train.prepare import Prepared, prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import TokenStore
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ready:
+class PreparedTraining:
     """What a training needs besides its model."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -40,7 +40,9 @@ class Ready:
     """What was left out in reading."""
 
 
-def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None = None) -> Ready:
+def prepare_training(
+    config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
+) -> PreparedTraining:
     """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of `config.data`.
 
     Raises:
@@ -52,9 +54,10 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)
     renderer = make_renderer(config, tokenizer)
-    shape, devices, precision = describe_model(config, tokenizer), world.devices(), resolved_precision(config, world)
-    allowed = world.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
-    parallel = resolved_parallel(config, world, shape, precision, checkpointing=allowed)
+    shape, devices = describe_model(config, tokenizer), distributed.devices()
+    precision = resolved_precision(config, distributed)
+    allowed = distributed.kind == "gpu" if config.gradient_checkpointing == "auto" else config.gradient_checkpointing
+    parallel = resolved_parallel(config, distributed, shape, precision, checkpointing=allowed)
     training, held_out = split(conversations, config.held_out, config.seed)
     trained = _prepared(training, renderer, config)
     kept_out = _prepared(held_out, renderer, config) if held_out else None
@@ -70,9 +73,9 @@ def make_ready(config: TrainConfig, world: World, sources: Sequence[Any] | None 
     )
     load = fullest_load(config, sizes)
     checkpointing = resolved_checkpointing(config, devices, shape, load, precision=precision, parallel=parallel)
-    means = Means(precision, parallel, checkpointing, config.attention)
-    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=world.host(config))
-    return Ready(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
+    means = ComputeSettings(precision, parallel, checkpointing, config.attention)
+    plan = make_plan(config, sizes=sizes, model=shape, devices=devices, means=means, host=distributed.host(config))
+    return PreparedTraining(renderer.tokenizer, trained.store, evaluated, plan, tuple(_remarks(reading)))
 
 
 def _by_source(reading: Reading, store: TokenStore, held_out: list[Conversation]) -> Iterator[SourceSizes]:
@@ -100,10 +103,10 @@ def agree(*digests: str) -> None:
     Raises:
         TrainingError: They have not.
     """
-    said = over_ranks(digests)
-    if any(each != said[0] for each in said):
+    gathered = all_gather_objects(digests)
+    if any(each != gathered[0] for each in gathered):
         raise TrainingError(
-            f"the ranks have read different data (digests {said}); give them the same files and versions of the libraries"
+            f"the ranks have read different data (digests {gathered}); give them the same files and versions of the libraries"
         )
 
 

@@ -28,7 +28,7 @@ from refinesynth.train.engine.batch import Batch
 from refinesynth.train.engine.head import base_model, takes
 from refinesynth.train.engine.measuring import REFUSALS, Probe
 from refinesynth.train.engine.unused import freeze, without_gradient
-from refinesynth.train.memory import unused_told
+from refinesynth.train.memory import describe_unused
 
 _BOUNDARIES: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 _HOPPER: Final = 9
@@ -161,7 +161,7 @@ class _Trial:
 
     def note(self, *notes: str) -> str | None:
         """All that the user should know, if there is something."""
-        frozen = [f"{unused_told(self._unused)}."] if self._unused else []
+        frozen = [f"{describe_unused(self._unused)}."] if self._unused else []
         return " ".join([*notes, *frozen]) or None
 
 
@@ -183,7 +183,7 @@ def _candidates(base: Any, attention: str, own: str, *, half: bool) -> Iterator[
 def kernels(capability: tuple[int, int]) -> Iterator[str]:
     """The library's attention for half precision on GPUs of this compute capability, the fastest first; installed before fetched.
 
-    What the package `kernels` fetches from the hub is tried where that is installed, which is nobody's but the user's choice.
+    What the package `kernels` fetches from the hub is tried where that is installed, which is the user's choice.
     """
     versions = {"flash_attention_3": is_flash_attn_3_available, "flash_attention_2": is_flash_attn_2_available}
     fitting = [name for name in versions if capability[0] == _HOPPER or (name[-1] == "2" and capability[0] >= _AMPERE)]

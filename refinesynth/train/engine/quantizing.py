@@ -3,7 +3,7 @@
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -51,7 +51,7 @@ def ready_to_train(model: nn.Module) -> nn.Module:
     that gives no gradient to what comes before it and that small layers do not fit (`Linear4bit.forward`, 0.50.2). A
     probe or an evaluation would change what is trained, so it is switched off here.
     """
-    for one in cast("Iterator[Any]", model.modules()):
+    for one in cast("Iterable[Any]", model.modules()):
         if hasattr(one, "support_avx512bf16_for_cpu"):
             one.support_avx512bf16_for_cpu = False
     return cast(

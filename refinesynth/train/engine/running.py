@@ -21,22 +21,22 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine import checkpoints, outcome
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.checkpoints import Checkpoint
+from refinesynth.train.engine.distributed import Distributed, destroy_process_group, single_process_environment
+from refinesynth.train.engine.fsdp_loading import read_once
 from refinesynth.train.engine.head import base_model
+from refinesynth.train.engine.library_output import libraries_silenced
 from refinesynth.train.engine.loading import load_model, stop_at
-from refinesynth.train.engine.preparing import Ready, agree, make_ready
+from refinesynth.train.engine.preparing import PreparedTraining, agree, prepare_training
 from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.quantizing import is_quantized
-from refinesynth.train.engine.quiet import libraries_silent
 from refinesynth.train.engine.routing import coefficient
+from refinesynth.train.engine.save_dtype import written_dtype
 from refinesynth.train.engine.saving import Task, writing
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.spread import read_once
 from refinesynth.train.engine.trainer import RefinementTrainer
-from refinesynth.train.engine.weights import written_dtype
-from refinesynth.train.engine.world import World, leave, standing_alone
-from refinesynth.train.events import LOSS, Events, Silent
+from refinesynth.train.events import LOSS, Events, NullEvents
 from refinesynth.train.folder import CHECKPOINTS, MAY_CHANGE
-from refinesynth.train.passed import deciding
+from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Plan
 from refinesynth.train.ranks import rank
 from refinesynth.train.result import TrainResult
@@ -47,7 +47,7 @@ _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
 
 
 def run_training(
-    config: TrainConfig, *, events: Events, ready: Ready | None = None, sources: Sequence[Any] | None = None
+    config: TrainConfig, *, events: Events, ready: PreparedTraining | None = None, sources: Sequence[Any] | None = None
 ) -> TrainResult:
     """Train on this rank; every rank of a training calls this.
 
@@ -58,30 +58,30 @@ def run_training(
         InputError: What was asked for cannot be.
         TrainingError: The training cannot go on; checkpoints that were written before are sound.
     """
-    leads = rank() == 0
+    is_main = rank() == 0
     try:
-        with libraries_silent():
+        with libraries_silenced():
             result = _Training(config, events, sources).result(ready)
     except RefinesynthError as exc:
-        outcome.tell(exc, leads=leads)
+        outcome.write_outcome(exc, is_main=is_main)
         raise
     except torch.OutOfMemoryError as exc:
         short = TrainingError(
             f"the device's memory is full: {str(exc).splitlines()[0]} Take fewer tokens_per_pack, gradient_checkpointing true, lora, "
             f"or parallel zero3 or fsdp on more devices."
         )
-        outcome.tell(short, leads=leads)
+        outcome.write_outcome(short, is_main=is_main)
         raise short from exc
-    if leads:
-        outcome.tell(result)
-    leave()
+    if is_main:
+        outcome.write_outcome(result)
+    destroy_process_group()
     return result
 
 
 def plan_training(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What a training will do and take; no weights are loaded and nothing is written."""
-    with libraries_silent():
-        ready = make_ready(config, World.here(config), sources)
+    with libraries_silenced():
+        ready = prepare_training(config, Distributed.from_environment(config), sources)
     return replace(ready.plan, remarks=(*ready.plan.remarks, *ready.remarks))
 
 
@@ -89,20 +89,20 @@ class _Training:
     def __init__(self, config: TrainConfig, events: Events, sources: Sequence[Any] | None) -> None:
         self._config = config
         self._sources = sources
-        self._world = World.here(config)
-        self._events: Events = events if self._world.leads else Silent()
+        self._distributed = Distributed.from_environment(config)
+        self._events: Events = events if self._distributed.is_main else NullEvents()
 
-    def result(self, ready: Ready | None) -> TrainResult:
-        config, world = self._config, self._world
+    def result(self, ready: PreparedTraining | None) -> TrainResult:
+        config, distributed = self._config, self._distributed
         set_seed(config.seed)
-        ready = ready or make_ready(config, world, self._sources)
+        ready = ready or prepare_training(config, distributed, self._sources)
         self._events.planned(ready.plan)
         for remark in ready.remarks:
             self._events.note(remark)
-        with standing_alone(ready.plan.means.parallel):
+        with single_process_environment(ready.plan.means.parallel):
             return self._trained(ready)
 
-    def _trained(self, ready: Ready) -> TrainResult:
+    def _trained(self, ready: PreparedTraining) -> TrainResult:
         config, means = self._config, ready.plan.means
         schedule = self._schedule(ready, packed=config.packing)
         arguments = self._arguments(ready, schedule)
@@ -116,7 +116,7 @@ class _Training:
             tokenizer=ready.tokenizer,
             unused=ready.plan.model.unused,
         )
-        model = read_once(load, self._world) if means.parallel == "fsdp" else load()
+        model = read_once(load, self._distributed) if means.parallel == "fsdp" else load()
         stop_at(model, ready.store)
         layout, lay_out = self._layouts(model, arguments, ready)
         if layout is not None and layout.packed != schedule.packed:
@@ -141,12 +141,12 @@ class _Training:
             self._save(trainer)
         return self._told(trainer, start)
 
-    def _schedule(self, ready: Ready, *, packed: bool) -> Schedule:
+    def _schedule(self, ready: PreparedTraining, *, packed: bool) -> Schedule:
         config = self._config
         return Schedule.of(
             ready.store,
             batch_size=config.batch_size,
-            ranks=self._world.ranks,
+            ranks=self._distributed.world_size,
             capacity=config.pack_tokens,
             seed=config.seed,
             packed=packed,
@@ -154,12 +154,12 @@ class _Training:
             max_steps=config.max_steps,
         )
 
-    def _arguments(self, ready: Ready, schedule: Schedule) -> TrainingArguments:
+    def _arguments(self, ready: PreparedTraining, schedule: Schedule) -> TrainingArguments:
         return training_arguments(
-            self._config, schedule, ready.plan.means, self._world, evaluates=ready.held_out is not None
+            self._config, schedule, ready.plan.means, self._distributed, evaluates=ready.held_out is not None
         )
 
-    def _identity(self, ready: Ready) -> Mapping[str, Any]:
+    def _identity(self, ready: PreparedTraining) -> Mapping[str, Any]:
         """What decides about the weights, by name."""
         means = ready.plan.means
         settings = {
@@ -178,7 +178,10 @@ class _Training:
         return (
             settings
             | found
-            | {"parallel": means.parallel if split else "whole", "ranks": self._world.ranks if split else None}
+            | {
+                "parallel": means.parallel if split else "whole",
+                "ranks": self._distributed.world_size if split else None,
+            }
         )
 
     def _checkpoint(self, identity: Mapping[str, Any]) -> Checkpoint | None:
@@ -186,7 +189,7 @@ class _Training:
         resume = self._config.resume
         folder = Path(self._config.output) / CHECKPOINTS
         if resume == "never":
-            if self._world.leads:
+            if self._distributed.is_main:
                 for path in checkpoints.checkpoint_folders(folder):
                     checkpoints.remove(path)
             return None
@@ -206,7 +209,7 @@ class _Training:
         return found
 
     def _layouts(
-        self, model: nn.Module, arguments: TrainingArguments, ready: Ready
+        self, model: nn.Module, arguments: TrainingArguments, ready: PreparedTraining
     ) -> tuple[Layout | None, Callable[[nn.Module], Layout] | None]:
         """The layout now, or what finds it when the model is wrapped."""
         means = ready.plan.means
@@ -244,7 +247,7 @@ class _Training:
         output = Path(self._config.output)
         with writing(output):
             trainer.save_model(str(output))
-        if self._world.leads:
+        if self._distributed.is_main:
             self._events.saved(output)
 
     def _told(self, trainer: RefinementTrainer, start: Checkpoint | None) -> TrainResult:

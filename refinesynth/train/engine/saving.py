@@ -20,10 +20,10 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from refinesynth.errors import TrainingError
 from refinesynth.train.config import ALL
 from refinesynth.train.engine import checkpoints
-from refinesynth.train.engine.saved import Trained, file_differences, piece_differences
+from refinesynth.train.engine.distributed import all_gather_objects
+from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
+from refinesynth.train.engine.save_dtype import in_dtype, note_written
 from refinesynth.train.engine.schedule import Schedule
-from refinesynth.train.engine.weights import in_dtype, note_written
-from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import Events
 from refinesynth.train.tokens import TokenStore
 
@@ -61,7 +61,7 @@ class SavingTrainer(Trainer):
     _finished = False
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model for others to load. With FSDP a checkpoint holds the pieces of the ranks alone, unless all are kept.
+        """Write the model for others to load. With FSDP a checkpoint holds the shards of the ranks alone, unless all are kept.
 
         Raises:
             TrainingError: What was written is not what was trained.
@@ -69,7 +69,7 @@ class SavingTrainer(Trainer):
         self._finished = not _internal_call
         if self.is_fsdp_enabled and (self._finished or self.trained.adapters or self.task.keep == ALL):
             self._save(output_dir, self._gathered())
-        super().save_model(output_dir, _internal_call)  # which with FSDP saves nothing where checkpoints are in pieces
+        super().save_model(output_dir, _internal_call)  # which with FSDP saves nothing where checkpoints are sharded
 
     def _gathered(self) -> dict[str, Any]:
         """The weights to be saved, on the first rank."""
@@ -78,7 +78,7 @@ class SavingTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         # Put together from ranks, tied weights come once under each of their names.
-        for names in self.trained.in_pieces.needed if state_dict else ():
+        for names in self.trained.in_shards.needed if state_dict else ():
             if len(names) > 1 and names <= state_dict.keys():
                 state_dict.update(dict.fromkeys(names, state_dict[min(names)]))
         dtype = self.task.save_dtype if self._finished and self.args.should_save else None
@@ -103,30 +103,30 @@ class SavingTrainer(Trainer):
                 state_dict = in_dtype(cast("nn.Module", self.model), state_dict, dtype)
         except TrainingError as exc:
             failed = exc
-        for each in over_ranks(failed):
+        for each in all_gather_objects(failed):
             if each is not None:
                 raise each
         return state_dict
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-        leads = self.is_world_process_zero()
+        is_main = self.is_world_process_zero()
         with writing(folder):
-            if leads:
+            if is_main:
                 checkpoints.remove(folder)  # an unsound one that an earlier run left here
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             if self.is_fsdp_enabled:
-                self._refuse(folder, piece_differences(self.trained, folder) if leads else [])
+                self._refuse(folder, shard_differences(self.trained, folder) if is_main else [])
             self._refuse_other_disks(folder)
-            if leads:
+            if is_main:
                 checkpoints.mark(folder, step=self.state.global_step, identity=self.task.identity)
                 checkpoints.rotate(folder.parent, keep=self.task.keep, best=self.state.best_model_checkpoint)
                 self.events.saved(folder)
 
     def _refuse(self, folder: Path, differences: list[str]) -> None:
         """Raises: TrainingError: On every rank, where the first one has found differences."""
-        if found := over_ranks(differences)[0]:
+        if found := all_gather_objects(differences)[0]:
             raise TrainingError(
                 f"what was saved in {folder} is not what was trained: {'; '.join(found)}. Do not use it. Checkpoints of earlier steps are "
                 f"sound, and stay. Another parallel or gradient_checkpointing may be saved whole; please report this one."
@@ -135,7 +135,7 @@ class SavingTrainer(Trainer):
     def _refuse_other_disks(self, folder: Path) -> None:
         """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot mark it."""
         self.accelerator.wait_for_everyone()
-        seen = over_ranks([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
+        seen = all_gather_objects([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
         for rank, names in enumerate(seen):
             if unseen := sorted(set(names) - set(seen[0])):
                 raise TrainingError(

@@ -55,7 +55,7 @@ def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
     left = _CHARACTERS
     for conversation in conversations:
         for turn in conversation.turns:
-            # Half a character cannot be tokenized; whoever renders it says where it stands.
+            # Half a character cannot be tokenized; the renderer says where it stands.
             yield turn.content[:left].encode(errors="replace").decode()
             left -= len(turn.content)
             if left <= 0:
@@ -82,7 +82,7 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
 
 @contextmanager
 def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """A folder with the untrained model, to be loaded as any other is, whatever splits its weights; gone at the end."""
+    """A folder with the untrained model, to be loaded as any other, with every way to split weights; removed at the end."""
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: Any = LlamaForCausalLM(make_config(config, tokenizer))

@@ -8,8 +8,8 @@ from typing import Any
 from refinesynth.extras import check_installed, require
 from refinesynth.train.adapter import with_own_settings
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import Events, Silent
-from refinesynth.train.given import check_given
+from refinesynth.train.events import Events, NullEvents
+from refinesynth.train.input_check import check_inputs
 from refinesynth.train.plan import Plan
 from refinesynth.train.result import TrainResult
 
@@ -19,13 +19,13 @@ def run(config: TrainConfig, *, events: Events | None = None, sources: Sequence[
     check_trainer(config)
     from refinesynth.train.engine.running import run_training
 
-    return run_training(config, events=events or Silent(), sources=sources)
+    return run_training(config, events=events or NullEvents(), sources=sources)
 
 
 def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     """What the training will do and take: see `refinesynth.train.engine.running.plan_training`."""
     check_installed("train", "torch", "transformers")
-    check_given(config, sources)
+    check_inputs(config, sources)
     check_trainer(config)
     from refinesynth.train.engine.running import plan_training
 
@@ -42,13 +42,13 @@ def check_trainer(config: TrainConfig) -> None:
     from refinesynth.train.engine.signatures import TRAINING, check
 
     check(TRAINING)
-    from refinesynth.train.engine.passing import check_passed_on
+    from refinesynth.train.engine.passthrough import check_passthrough
 
-    check_passed_on(config)
+    check_passthrough(config)
 
 
 def choose_accelerator() -> None:
-    """Tell DeepSpeed that there is no GPU before it is imported: finding out for itself, it warns on every command.
+    """Set for DeepSpeed that there is no GPU before it is imported: left to detect it, it warns on every command.
 
     Raises:
         ConfigurationError: torch or transformers is not installed.

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.train.conversation import Speech
+from refinesynth.train.conversation import TurnLabel
 from refinesynth.train.tokens import Label, Rendered
 
 
@@ -24,21 +24,21 @@ def trained_targets(example: Rendered) -> Targets:
     return Targets(at, np.zeros_like(at))
 
 
-SPEECHES: Final = (Speech.CORRECT, Speech.REFINEMENT, Speech.MISTAKE)
-"""What evaluation tells apart; a turn of which nothing is known is left out."""
-KINDS: Final = 2 * (len(SPEECHES) + 1)
-"""Kinds of `spoken_targets`: twice the number in `SPEECHES` (or one more, for other trained tokens), plus 1 if trained."""
+TURN_LABELS: Final = (TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE)
+"""Labels that evaluation keeps apart; a turn of which nothing is known is left out."""
+KINDS: Final = 2 * (len(TURN_LABELS) + 1)
+"""Kinds of `labelled_targets`: twice the number in `TURN_LABELS` (or one more, for other trained tokens), plus 1 if trained."""
 
 
-def spoken_targets(example: Rendered, source: int = 0) -> Targets:
-    """The tokens of all assistant turns that are correct, refinements or mistakes, and whatever else gives loss.
+def labelled_targets(example: Rendered, source: int = 0) -> Targets:
+    """The tokens of all assistant turns that are correct, refinements or mistakes, and of everything else that gives loss.
 
     Kinds of the source of number `source` are the `KINDS` from `KINDS * source` on.
     """
-    speech = np.full(len(example), len(SPEECHES), np.int64)
+    turn_label = np.full(len(example), len(TURN_LABELS), np.int64)
     for span in example.spans:
-        if span.speech in SPEECHES:
-            speech[span.start : span.stop] = SPEECHES.index(span.speech)
+        if span.label in TURN_LABELS:
+            turn_label[span.start : span.stop] = TURN_LABELS.index(span.label)
     trained = example.labels == Label.TRAINED
-    at = np.flatnonzero((trained | (speech < len(SPEECHES)))[1:]) + 1
-    return Targets(at, KINDS * source + 2 * speech[at] + trained[at])
+    at = np.flatnonzero((trained | (turn_label < len(TURN_LABELS)))[1:]) + 1
+    return Targets(at, KINDS * source + 2 * turn_label[at] + trained[at])

@@ -21,19 +21,19 @@ from transformers import PrinterCallback, TrainingArguments
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine.batch import Batch
+from refinesynth.train.engine.distributed import all_gather_objects
 from refinesynth.train.engine.evaluation import held_out_batches, held_out_losses, sources_of
-from refinesynth.train.engine.flow import Flow
+from refinesynth.train.engine.fsdp_loading import can_be_broadcast
 from refinesynth.train.engine.head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.interruption import Interruption
+from refinesynth.train.engine.intervals import IntervalsCallback
 from refinesynth.train.engine.loader import EpochLoader, MicroBatch
-from refinesynth.train.engine.noise import EmbeddingNoise
+from refinesynth.train.engine.neftune import EmbeddingNoise
 from refinesynth.train.engine.probing import Layout
 from refinesynth.train.engine.routing import Balanced
-from refinesynth.train.engine.saved import Trained
+from refinesynth.train.engine.save_check import Trained
+from refinesynth.train.engine.save_dtype import settings_kept
 from refinesynth.train.engine.saving import SavingTrainer, Task
-from refinesynth.train.engine.spread import can_be_spread
-from refinesynth.train.engine.weights import settings_kept
-from refinesynth.train.engine.world import over_ranks
 from refinesynth.train.events import LOSS, MEMORY, TOKENS_PER_SECOND, TRAINED_TOKENS_PER_SECOND, Events
 
 _PREFIX = "eval_"
@@ -65,7 +65,7 @@ class RefinementTrainer(SavingTrainer):
         self.stopped_early = False
         self._lay_out = lay_out
         self._chunk_elements = chunk_elements
-        self._pace = _Pace()
+        self._pace = _Throughput()
         self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
         # The library asks for an evaluation set by its own rules; `evaluate` below reads it.
         with settings_kept(model):
@@ -73,14 +73,14 @@ class RefinementTrainer(SavingTrainer):
         # compute_loss divides by the whole step's tokens itself; by these the library neither counts nor divides again.
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True
-        self.remove_callback(PrinterCallback)  # what is said is said by events
+        self.remove_callback(PrinterCallback)  # events report everything
         alpha, self.neftune_noise_alpha = arguments.neftune_noise_alpha, None
         self._noise = None if alpha is None else EmbeddingNoise(model, alpha)
-        self.add_callback(Flow(self.interruption, evaluates=task.held_out is not None))
+        self.add_callback(IntervalsCallback(self.interruption, evaluates=task.held_out is not None))
         if self.is_fsdp_enabled:
             plugin = cast("Any", self.accelerator.state).fsdp_plugin
             plugin.transformer_cls_names_to_wrap = plugin.transformer_cls_names_to_wrap or _layers(model)
-            plugin.cpu_ram_efficient_loading = can_be_spread(model)
+            plugin.cpu_ram_efficient_loading = can_be_broadcast(model)
             if arguments.bf16:
                 # Sums over ranks in fp32, and losses that come out of the model as they are.
                 plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
@@ -142,7 +142,7 @@ class RefinementTrainer(SavingTrainer):
     def _why_not_finite(self, norm: float) -> str:
         step = self.state.global_step + 1
         here = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
-        found = [each for rank in over_ranks(here) for each in rank]
+        found = [each for rank in all_gather_objects(here) for each in rank]
         sound = "The step was not done, and checkpoints of earlier steps are sound."
         if not found:
             return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
@@ -231,10 +231,10 @@ class RefinementTrainer(SavingTrainer):
             return False
         return len(losses) - 1 - losses.index(min(losses)) >= self.task.early_stop
 
-    # What is told and written down.
+    # Reports and logs.
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the pace to what the library logs, and tell it."""
+        """Add the throughput to what the library logs, and report it."""
         training = LOSS in logs
         if training:
             logs = {**logs, **self._pace.taken()}
@@ -242,8 +242,8 @@ class RefinementTrainer(SavingTrainer):
                 logs[MEMORY] = torch.cuda.max_memory_allocated() / 2**30
         super().log(logs, start_time)
         if training and self.is_world_process_zero():
-            told = {name: float(value) for name, value in self.state.log_history[-1].items() if name != "step"}
-            self.events.logged(self.state.global_step, told)
+            metrics = {name: float(value) for name, value in self.state.log_history[-1].items() if name != "step"}
+            self.events.logged(self.state.global_step, metrics)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -256,7 +256,7 @@ def _layers(model: nn.Module) -> list[str] | None:
     return sorted(named.intersection(type(module).__name__ for module in model.modules())) or None
 
 
-class _Pace:
+class _Throughput:
     """Tokens and seconds since the last line of metrics, evaluations and saving left out."""
 
     def __init__(self) -> None:

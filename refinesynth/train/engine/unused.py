@@ -29,7 +29,7 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
     """What a training on text leaves without a gradient in a model of this configuration: parameters, by prefix of their names.
 
     Found by a forward and a backward pass on tensors without values, so that nothing is allocated and the pass can be made before
-    the model is loaded, whatever will wrap it. It is exact: which parameters a result hangs on is the same with values. Models
+    the model is loaded, and does not depend on what will wrap it. It is exact: which parameters a result hangs on is the same with values. Models
     whose course depends on values cannot be asked so. Of these, what is neither decoder nor head is taken to be unused where the
     configuration has other parts than text (vision, audio), and nothing where it has not; `choose_layout` asks them once more with values.
     """
@@ -44,7 +44,7 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
         try:
             logits = cast("Any", model)(input_ids=torch.zeros(1, _TOKENS, dtype=torch.long), use_cache=False).logits
             logits.sum().backward()
-        except Exception:  # noqa: BLE001 - anybody's code, on tensors that it was not written for
+        except Exception:  # noqa: BLE001 - third-party code, on tensors that it was not written for
             return _under_prefixes(model, _beside_text(model))
         return without_gradient(model)
 

@@ -104,7 +104,7 @@ class Encoder:
         ids = ids[len(newline) :] if ids[: len(newline)] == list(newline) else self._plain(written)
         if self._controls.kinds(np.array(ids, np.int32)).any():
             raise TemplateError(
-                f"a message holds the text {written!r}, and the tokenizer makes a control token of it whatever is done; "
+                f"a message holds the text {written!r}, and the tokenizer always makes a control token of it; "
                 "leave this conversation out"
             )
         # Which of its characters a token stands for does not matter: all are inside one message.

@@ -1,4 +1,4 @@
-"""What is said when a chat template cannot be trained through."""
+"""Errors of chat templates that cannot be trained through."""
 
 from refinesynth.errors import InputError
 

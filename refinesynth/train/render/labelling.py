@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refinesynth.train.conversation import Conversation, Speech
+from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.render.controls import Controls, Forged
 from refinesynth.train.render.encoding import Encoded, Encoder
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.locating import Located
-from refinesynth.train.render.pieces import Range
+from refinesynth.train.render.message_parts import CharRange
 from refinesynth.train.tokens import Label, Rendered, Span
 
 _LONGEST, _MOST = 60, 10_000
@@ -77,11 +77,11 @@ class Labeller:
         """Places that are encoded apart, in the order of the text: what reads like a control token in messages."""
         located = record.located
         found: list[Forged] = []
-        for piece, place in zip(located.pieces, located.places, strict=True):
-            assistant = piece.role == "assistant"
+        for part, place in zip(located.parts, located.places, strict=True):
+            assistant = part.role == "assistant"
             if place is not None:
                 found += self._controls.forged(located.text, place.start, place.stop, assistant=assistant)
-            elif any(self._controls.forged(piece.text, 0, len(piece.text), assistant=assistant)):
+            elif any(self._controls.forged(part.text, 0, len(part.text), assistant=assistant)):
                 raise TemplateError(
                     f"{record.where}: a message holds text that reads like a control token, and the chat template changes that "
                     "message, so it cannot be kept apart; leave this conversation out"
@@ -104,10 +104,10 @@ class Labeller:
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
         spans: list[Span] = []
         for at, place in located.turns.items():
-            speech = conversation.turns[at].speech or Speech.HISTORY
+            turn_label = conversation.turns[at].label or TurnLabel.HISTORY
             start, stop = self._tokens(record, encoded, place)
             self._refuse_textual_end(record, encoded, at, stop)
-            spans.append(Span(start, stop, speech))
+            spans.append(Span(start, stop, turn_label))
             if record.trained[at]:
                 if not self._stands(record, encoded, forged, prompts[at], start):
                     return RewritesHistoryError(
@@ -115,7 +115,7 @@ class Labeller:
                         f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
                     )
                 labels[start:stop] = Label.TRAINED
-            elif speech is Speech.MISTAKE:
+            elif turn_label is TurnLabel.MISTAKE:
                 labels[start:stop] = Label.MISTAKE
         self._refuse_control_tokens(record, encoded)
         return Rendered(record.id, conversation.group, encoded.ids, labels, tuple(spans))
@@ -154,7 +154,7 @@ class Labeller:
         whole = self._encoder.encode_forged(record.located.text[: prompt.stop], [], before)
         return encoded.ids[:start].tobytes() == whole.ids.tobytes()
 
-    def _tokens(self, record: Record, encoded: Encoded, place: Range) -> tuple[int, int]:
+    def _tokens(self, record: Record, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
         One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part of it.
@@ -185,7 +185,7 @@ class Labeller:
             TemplateError: It is not.
         """
         located = record.located
-        own = [place for piece, place in zip(located.pieces, located.places, strict=True) if piece.message == at]
+        own = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == at]
         behind = encoded.at(own[-1].stop) if own[-1] is not None else stop - 1
         if not self._controls.kinds(encoded.ids[behind:stop]).any():
             raise TemplateError(
@@ -195,7 +195,7 @@ class Labeller:
             )
 
     def _refuse_control_tokens(self, record: Record, encoded: Encoded) -> None:
-        """Whatever the tokenizer did to the text (it may fold characters): no message holds a control token.
+        """No message holds a control token after the tokenizer (it may fold characters).
 
         Raises:
             TemplateError: One does; or the text begins with two beginning-of-sequence tokens.
@@ -206,17 +206,17 @@ class Labeller:
                 "the chat template begins with two beginning-of-sequence tokens; take one out of it and give it as chat_template"
             )
         kinds = self._controls.kinds(ids)
-        said = [
-            (piece, place) for piece, place in zip(located.pieces, located.places, strict=True) if place is not None
+        located_parts = [
+            (part, place) for part, place in zip(located.parts, located.places, strict=True) if place is not None
         ]
         at = np.flatnonzero(kinds)
-        which = np.searchsorted([place.stop for _, place in said], encoded.starts[at], side="right")
+        which = np.searchsorted([place.stop for _, place in located_parts], encoded.starts[at], side="right")
         for token, k in zip(map(int, at), map(int, which), strict=True):
-            if k == len(said) or encoded.stops[token] <= said[k][1].start:
+            if k == len(located_parts) or encoded.stops[token] <= located_parts[k][1].start:
                 continue
-            if said[k][0].role != "assistant" or kinds[token] != 1:
+            if located_parts[k][0].role != "assistant" or kinds[token] != 1:
                 raise TemplateError(
-                    f"{record.where}: the tokenizer makes a control token of text in message {said[k][0].message + 1} "
+                    f"{record.where}: the tokenizer makes a control token of text in message {located_parts[k][0].message + 1} "
                     f"({located.text[encoded.starts[token] : encoded.stops[token]]!r}); leave this conversation out"
                 )
 

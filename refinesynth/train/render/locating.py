@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.pieces import Piece, Range, find_pieces, find_spoken, outer, pieces_of
+from refinesynth.train.render.message_parts import CharRange, MessagePart, find_parts, find_spoken, message_parts, outer
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
 
 _SHOWN = 40
@@ -23,10 +23,10 @@ class Located(NamedTuple):
     """A conversation as text, with its parts."""
 
     text: str
-    pieces: tuple[Piece, ...]
-    places: tuple[Range | None, ...]
-    """Of every piece, blanks around it left out; None where that is not known (and nothing of it is trained on)."""
-    turns: dict[int, Range]
+    parts: tuple[MessagePart, ...]
+    places: tuple[CharRange | None, ...]
+    """Of every part, blanks around it left out; None where that is not known (and nothing of it is trained on)."""
+    turns: dict[int, CharRange]
     """What the assistant writes, end-of-turn token included, by the message's index."""
 
 
@@ -40,11 +40,11 @@ def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMe
         TemplateError: An assistant's turn has no end-of-turn token, or a marked range holds another message.
     """
     text = template.write(messages)
-    pieces = pieces_of(messages)
-    places = find_pieces(template, text, messages)
-    whole = outer(pieces, places)
-    marked = [Range(*found) for found in template.marked(messages)] if markers else []
-    turns: dict[int, Range] = {}
+    parts = message_parts(messages)
+    places = find_parts(template, text, messages)
+    whole = outer(parts, places)
+    marked = [CharRange(*found) for found in template.marked(messages)] if markers else []
+    turns: dict[int, CharRange] = {}
     for at, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
@@ -52,12 +52,12 @@ def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMe
         own = _marker(marked, whole, at) if markers else whole[at]
         start = begin(template, text, messages, at, own)
         # A marker that leaves the end-of-turn token out would give an agent that never stops.
-        turns[at] = Range(start, max(own.stop, end_of_turn(controls, text, whole[at].stop, after, turn=at)))
+        turns[at] = CharRange(start, max(own.stop, end_of_turn(controls, text, whole[at].stop, after, turn=at)))
     if not markers:
         _refuse_headers(template, controls, text, messages, whole, turns)
     first = messages[: min(turns, default=0)]
     _refuse_different_openings(text, whole, turns, headers=template.write(first, prompt=True) == template.write(first))
-    return Located(text, tuple(pieces), tuple(places), turns)
+    return Located(text, tuple(parts), tuple(places), turns)
 
 
 def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMessage]) -> Located:
@@ -69,7 +69,7 @@ def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[C
     """
     text = template.write(messages)
     last = len(messages) - 1
-    own = [piece for piece in pieces_of(messages) if piece.message == last]
+    own = [part for part in message_parts(messages) if part.message == last]
     prompt = template.write(messages[:-1], prompt=True)
     places = _laid_out(own, text, len(prompt)) if text.startswith(prompt) else []
     if (
@@ -82,22 +82,22 @@ def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[C
             "the chat template leaves out or changes part of an assistant turn even where it is the last one; "
             "give another template as chat_template"
         )
-    found = Range(places[0].start, places[-1].stop) if places else Range(len(text), len(text))
+    found = CharRange(places[0].start, places[-1].stop) if places else CharRange(len(text), len(text))
     start = begin(template, text, messages, last, found)
     stop = end_of_turn(controls, text, found.stop, len(text), turn=last)
     before = messages[:-1]
     return Located(
         text,
-        tuple(pieces_of(messages)),
+        tuple(message_parts(messages)),
         (*find_spoken(template, text, before), *places),
-        {last: Range(start, stop)},
+        {last: CharRange(start, stop)},
     )
 
 
-def begin(template: ChatTemplate, text: str, messages: Sequence[ChatMessage], at: int, message: Range) -> int:
+def begin(template: ChatTemplate, text: str, messages: Sequence[ChatMessage], at: int, message: CharRange) -> int:
     """Where in `text` a model that is asked for turn `at`, which stands at `message`, begins to write: where its prompt ends.
 
-    A template that knows no prompt, and writes a header before the message, leaves the header to whoever asks the model: there it
+    A template that knows no prompt, and writes a header before the message, leaves the header to the caller of the model: there it
     is the message.
 
     Raises:
@@ -132,7 +132,9 @@ def end_of_turn(controls: Controls, text: str, start: int, stop: int, *, turn: i
     return found[1]
 
 
-def _refuse_different_openings(text: str, whole: Sequence[Range], turns: dict[int, Range], *, headers: bool) -> None:
+def _refuse_different_openings(
+    text: str, whole: Sequence[CharRange], turns: dict[int, CharRange], *, headers: bool
+) -> None:
     """What a model writes before its message, such as an empty block of thinking, it is to write in every turn or in none.
 
     `headers`: the template knows no prompt, so what it writes before a message, behind the one before, is the header of a turn.
@@ -156,8 +158,8 @@ def _refuse_headers(  # noqa: PLR0917
     controls: Controls,
     text: str,
     messages: Sequence[ChatMessage],
-    whole: Sequence[Range],
-    turns: dict[int, Range],
+    whole: Sequence[CharRange],
+    turns: dict[int, CharRange],
     /,
 ) -> None:
     """Where turns end otherwise than the last one does, what they end with must not be the header of the next.
@@ -189,7 +191,7 @@ def _refuse_headers(  # noqa: PLR0917
             )
 
 
-def _marker(marked: Sequence[Range], messages: Sequence[Range], at: int) -> Range:
+def _marker(marked: Sequence[CharRange], messages: Sequence[CharRange], at: int) -> CharRange:
     own = [one for one in marked if one.start <= messages[at].start and messages[at].stop <= one.stop]
     if len(own) != 1:
         raise TemplateError(
@@ -203,20 +205,20 @@ def _marker(marked: Sequence[Range], messages: Sequence[Range], at: int) -> Rang
     return own[0]
 
 
-def _laid_out(pieces: Sequence[Piece], text: str, start: int) -> list[Range]:
-    """Where the pieces stand in `text`, from `start` on, one after the other; none if one is not there.
+def _laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
+    """Where the parts stand in `text`, from `start` on, one after the other; none if one is not there.
 
     Blanks may differ, as where a template lays reasoning out anew.
     """
     places = [at for at in range(start, len(text)) if not text[at].isspace()]
     squeezed = "".join(text[place] for place in places)
-    found: list[Range] = []
+    found: list[CharRange] = []
     after = 0
-    for piece in pieces:
-        core = "".join(piece.text.split())
+    for part in parts:
+        core = "".join(part.text.split())
         at = squeezed.find(core, after)
         if at < 0:
             return []
         after = at + len(core)
-        found.append(Range(places[at], places[after - 1] + 1))
+        found.append(CharRange(places[at], places[after - 1] + 1))
     return found

@@ -3,16 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from refinesynth.chat import split_thought
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, LossOn, Speech, Turn
+from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.labelling import Labeller, Record
 from refinesynth.train.render.locating import locate, locate_last
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
+from refinesynth.train.render.template_advice import KWARGS, RenderSettings, advice
 from refinesynth.train.tokens import Rendered
 
 OnRewrite = Literal["refuse", "expand"]
@@ -95,15 +96,6 @@ class Renderer:
         """The chat template in use, in Jinja: what the tuned model's tokenizer is to be saved with."""
         return self._template.source
 
-    @property
-    def own_template(self) -> str:
-        """The same without `chat_template_kwargs` in it."""
-        return self._template.bare
-
-    def reads(self, name: str) -> bool:
-        """Whether the template mentions a variable of this name."""
-        return self._template.mentions(name)
-
     def render(self, conversation: Conversation) -> list[Rendered]:
         """The examples of one conversation: one; several where it is expanded; none if it has no assistant turn.
 
@@ -182,19 +174,49 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {last}") from last
 
     def _refusal(self, conversation: Conversation, error: RewritesHistoryError) -> str:
-        from refinesynth.train.render.remedies import advice  # it tries other renderers
-
-        told = (
+        refusal = (
             f"{conversation.where}: with the chat template as it is set, a model would be trained behind other text than it is given "
             f"when it plays: {error}"
         )
-        return f"{told}. {advice(self, conversation)}" if self._advises else told
+        return f"{refusal}. {self._advice(conversation)}" if self._advises else refusal
+
+    def _advice(self, conversation: Conversation) -> str:
+        now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as} | {
+            KWARGS + name: value for name, value in self.chat_template_kwargs.items()
+        }
+        assistant = (turn.content for turn in conversation.turns if turn.role == "assistant")
+        return advice(
+            now,
+            reads=self._template.mentions,
+            has_thoughts=any(split_thought(content)[0] for content in assistant),
+            helps=lambda settings: self._can_render(conversation, now | dict(settings)),
+        )
+
+    def _can_render(self, conversation: Conversation, settings: RenderSettings) -> bool:
+        """Whether a renderer like this one, with these settings, renders the conversation."""
+        given = {name: value for name, value in settings.items() if not name.startswith(KWARGS)}
+        variables = {name.removeprefix(KWARGS): value for name, value in settings.items() if name.startswith(KWARGS)}
+        kept = self.tokenizer.chat_template
+        try:
+            Renderer(
+                self.tokenizer,
+                loss_on=self.loss_on,
+                template=self._template.bare,
+                chat_template_kwargs=variables,
+                advises=False,
+                **cast("Any", given),
+            ).render(conversation)
+        except InputError:
+            return False
+        finally:
+            self.tokenizer.chat_template = kept
+        return True
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
         """The turns up to the last assistant's, without their flags."""
         turns = conversation.turns
         count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
-        if self.loss_on is not LossOn.REFINEMENT and any(turn.speech is Speech.HISTORY for turn in turns):
+        if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
             raise InputError(
                 f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
@@ -207,7 +229,7 @@ class Renderer:
             except UnicodeEncodeError as error:
                 raise InputError(
                     f"{conversation.where}: message {number} holds half a character ({turn.content[error.start]!r}, a lone "
-                    "surrogate), which no tokenizer takes; mend it or leave this conversation out"
+                    "surrogate), which no tokenizer takes; fix it or leave this conversation out"
                 ) from error
         return [self._message(turn) for turn in turns[:count]]
 

@@ -31,7 +31,7 @@ class ChatTemplate:
     ) -> None:
         """`source` is Jinja; by default the tokenizer's own template, or `REACT_TEMPLATE` where it has none.
 
-        `variables`, such as `enable_thinking`, become defaults in the template itself: whoever writes a prompt with it gets them
+        `variables`, such as `enable_thinking`, become defaults in the template itself: every prompt that is written with it gets them
         without naming them.
 
         Raises:
@@ -83,7 +83,7 @@ class ChatTemplate:
         """
         if not messages:
             return ""
-        with _told():
+        with _errors_reported():
             return str(
                 self._tokenizer.apply_chat_template(
                     list(messages), chat_template=self.source, tokenize=False, add_generation_prompt=prompt
@@ -99,7 +99,7 @@ class ChatTemplate:
         from transformers.utils import chat_template_utils
 
         render = cast("Any", chat_template_utils.render_jinja_template)  # pyright: ignore[reportUnknownMemberType]
-        with _told():
+        with _errors_reported():
             _, ranges = render(
                 conversations=[list(messages)],
                 chat_template=self.source,
@@ -110,7 +110,7 @@ class ChatTemplate:
 
 
 def _with_defaults(source: str, variables: Mapping[str, Any]) -> str:
-    """`source` with values for the variables where whoever uses it gives none."""
+    """`source` with values for the variables that a caller does not give."""
     for name in variables:
         if not _mentions(source, name):
             raise TemplateError(
@@ -147,7 +147,7 @@ def _own(tokenizer: Any) -> str:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _errors_reported() -> Generator[None]:
     """Turns what a template raises into a `TemplateError`."""
     from jinja2.exceptions import TemplateError as JinjaError
 

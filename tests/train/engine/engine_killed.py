@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-class Ending(toys.Silent):
+class Ending(toys.NullEvents):
     """Sends this process a signal when a step is told, or when its checkpoint is."""
 
     def __init__(self, number: int = 0, when: str = "never", step: int = -1) -> None:

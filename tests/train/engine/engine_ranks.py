@@ -82,7 +82,7 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     )
     told: list[dict[str, float]] = []
 
-    class Kept(toys.Silent):
+    class Kept(toys.NullEvents):
         def logged(self, step: int, metrics: Any) -> None:
             told.append({name: metrics[name] for name in ("loss", "grad_norm")})
 

@@ -25,8 +25,8 @@ from transformers import AutoTokenizer
 
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.train.engine import arguments, running
-from refinesynth.train.engine.spread import read_once
-from refinesynth.train.engine.world import World, over_ranks
+from refinesynth.train.engine.distributed import Distributed, all_gather_objects
+from refinesynth.train.engine.fsdp_loading import read_once
 
 fsdp: Any = _param_group
 SPLIT = ("ddp", "zero2", "zero3", "fsdp")
@@ -86,7 +86,7 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
 
     def loaded(model: torch.nn.Module, store: Any) -> None:
         places = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in model.parameters()}
-        told["bytes"] = over_ranks(sum(places.values()))
+        told["bytes"] = all_gather_objects(sum(places.values()))
         stop_at(model, store)
 
     def gathered(*args: Any, **kwargs: Any) -> Any:
@@ -95,12 +95,12 @@ def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
 
     running.stop_at, fsdp.foreach_all_gather = loaded, gathered
     running.agree = (lambda *_: as_if_on_gpus()) if split == "fsdp" else (lambda *_: None)
-    running.leave = lambda: None
+    running.destroy_process_group = lambda: None
     held_out = toys.store(5, seed=9) if asked.held_out else None
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer") if model == "scratch" else None
     ready = toys.ready(asked, toys.store(11, seed=3), held_out, parallel=split, tokenizer=tokenizer)
     try:
-        result = running.run_training(asked, events=toys.Silent(), ready=ready)
+        result = running.run_training(asked, events=toys.NullEvents(), ready=ready)
         told |= {"steps": result.steps, "resumed": result.resumed_from, "best": result.best_step}
     except RefinesynthError as exc:
         told["error"] = str(exc)
@@ -139,7 +139,7 @@ def that_one_cannot_load(folder: Path) -> dict[str, Any]:
         return torch.nn.Linear(1, 1)
 
     try:
-        read_once(load, World.here(toys.config(folder)))
+        read_once(load, Distributed.from_environment(toys.config(folder)))
     except InputError as exc:
         return {"error": str(exc)}
     return {}
@@ -151,7 +151,7 @@ def main() -> None:
     told: dict[str, Any] = {}
 
     def note(name: str, found: dict[str, Any]) -> None:
-        told[name] = over_ranks(found)
+        told[name] = all_gather_objects(found)
         reset()
 
     for split, name in WAYS:

@@ -18,29 +18,29 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import PrefixChange
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.conversation import LossOn, Speech
+from refinesynth.train.conversation import LossOn, TurnLabel
 from refinesynth.train.engine.arguments import training_arguments
 from refinesynth.train.engine.batch import pack_batch
+from refinesynth.train.engine.distributed import Distributed
 from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.preparing import Ready
+from refinesynth.train.engine.preparing import PreparedTraining
 from refinesynth.train.engine.probing import Layout, choose_layout
 from refinesynth.train.engine.saving import Task
 from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.engine.trainer import RefinementTrainer
-from refinesynth.train.engine.world import World
-from refinesynth.train.events import Events, Silent
-from refinesynth.train.plan import Devices, Means, Sizes, make_plan
+from refinesynth.train.events import Events, NullEvents
+from refinesynth.train.plan import ComputeSettings, Devices, Sizes, make_plan
 from refinesynth.train.tokens import Label, Rendered, Span, TokenStore
 
 __all__ = [
     "Devices",
     "Label",
     "LlamaForCausalLM",
+    "NullEvents",
     "Rendered",
-    "Silent",
-    "Speech",
     "TokenStore",
+    "TurnLabel",
     "config",
     "environment",
     "example",
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 VOCABULARY = 64
-ORDER = (Speech.CORRECT, Speech.MISTAKE, Speech.REFINEMENT)
+ORDER = (TurnLabel.CORRECT, TurnLabel.MISTAKE, TurnLabel.REFINEMENT)
 
 
 def environment() -> dict[str, str]:
@@ -75,17 +75,17 @@ def on_two_ranks(warm: Path, script: Path, *arguments: object) -> None:
 
 
 def example(
-    seed: int, turns: Sequence[Speech] = ORDER, loss_on: LossOn = LossOn.REFINEMENT, longest: int = 9
+    seed: int, turns: Sequence[TurnLabel] = ORDER, loss_on: LossOn = LossOn.REFINEMENT, longest: int = 9
 ) -> Rendered:
     """A prompt, then turns of an agent with an observation after each."""
     random = np.random.default_rng(seed)
     ids, labels, spans = [int(token) for token in random.integers(0, VOCABULARY, random.integers(2, longest))], [0], []
     labels *= len(ids)
-    for speech in turns:
+    for turn_label in turns:
         said = random.integers(0, VOCABULARY, random.integers(2, longest)).tolist()
-        trains = Label.TRAINED if loss_on.trains(speech) else Label.CONTEXT
-        label = Label.MISTAKE if speech is Speech.MISTAKE and trains is Label.CONTEXT else trains
-        spans.append(Span(len(ids), len(ids) + len(said), speech))
+        trains = Label.TRAINED if loss_on.trains(turn_label) else Label.CONTEXT
+        label = Label.MISTAKE if turn_label is TurnLabel.MISTAKE and trains is Label.CONTEXT else trains
+        spans.append(Span(len(ids), len(ids) + len(said), turn_label))
         seen = random.integers(0, VOCABULARY, random.integers(1, 5)).tolist()
         ids += [*said, *seen]
         labels += [label] * len(said) + [Label.CONTEXT] * len(seen)
@@ -187,11 +187,11 @@ def ready(
     *,
     parallel: Any = "none",
     tokenizer: Any = None,
-) -> Ready:
+) -> PreparedTraining:
     """What `run_training` takes in the place of texts."""
     counts: Any = SimpleNamespace(records=len(examples), trained_tokens=1, tokens=2, conversations=20, mistake_tokens=1)
     sizes = Sizes(counts, counts if held_out else None, VOCABULARY - 1, 64, examples.digest, "toys")
-    means = Means(
+    means = ComputeSettings(
         cast("Any", asked.precision),
         parallel,
         gradient_checkpointing=bool(asked.gradient_checkpointing is True),
@@ -199,7 +199,7 @@ def ready(
     )
     described = describe_model(asked, tokenizer)
     plan = make_plan(asked, sizes=sizes, model=described, devices=Devices("cpu", "CPU"), means=means)
-    return Ready(tokenizer, examples, held_out, plan)
+    return PreparedTraining(tokenizer, examples, held_out, plan)
 
 
 def trainer(
@@ -215,15 +215,15 @@ def trainer(
     **options: Any,
 ) -> RefinementTrainer:
     """A trainer on this rank; `before` is called when the library's arguments stand and its accelerator does not."""
-    world = World.here(asked)
-    steps = schedule(examples, asked, ranks=world.ranks)
-    means = Means(
+    distributed = Distributed.from_environment(asked)
+    steps = schedule(examples, asked, ranks=distributed.world_size)
+    means = ComputeSettings(
         asked.precision if asked.precision != "auto" else "fp32",
         parallel,
         gradient_checkpointing=False,
         attention="auto",
     )
-    arguments = training_arguments(asked, steps, means, world, evaluates=held_out is not None)
+    arguments = training_arguments(asked, steps, means, distributed, evaluates=held_out is not None)
     before()
     identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
     task = Task(examples, held_out, steps, identity, asked.keep, asked.early_stop, None)
@@ -231,4 +231,4 @@ def trainer(
         options["lay_out"] = lambda call: choose_layout(toy, call=call, packing=asked.packing)
     else:
         layout = layout or choose_layout(toy, packing=asked.packing)
-    return RefinementTrainer(toy, arguments, task, events=events or Silent(), layout=layout, **options)
+    return RefinementTrainer(toy, arguments, task, events=events or NullEvents(), layout=layout, **options)

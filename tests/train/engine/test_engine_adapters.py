@@ -24,8 +24,8 @@ from transformers import AutoModelForCausalLM
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import adapter as adapters
 from refinesynth.train import hub, merge
+from refinesynth.train.engine.distributed import Distributed, resolved_parallel
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.engine.world import World, resolved_parallel
 from refinesynth.train.memory import Load, ModelShape, estimate_memory
 
 pytestmark = pytest.mark.filterwarnings(
@@ -117,14 +117,14 @@ def test_an_adapter_of_the_hub_is_found_in_its_cache(adapter: Path, tmp_path: Pa
     (refs / "main").write_text("0123abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub.seek.cache_clear()
+    hub.find_on_hub.cache_clear()
     a_training(Path("an-org/an-adapter"), tmp_path / "out", lora=True, learning_rate=1e-12).train()
     assert weights(tmp_path / "out").keys() == weights(adapter).keys()
     whole = a_training(Path("an-org/an-adapter"), tmp_path / "whole")
     for look in (whole.plan, whole.train):
         with pytest.raises(InputError, match=r"lora is off.*train merge an-org/an-adapter -o FOLDER.*--lora"):
             look()
-    hub.seek.cache_clear()
+    hub.find_on_hub.cache_clear()
     adapters._fetched.cache_clear()
 
 
@@ -145,7 +145,7 @@ def test_an_adapter_of_the_hub_is_fetched_with_its_tokenizer_and_where_its_turns
                 self.hf_hub_download(name, each)
 
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
-    monkeypatch.setattr(adapters, "seek", lambda *_given: True)
+    monkeypatch.setattr(adapters, "find_on_hub", lambda *_given: True)
     merge("an-org/fetched", tmp_path / "merged")
     for name in ("chat_template.jinja", "generation_config.json"):
         assert (tmp_path / "merged" / name).read_text() == (there / name).read_text()
@@ -249,7 +249,7 @@ def test_adapters_over_quantized_weights_learn_and_belong_to_the_plain_model(tmp
     assert all_bits - few == 4 * (plain.parameters - plain.trainable) - (shape.frozen_bytes or 0)
     told: list[float] = []
 
-    class Kept(toys.Silent):
+    class Kept(toys.NullEvents):
         def logged(self, step: int, metrics: Any) -> None:
             told.append(metrics["loss"])
 
@@ -291,9 +291,9 @@ def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path,
     for parallel in ("zero3", "fsdp"):
         asked = toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, parallel=parallel)
         with pytest.raises(InputError, match=f"'{parallel}'.*ddp, zero2 or auto"):
-            resolved_parallel(asked, World(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True)
-    monkeypatch.setattr(World, "devices", lambda _self: toys.Devices("gpu", "toy", 2, 2**20))
+            resolved_parallel(asked, Distributed(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True)
+    monkeypatch.setattr(Distributed, "devices", lambda _self: toys.Devices("gpu", "toy", 2, 2**20))
     asked = toys.config(tmp_path, model=base, lora={"quantize": "8bit"})
-    assert resolved_parallel(asked, World(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True) == "ddp"
+    assert resolved_parallel(asked, Distributed(0, 0, 2, "gpu"), SHAPE, "bf16", checkpointing=True) == "ddp"
     with pytest.raises(ValidationError, match="in bf16 or fp32"):
         toys.config(tmp_path, model=base, lora={"quantize": "4bit"}, precision="bf16-pure")

@@ -21,7 +21,7 @@ from refinesynth.train.engine import checkpoints, trainer
 from refinesynth.train.engine.interruption import Interruption
 
 
-class Told(toys.Silent):
+class Told(toys.NullEvents):
     """Keeps notes and held-out losses, and can send a signal to its own process."""
 
     def __init__(self, step: int = -1, *signals: int) -> None:
@@ -154,7 +154,7 @@ def test_many_conversations_without_a_number_are_named_in_part_and_clipping_does
 def test_few_conversations_are_trained_on_all_the_same(tmp_path: Path, number: int, batch_size: int):
     told = Told()
     asked = toys.config(tmp_path, batch_size=batch_size, epochs=3, held_out=1)
-    held_out = toys.TokenStore.of([toys.example(7, (toys.Speech.CORRECT,))])  # and no mistake in it
+    held_out = toys.TokenStore.of([toys.example(7, (toys.TurnLabel.CORRECT,))])  # and no mistake in it
     made = toys.trainer(toys.model(), toys.store(number), asked, held_out=held_out, events=told)
     made.train()
     assert made.state.global_step == 3 * -(-number // batch_size)

@@ -40,7 +40,7 @@ def two(tmp_path: Path) -> TrainConfig:
 def _not_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     # Nothing of what toys are given by name is there.
-    monkeypatch.setattr(launching, "check_given", lambda _config, _sources: None)
+    monkeypatch.setattr(launching, "check_inputs", lambda _config, _sources: None)
 
 
 def test_the_ranks_are_given_all_settings_and_their_result_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -54,7 +54,7 @@ def test_the_ranks_are_given_all_settings_and_their_result_comes_back(tmp_path: 
         from refinesynth.train.result import TrainResult
         config = TrainConfig.model_validate_json(Path(sys.argv[1]).read_text())
         result = TrainResult(Path(config.output), config.seed, 9, 0.5, 1.25, {"loss": 2.0}, best_step=3)
-        outcome.tell(result)
+        outcome.write_outcome(result)
         """,
     )
     config = two(tmp_path).model_copy(update={"seed": 7})
@@ -68,7 +68,7 @@ def test_what_a_rank_raises_is_raised_here(tmp_path: Path, monkeypatch: pytest.M
         f"""
         from refinesynth.errors import {kind.__name__}
         from refinesynth.train.engine import outcome
-        outcome.tell({kind.__name__}("the disk is full"))
+        outcome.write_outcome({kind.__name__}("the disk is full"))
         raise SystemExit(1)
         """,
     )
@@ -94,7 +94,7 @@ def test_a_signal_before_the_first_step_ends_it_as_if_nothing_had_been_started(t
         from refinesynth.train.engine import launching
         stand_in = "import os, signal, time; os.kill(os.getppid(), int(os.environ['SENT'])); time.sleep(60)"
         launching.command = lambda _processes, _settings: [sys.executable, "-c", stand_in]
-        launching.check_given = lambda _config, _sources: None
+        launching.check_inputs = lambda _config, _sources: None
         config = TrainConfig(data=("x",), model="x", output="x", processes=2)
         try:
             launching.launch(config)
@@ -152,7 +152,7 @@ def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pyt
         from refinesynth.train.engine import outcome
         from refinesynth.train.result import TrainResult
         def end(*_):
-            outcome.tell(TrainResult(Path("x"), 3, 9, 0.5, 1.25, signal=15))
+            outcome.write_outcome(TrainResult(Path("x"), 3, 9, 0.5, 1.25, signal=15))
             sys.exit(1)
         signal.signal(signal.SIGTERM, end)
         os.kill(os.getppid(), signal.SIGINT)
@@ -165,13 +165,13 @@ def test_what_came_here_is_what_the_result_says(tmp_path: Path, monkeypatch: pyt
 
 def test_another_rank_is_heard_where_the_first_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(outcome.OUTCOME, str(tmp_path / "outcome.json"))
-    outcome.tell(TrainingError("the disk of rank 1"), leads=False)
-    outcome.tell(TrainingError("what follows from it"), leads=False)
+    outcome.write_outcome(TrainingError("the disk of rank 1"), is_main=False)
+    outcome.write_outcome(TrainingError("what follows from it"), is_main=False)
     with pytest.raises(TrainingError, match="the disk of rank 1"):
-        outcome.heard(tmp_path / "outcome.json")
-    outcome.tell(TrainingError("what rank 0 says"))
+        outcome.read_outcome(tmp_path / "outcome.json")
+    outcome.write_outcome(TrainingError("what rank 0 says"))
     with pytest.raises(TrainingError, match="what rank 0 says"):
-        outcome.heard(tmp_path / "outcome.json")
+        outcome.read_outcome(tmp_path / "outcome.json")
 
 
 def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -185,8 +185,8 @@ def test_a_rank_and_a_single_process_train_in_place(tmp_path: Path, monkeypatch:
 
 def test_nothing_is_told_where_nobody_waits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(outcome.OUTCOME, raising=False)
-    outcome.tell(TrainingError("nobody hears this"))
-    assert not outcome.told_elsewhere()
+    outcome.write_outcome(TrainingError("nobody hears this"))
+    assert not outcome.is_reported_by_launcher()
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,15 @@ from refinesynth.errors import InputError
 from refinesynth.train import hub
 from refinesynth.train.config import LoraConfig
 from refinesynth.train.engine.arguments import deepspeed_json, training_arguments
+from refinesynth.train.engine.distributed import (
+    Distributed,
+    resolved_checkpointing,
+    resolved_parallel,
+    resolved_precision,
+)
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
-from refinesynth.train.engine.world import World, resolved_checkpointing, resolved_parallel, resolved_precision
 from refinesynth.train.memory import Load, ModelShape, estimate_memory
-from refinesynth.train.plan import Means
+from refinesynth.train.plan import ComputeSettings
 
 SHAPE = ModelShape("toy", 10**6, 10**6, 2, 32, 48, 64)
 
@@ -64,7 +69,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def unreachable(*_: object, **__: object) -> None:
         raise httpx.ConnectError("no route")
 
-    hub.seek.cache_clear()
+    hub.find_on_hub.cache_clear()
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", unreachable)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(root))
     return root
@@ -229,8 +234,8 @@ def test_arguments_say_what_the_settings_say(tmp_path: Path):
         save_every=0.5,
     )
     schedule = toys.schedule(toys.store(10), settings)
-    means = Means("fp32", "none", gradient_checkpointing=False, attention="auto")
-    arguments = training_arguments(settings, schedule, means, World.here(settings), evaluates=True)
+    means = ComputeSettings("fp32", "none", gradient_checkpointing=False, attention="auto")
+    arguments = training_arguments(settings, schedule, means, Distributed.from_environment(settings), evaluates=True)
     assert (arguments.max_steps, arguments.warmup_steps, arguments.weight_decay) == (16, 4, 0.1)
     assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.8, 0.9, "linear")
     assert (arguments.save_steps, arguments.eval_steps) == (2, 4)
@@ -240,7 +245,7 @@ def test_arguments_say_what_the_settings_say(tmp_path: Path):
 
 
 def test_what_is_left_to_auto_on_a_cpu(tmp_path: Path):
-    one, two = World(0, 0, 1, "cpu"), World(0, 0, 2, "cpu")
+    one, two = Distributed(0, 0, 1, "cpu"), Distributed(0, 0, 2, "cpu")
     auto = asked(tmp_path, precision="auto")
     assert resolved_precision(auto, one) == "fp32"
     assert resolved_parallel(auto, one, SHAPE, "fp32", checkpointing=False) == "none"
@@ -258,14 +263,14 @@ def test_a_file_for_deepspeed_is_looked_at_also_where_parallel_is_given(tmp_path
     (tmp_path / "own.json").write_text(text)
     own = asked(tmp_path, parallel="zero2", deepspeed=str(tmp_path / "own.json"))
     with pytest.raises(InputError, match=said):
-        resolved_parallel(own, World(0, 0, 2, "cpu"), SHAPE, "fp32", checkpointing=False)
+        resolved_parallel(own, Distributed(0, 0, 2, "cpu"), SHAPE, "fp32", checkpointing=False)
 
 
 @pytest.mark.parametrize(("parallel", "ranks"), [("none", 2), ("fsdp", 2), ("fsdp", 1)])
 def test_sharing_that_cannot_be_is_refused(tmp_path: Path, parallel: str, ranks: int):
     with pytest.raises(InputError, match=parallel):
         resolved_parallel(
-            asked(tmp_path, parallel=parallel), World(0, 0, ranks, "cpu"), SHAPE, "fp32", checkpointing=False
+            asked(tmp_path, parallel=parallel), Distributed(0, 0, ranks, "cpu"), SHAPE, "fp32", checkpointing=False
         )
 
 
@@ -304,26 +309,26 @@ def test_bf16_that_is_only_emulated_is_not_taken(
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or not emulated
     )
-    world = World(0, 0, 1, "gpu")
-    assert world.devices().bf16 == (not emulated)
-    assert resolved_precision(asked(tmp_path, precision="auto"), world) == wanted
-    assert resolved_precision(asked(tmp_path, precision="bf16"), world) == "bf16"
+    distributed = Distributed(0, 0, 1, "gpu")
+    assert distributed.devices().bf16 == (not emulated)
+    assert resolved_precision(asked(tmp_path, precision="auto"), distributed) == wanted
+    assert resolved_precision(asked(tmp_path, precision="bf16"), distributed) == "bf16"
 
 
 def test_a_plan_is_of_the_processes_that_will_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     config = asked(tmp_path, processes=4)
-    world = World.here(config)
-    assert (world.ranks, world.host(config).ranks) == (4, 4)
+    distributed = Distributed.from_environment(config)
+    assert (distributed.world_size, distributed.host(config).ranks) == (4, 4)
     for name, value in {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
-    world = World.here(config)
-    assert (world.ranks, world.host(config).ranks) == (16, 8)
+    distributed = Distributed.from_environment(config)
+    assert (distributed.world_size, distributed.host(config).ranks) == (16, 8)
 
 
 def test_where_copies_do_not_fit_the_model_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    world = World(0, 0, 8, "gpu")
+    distributed = Distributed(0, 0, 8, "gpu")
     for gib, wanted in ((80, "ddp"), (8, "fsdp")):
-        monkeypatch.setattr(World, "devices", lambda _self, gib=gib: toys.Devices("gpu", "toy", 8, gib * 2**30))
-        assert resolved_parallel(asked(tmp_path), world, BIG, "bf16", checkpointing=True) == wanted
+        monkeypatch.setattr(Distributed, "devices", lambda _self, gib=gib: toys.Devices("gpu", "toy", 8, gib * 2**30))
+        assert resolved_parallel(asked(tmp_path), distributed, BIG, "bf16", checkpointing=True) == wanted

@@ -9,7 +9,7 @@ from typing import Any
 import engine_toys as toys
 import pytest
 import torch
-from engine_toys import Label, Rendered, Speech
+from engine_toys import Label, Rendered, TurnLabel
 from torch import Tensor
 
 from refinesynth.train.conversation import LossOn
@@ -17,7 +17,7 @@ from refinesynth.train.engine.attention import SEGMENTS
 from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
 from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.probing import choose_layout
-from refinesynth.train.engine.targets import SPEECHES, spoken_targets
+from refinesynth.train.engine.targets import TURN_LABELS, labelled_targets
 
 EXAMPLES = [toys.example(seed) for seed in range(5)]
 
@@ -73,7 +73,7 @@ def test_a_mistakes_own_tokens_give_exactly_no_gradient():
 
 def test_another_mistake_last_gives_the_same_gradient():
     """With nothing trained behind it, the text of a mistake changes nothing at all."""
-    model, one = double(), toys.example(5, (Speech.CORRECT, Speech.MISTAKE))
+    model, one = double(), toys.example(5, (TurnLabel.CORRECT, TurnLabel.MISTAKE))
     other = Rendered(one.id, one.group, one.input_ids.copy(), one.labels, one.spans)
     start, stop, _ = one.spans[1]
     other.input_ids[start:stop] = (one.input_ids[start:stop] + 1) % toys.VOCABULARY
@@ -182,7 +182,7 @@ def test_a_model_that_cannot_leave_positions_out_gives_the_same():
 
 def test_a_pack_without_a_trained_token_gives_a_gradient_of_zeros_for_every_weight():
     model = double()
-    for batch in (pack_batch([]), pad_batch([]), pack_batch([toys.example(1, (Speech.MISTAKE,))])):
+    for batch in (pack_batch([]), pad_batch([]), pack_batch([toys.example(1, (TurnLabel.MISTAKE,))])):
         found = gradient(model, batch)
         assert found.keys() == dict(model.named_parameters()).keys()
         assert all(bool((one == 0).all()) for one in found.values())
@@ -207,11 +207,11 @@ def test_what_reaches_the_head_does_not_grow_with_untrained_tokens():
 
 def test_tokens_of_assistant_turns_are_told_apart():
     one = toys.example(3)
-    targets = spoken_targets(one)
+    targets = labelled_targets(one)
     for span in one.spans:
         inside = (targets.at >= span.start) & (targets.at < span.stop)
         assert inside.sum() == span.stop - span.start
         assert set(targets.kind[inside].tolist()) == {
-            2 * SPEECHES.index(span.speech) + (span.speech is not Speech.MISTAKE)
+            2 * TURN_LABELS.index(span.label) + (span.label is not TurnLabel.MISTAKE)
         }
     assert len(targets.at) == sum(span.stop - span.start for span in one.spans)

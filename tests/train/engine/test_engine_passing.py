@@ -18,8 +18,8 @@ from transformers.integrations import integration_utils
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.train.engine.batch import pad_batch
-from refinesynth.train.engine.noise import EmbeddingNoise
-from refinesynth.train.engine.passing import check_passed_on, passed_on
+from refinesynth.train.engine.neftune import EmbeddingNoise
+from refinesynth.train.engine.passthrough import check_passthrough, passthrough_arguments
 from refinesynth.train.engine.running import _Training
 
 
@@ -56,7 +56,7 @@ def test_what_the_library_does_not_take_is_refused_with_its_words(
     tmp_path: Path, fields: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        check_passed_on(toys.config(tmp_path, **fields))
+        check_passthrough(toys.config(tmp_path, **fields))
     assert said in str(caught.value)
 
 
@@ -65,18 +65,18 @@ def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr(integration_utils, "is_wandb_available", lambda: False)
     with pytest.raises(ConfigurationError, match="pip install wandb"):
-        check_passed_on(toys.config(tmp_path, trainer={"report_to": ["tensorboard", "wandb"]}))
+        check_passthrough(toys.config(tmp_path, trainer={"report_to": ["tensorboard", "wandb"]}))
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
-    assert passed_on(toys.config(tmp_path, trainer={"adam_epsilon": "1e-6"}))["adam_epsilon"] == 1e-6
+    assert passthrough_arguments(toys.config(tmp_path, trainer={"adam_epsilon": "1e-6"}))["adam_epsilon"] == 1e-6
 
 
 def test_the_checking_joins_no_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "0")
-    check_passed_on(toys.config(tmp_path, trainer={"optim": "adafactor", "ddp_timeout": 5}))
+    check_passthrough(toys.config(tmp_path, trainer={"optim": "adafactor", "ddp_timeout": 5}))
     assert not torch.distributed.is_initialized()
 
 
@@ -170,13 +170,13 @@ def test_a_compiled_model_learns_the_same_and_is_saved_by_its_own_names(tmp_path
 def test_what_decides_about_the_weights_is_in_a_checkpoints_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready: Any = type("Ready", (), {})()
+    ready: Any = type("PreparedTraining", (), {})()
     ready.store = ready.held_out = toys.store(2)
-    ready.plan = type("Plan", (), {"means": type("Means", (), {"parallel": "none", "precision": "fp32"})()})()
+    ready.plan = type("Plan", (), {"means": type("ComputeSettings", (), {"parallel": "none", "precision": "fp32"})()})()
 
     def identity(*, revision: str | None = None, **trainer: Any) -> Any:
         asked = toys.config(tmp_path, trainer=trainer, revision=revision)
-        return _Training(asked, toys.Silent(), None)._identity(ready)
+        return _Training(asked, toys.NullEvents(), None)._identity(ready)
 
     assert identity(ddp_timeout=5, report_to="wandb", torch_compile=True) == identity()
     assert identity(optim="adafactor") == identity() | {"trainer.optim": "adafactor"}

@@ -59,7 +59,7 @@ def test_accumulated_over_packs_with_warm_up_decay_and_a_smaller_last_step(tmp_p
     toy: Any = toys.model(dtype=torch.float64, tie_word_embeddings=tied)
     told: list[float] = []
 
-    class Kept(toys.Silent):
+    class Kept(toys.NullEvents):
         def logged(self, step: int, metrics: Any) -> None:
             told.append(metrics["loss"])
 

@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Evaluated(toys.Silent):
+class Evaluated(toys.NullEvents):
     def __init__(self) -> None:
         self.losses: list[float] = []
 

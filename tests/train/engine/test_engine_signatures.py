@@ -67,4 +67,4 @@ def test_a_changed_launcher_is_told_to_whoever_started_it(tmp_path: Path, monkey
     monkeypatch.setenv(outcome.OUTCOME, str(tmp_path / "outcome.json"))
     assert agent.main(["--help"]) == 2
     with pytest.raises(ConfigurationError, match=r"the installed torch .* takes \(signum\), not \(signum, frame\)"):
-        outcome.heard(tmp_path / "outcome.json")
+        outcome.read_outcome(tmp_path / "outcome.json")

@@ -27,7 +27,7 @@ from refinesynth.train.tokens import TokenStore
 Weights = dict[str, torch.Tensor]
 
 
-class Told(toys.Silent):
+class Told(toys.NullEvents):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def test_evaluation_gives_the_mean_of_each_kind_of_turn(tmp_path: Path):
         logits = toy(torch.tensor(one.input_ids.tolist())[None], use_cache=False).logits[0]
         nll = -logits.log_softmax(-1)[:-1].gather(1, torch.tensor(one.input_ids[1:].tolist())[:, None])[:, 0]
         for span in one.spans:
-            sums.setdefault(span.speech, []).extend(nll[span.start - 1 : span.stop - 1].tolist())
+            sums.setdefault(span.label, []).extend(nll[span.start - 1 : span.stop - 1].tolist())
     mean = {name: sum(values) / len(values) for name, values in sums.items()}
     every = [value for name in ("correct", "refinement") for value in sums[name]]
     wanted = {

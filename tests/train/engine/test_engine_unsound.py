@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from refinesynth.errors import TrainingError
 from refinesynth.train.engine import checkpoints, saving
-from refinesynth.train.engine.saved import Trained, file_differences, piece_differences
+from refinesynth.train.engine.save_check import Trained, file_differences, shard_differences
 
 # peft's own remarks, on a model that lies nowhere.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning", "ignore::UserWarning")
@@ -105,7 +105,7 @@ def test_every_difference_is_said_in_words(tmp_path: Path):
     ]
     (tmp_path / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
     assert file_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
-    assert piece_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
+    assert shard_differences(trained, tmp_path)[0].startswith("it cannot be read again: ")
 
 
 def losing(trainer: Any, *, from_step: int) -> None:
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_which_the_first_rank_sees_a_part_is_no_checkpoint(
 ):
     trainer: Any = toys.trainer(toys.model(), toys.store(4), toys.config(tmp_path, save_every=1))
     elsewhere = "rng_state_1.pth"
-    monkeypatch.setattr(saving, "over_ranks", lambda here: [here, [*here, elsewhere] if here else here])
+    monkeypatch.setattr(saving, "all_gather_objects", lambda here: [here, [*here, elsewhere] if here else here])
     with pytest.raises(TrainingError, match=rf"rank 1 has written {elsewhere} .* all machines share"):
         trainer.train()
     assert checkpoints.newest(tmp_path / "checkpoints")[0] is None

@@ -56,7 +56,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Notes(toys.Silent):
+class Notes(toys.NullEvents):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

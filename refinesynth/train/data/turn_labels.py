@@ -1,4 +1,4 @@
-"""From messages with flags to a conversation: which assistant turn is what, and whether roles and contents are sound."""
+"""From messages with flags to a conversation: the label of each assistant turn, and whether roles and contents are valid."""
 
 import hashlib
 import re
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from refinesynth.chat import parse_player
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Speech, Turn
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 
 _OK = re.compile(r"\W*ok(?:ay)?\b", re.IGNORECASE)
 
 
-class Said(NamedTuple):
+class FlaggedMessage(NamedTuple):
     """One message as a record has it."""
 
     role: str
@@ -31,7 +31,7 @@ def digest(text: str) -> str:
 def conversation(
     id: str,  # noqa: A002
     group: str,
-    messages: Sequence[Said],
+    messages: Sequence[FlaggedMessage],
     where: str,
     /,
     *,
@@ -48,14 +48,14 @@ def conversation(
     """
     _refuse_unsound(messages, where)
     turns: list[Turn] = []
-    before: Speech | None = None
+    before: TurnLabel | None = None
     for at, message in enumerate(messages):
         if message.role == "assistant":
             if before is None and _acknowledges(message):
-                turns.append(Turn("assistant", message.content, Speech.PREAMBLE))
+                turns.append(Turn("assistant", message.content, TurnLabel.PREAMBLE))
                 continue
             last = at == len(messages) - 1
-            before = _speech(message, before, history=last_only and not last)
+            before = _label(message, before, history=last_only and not last)
             turns.append(Turn("assistant", message.content, before))
         else:
             turns.append(Turn("system" if message.role == "system" else "user", message.content, None))
@@ -73,27 +73,27 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
     """
     kept: list[Turn] = []
     for turn in whole.turns:
-        if turn.speech is Speech.HISTORY:
+        if turn.label is TurnLabel.HISTORY:
             raise InputError(
                 f"{whole.where}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
                 "give the run's own folder, or an export with a flag per message"
             )
         answers_mistake = turn.role == "user" and bool(kept) and kept[-1].role == "user"
-        if turn.speech is Speech.MISTAKE or answers_mistake:
+        if turn.label is TurnLabel.MISTAKE or answers_mistake:
             continue
-        kept.append(turn._replace(speech=Speech.CORRECT) if turn.speech is Speech.REFINEMENT else turn)
-    if not any(turn.speech is Speech.CORRECT for turn in kept):
+        kept.append(turn._replace(label=TurnLabel.CORRECT) if turn.label is TurnLabel.REFINEMENT else turn)
+    if not any(turn.label is TurnLabel.CORRECT for turn in kept):
         return None
     return replace(whole, turns=tuple(kept))
 
 
 def opening(turns: Iterable[Turn]) -> str:
-    """Digest of what tells the task: the user's messages up to the assistant's first attempt."""
-    told = takewhile(lambda turn: turn.speech in {None, Speech.PREAMBLE}, turns)
-    return digest("\n\n".join(turn.content for turn in told if turn.role == "user"))
+    """Digest of the task: the user's messages up to the assistant's first attempt."""
+    before = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
+    return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))
 
 
-def _acknowledges(message: Said) -> bool:
+def _acknowledges(message: FlaggedMessage) -> bool:
     """Whether this is an "OK" that is not trained on and takes no action."""
     if message.loss or _OK.match(message.content) is None:
         return False
@@ -104,15 +104,15 @@ def _acknowledges(message: Said) -> bool:
     return False
 
 
-def _speech(message: Said, before: Speech | None, *, history: bool) -> Speech:
+def _label(message: FlaggedMessage, before: TurnLabel | None, *, history: bool) -> TurnLabel:
     if history:
-        return Speech.HISTORY
+        return TurnLabel.HISTORY
     if not message.loss:
-        return Speech.MISTAKE
-    return Speech.REFINEMENT if before is Speech.MISTAKE else Speech.CORRECT
+        return TurnLabel.MISTAKE
+    return TurnLabel.REFINEMENT if before is TurnLabel.MISTAKE else TurnLabel.CORRECT
 
 
-def _refuse_unsound(messages: Sequence[Said], where: str) -> None:
+def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
     expected = "system" if messages and messages[0].role == "system" else "user"
     for number, message in enumerate(messages, start=1):
         if message.role != expected:

@@ -8,7 +8,7 @@ import pytest
 from train_values import a_config, a_plan
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.train import passed
+from refinesynth.train import passthrough
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import check_output, open_output
 from refinesynth.train.layers import layered
@@ -24,7 +24,9 @@ def refusal(**fields: Any) -> str:
 def test_the_fields_are_those_of_the_library() -> None:
     import transformers
 
-    assert passed.field_names() == {one.name for one in dataclasses.fields(transformers.TrainingArguments) if one.init}
+    assert passthrough.field_names() == {
+        one.name for one in dataclasses.fields(transformers.TrainingArguments) if one.init
+    }
 
 
 @pytest.mark.parametrize("name", ["label_smoothing_factor", "group_by_length", "remove_unused_columns", "hub_token"])
@@ -55,8 +57,8 @@ def test_what_is_a_setting_of_our_own_is_named(name: str, own: str) -> None:
 
 
 def test_every_refusal_names_a_setting_that_there_is() -> None:
-    for name in passed.field_names():
-        own = passed.instead_of(name)
+    for name in passthrough.field_names():
+        own = passthrough.instead_of(name)
         assert own is None or own.startswith("trainer.") or own in TrainConfig.model_fields
 
 

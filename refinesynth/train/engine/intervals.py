@@ -11,8 +11,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from refinesynth.train.engine.interruption import Interruption
 
 
-class Flow(TrainerCallback):
-    """The last step is logged, evaluated and saved whatever the intervals; a signal ends the training with a checkpoint."""
+class IntervalsCallback(TrainerCallback):
+    """The last step is logged, evaluated and saved regardless of the intervals; a signal ends the training with a checkpoint."""
 
     def __init__(self, interruption: Interruption, *, evaluates: bool) -> None:
         self._interruption = interruption

@@ -1,4 +1,4 @@
-"""What is passed on to transformers' `TrainingArguments`: the fields that there are, and those that are decided elsewhere. No torch."""
+"""Passthrough to transformers' `TrainingArguments`: the fields that exist, and those that are decided elsewhere. No torch."""
 
 import ast
 import difflib
@@ -107,7 +107,7 @@ MAY_CHANGE: Final = PUSHING.union(
         "full_determinism",
     ]
 )
-"""Fields that change how it is computed or what is told, not what is learned."""
+"""Fields that change how it is computed or what is reported, not what is learned."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Noise on embeddings while training (NEFTune, arXiv 2310.05914), of one size for a conversation however it is packed."""
+"""NEFTune (arXiv 2310.05914): noise on embeddings while training, of one size for a conversation however it is packed."""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false

@@ -8,10 +8,10 @@ import pytest
 from train_values import CPU, GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
 
 from refinesynth.errors import InputError
-from refinesynth.train import room as rooms
+from refinesynth.train import host_usage as rooms
+from refinesynth.train.host_usage import Host
 from refinesynth.train.memory import ModelShape, Parallel, Precision
 from refinesynth.train.plan import Plan, make_plan
-from refinesynth.train.room import Host
 
 ADAPTED = replace(LLAMA_8B, parameters=LLAMA_8B.parameters + 80_000_000, trainable=80_000_000)
 MANY = gpus(8, gib=180)

@@ -1,4 +1,4 @@
-"""What libraries would write to the terminal, kept from it."""
+"""Keeps libraries from writing to the terminal."""
 
 import logging
 import warnings
@@ -9,8 +9,8 @@ from transformers.utils import logging as library
 
 
 @contextmanager
-def libraries_silent() -> Generator[None]:
-    """Within, they write nothing across what `events` shows: errors are raised, and what a user should know is told by us."""
+def libraries_silenced() -> Generator[None]:
+    """Within, libraries write nothing between what `events` shows: errors are raised, and what a user should know is reported here."""
     bars = library.is_progress_bar_enabled()
     loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
     levels = [each.level for each in loggers]

@@ -1,7 +1,7 @@
-"""What was saved, compared with what was trained: names and shapes from the headers of the files, none of their contents.
+"""Check of a save: what was saved is compared with what was trained, names and shapes from the headers of the files, none of their contents.
 
 Libraries leave out what they do not know by name, and say nothing. So names are taken from the model before anything wraps it,
-in the two forms in which they are saved: in files that others load (an adapter's names, a hub's names), and in pieces of ranks.
+in the two forms in which they are saved: in files that others load (an adapter's names, a hub's names), and in shards of ranks.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -23,8 +23,8 @@ from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth.extras import require
 
-PIECES: Final = "pytorch_model_fsdp_0"
-"""accelerate's folder in a checkpoint with the pieces that ranks hold."""
+SHARDS: Final = "pytorch_model_fsdp_0"
+"""accelerate's folder in a checkpoint with the shards of the ranks."""
 _NAMED: Final = 4
 """Tensors that a message names."""
 
@@ -62,7 +62,7 @@ class Trained:
 
     adapters: bool
     in_files: Wanted
-    in_pieces: Wanted
+    in_shards: Wanted
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
@@ -74,11 +74,11 @@ class Trained:
         if hasattr(model, "peft_config"):
             trained = [held[name] for name, one in model.named_parameters() if one.requires_grad]
             wanted = _wanted(_adapters(model, held), trained)
-            return cls(adapters=True, in_files=wanted, in_pieces=wanted)
+            return cls(adapters=True, in_files=wanted, in_shards=wanted)
         left_out = set(cast("Iterable[str]", getattr(model, "_keys_to_ignore_on_save", None) or ()))
         kept = {name: one for name, one in held.items() if name not in left_out}
         named = cast("dict[str, Tensor]", revert_weight_conversion(cast("Any", model), dict(kept)))
-        return cls(adapters=False, in_files=_wanted(named, named.values()), in_pieces=_wanted(held, held.values()))
+        return cls(adapters=False, in_files=_wanted(named, named.values()), in_shards=_wanted(held, held.values()))
 
 
 def file_differences(wanted: Trained, folder: Path) -> list[str]:
@@ -86,9 +86,9 @@ def file_differences(wanted: Trained, folder: Path) -> list[str]:
     return _differences(wanted.in_files, lambda: _in_files(folder, adapters=wanted.adapters))
 
 
-def piece_differences(wanted: Trained, folder: Path) -> list[str]:
-    """How the pieces of a checkpoint differ from what was trained; empty if they do not."""
-    return _differences(wanted.in_pieces, lambda: _in_pieces(folder / PIECES))
+def shard_differences(wanted: Trained, folder: Path) -> list[str]:
+    """How the shards of a checkpoint differ from what was trained; empty if they do not."""
+    return _differences(wanted.in_shards, lambda: _in_shards(folder / SHARDS))
 
 
 def _differences(wanted: Wanted, read: Any) -> list[str]:
@@ -142,7 +142,7 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield name, tuple(file.get_slice(name).get_shape())
 
 
-def _in_pieces(folder: Path) -> Shapes:
+def _in_shards(folder: Path) -> Shapes:
     metadata = FileSystemReader(folder).read_metadata()
     found = cast("dict[str, Any]", metadata.state_dict_metadata)
     return {name.removeprefix("model."): tuple(one.size) for name, one in found.items() if hasattr(one, "size")}

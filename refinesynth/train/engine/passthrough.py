@@ -1,4 +1,4 @@
-"""Fields of transformers' `TrainingArguments` that a user gives: their types, and whether the library can do what they ask for."""
+"""Passthrough: fields of transformers' `TrainingArguments` that a user gives, their types, and whether the library can do what they ask for."""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
@@ -18,12 +18,12 @@ from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.extras import missing
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import TENSORBOARD
-from refinesynth.train.passed import PUSHING
+from refinesynth.train.passthrough import PUSHING
 
 _NONE: Final[tuple[Any, ...]] = (None, "none", [], ["none"])
 
 
-def passed_on(config: TrainConfig) -> dict[str, Any]:
+def passthrough_arguments(config: TrainConfig) -> dict[str, Any]:
     """The fields, with the types that the library has for them; trackers put together.
 
     Raises:
@@ -42,8 +42,8 @@ def _typed(name: str, value: object, wanted: Any) -> object:
     try:
         return TypeAdapter(wanted, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
     except ValidationError as error:
-        said = error.errors(include_url=False)[0]["msg"]
-        raise ConfigurationError(f"trainer.{name} is {value!r}: {said}") from None
+        problem = error.errors(include_url=False)[0]["msg"]
+        raise ConfigurationError(f"trainer.{name} is {value!r}: {problem}") from None
 
 
 def _trackers(config: TrainConfig, asked: Any) -> Any:
@@ -58,22 +58,22 @@ def place_trackers(config: TrainConfig) -> None:
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(Path(config.output) / TENSORBOARD))
 
 
-class _OnPaper(TrainingArguments):
+class _DryArguments(TrainingArguments):
     """Arguments that touch no device and join no process group."""
 
     _setup_devices = torch.device("cpu")  # pyright: ignore
 
 
-def check_passed_on(config: TrainConfig) -> None:
-    """Find out before anything is loaded whether the library takes what is given, and has what that needs.
+def check_passthrough(config: TrainConfig) -> None:
+    """Check before anything is loaded that the library takes what is given, and has what that needs.
 
     Raises:
         ConfigurationError: It does not; the message is the library's.
     """
-    values = passed_on(config)
+    values = passthrough_arguments(config)
     evaluates = bool(config.held_out) and config.evaluate_every != "never"
     try:
-        asked = _OnPaper(
+        asked = _DryArguments(
             output_dir="on-paper",
             use_cpu=True,
             lr_scheduler_type=config.schedule,
@@ -91,9 +91,9 @@ def check_passed_on(config: TrainConfig) -> None:
         given = (
             ", ".join(f"{name}={value!r}" for name, value in config.trainer.items()) or f"schedule={config.schedule}"
         )
-        said = " ".join(str(error).split())
+        problem = " ".join(str(error).split())
         raise ConfigurationError(
-            f"transformers does not take what is given for its trainer ({given}): {said}"
+            f"transformers does not take what is given for its trainer ({given}): {problem}"
         ) from error
 
 

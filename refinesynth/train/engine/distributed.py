@@ -1,4 +1,4 @@
-"""The ranks and devices of a training, as torchrun's environment tells them, and torch's process group at its end."""
+"""Distributed training: rank, world size and devices from torchrun's environment, and the end of torch's process group."""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
@@ -17,27 +17,27 @@ import torch.distributed as dist
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.deepspeed_file import own_deepspeed, stage_of
+from refinesynth.train.host_usage import Host
 from refinesynth.train.memory import Load, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.plan import Devices
-from refinesynth.train.ranks import is_started, rank
-from refinesynth.train.room import Host
+from refinesynth.train.ranks import is_launched, rank
 
-_ROOM: Final = 0.9
+_USABLE: Final = 0.9
 """Share of a device's memory that estimates may fill."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """Where this process stands among the ranks."""
+class Distributed:
+    """This process among the ranks of a training."""
 
     rank: int
     local_rank: int
     """Among those of this machine: the number of its GPU."""
-    ranks: int
+    world_size: int
     kind: Literal["cpu", "gpu"]
 
     @classmethod
-    def here(cls, config: TrainConfig) -> Self:
+    def from_environment(cls, config: TrainConfig) -> Self:
         """From the environment.
 
         Raises:
@@ -46,7 +46,7 @@ class World:
         environment = os.environ
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
-        # All of this machine find it, so that none waits for another.
+        # Every process of this machine finds this error, so that none waits for another.
         here = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", str(config.processes))))
         if gpu and here > torch.cuda.device_count():
             raise InputError(
@@ -58,29 +58,29 @@ class World:
         return cls(rank(), local_rank, ranks, "gpu" if gpu else "cpu")
 
     @property
-    def leads(self) -> bool:
-        """Whether this rank alone writes and tells."""
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which alone writes files and reports."""
         return self.rank == 0
 
     def devices(self) -> Devices:
         """For the plan."""
         if self.kind == "cpu":
-            return Devices("cpu", "CPU", self.ranks)
+            return Devices("cpu", "CPU", self.world_size)
         properties = cast("Any", torch.cuda.get_device_properties(self.local_rank))
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        return Devices("gpu", properties.name, self.ranks, properties.total_memory, bf16)
+        return Devices("gpu", properties.name, self.world_size, properties.total_memory, bf16)
 
     def host(self, config: TrainConfig) -> Host:
         """For the plan."""
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.ranks)))
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size)))
         return Host.here(Path(config.output), ranks, anew=config.resume == "never")
 
 
-def resolved_precision(config: TrainConfig, world: World) -> Precision:
+def resolved_precision(config: TrainConfig, distributed: Distributed) -> Precision:
     """bf16 on GPUs that have it (T4 and V100 only emulate it, more slowly than they compute in fp32), else fp32."""
     if config.precision != "auto":
         return config.precision
-    return "bf16" if world.kind == "gpu" and world.devices().bf16 else "fp32"
+    return "bf16" if distributed.kind == "gpu" and distributed.devices().bf16 else "fp32"
 
 
 def resolved_checkpointing(
@@ -98,11 +98,11 @@ def resolved_checkpointing(
     kept = estimate_memory(
         shape, load, precision=precision, parallel=parallel, ranks=devices.ranks, gradient_checkpointing=False
     )
-    return devices.memory is None or kept.total >= _ROOM * devices.memory
+    return devices.memory is None or kept.total >= _USABLE * devices.memory
 
 
 def resolved_parallel(
-    config: TrainConfig, world: World, shape: ModelShape, precision: Precision, *, checkpointing: bool
+    config: TrainConfig, distributed: Distributed, shape: ModelShape, precision: Precision, *, checkpointing: bool
 ) -> Parallel:
     """The simplest way that leaves room: copies where one fits into 9 tenths of a device, else everything split.
 
@@ -110,12 +110,12 @@ def resolved_parallel(
         InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; or a DeepSpeed file that cannot be used, or asks for another
             stage than `parallel`.
     """
-    if config.parallel == "none" and world.ranks > 1:
+    if config.parallel == "none" and distributed.world_size > 1:
         raise InputError(
-            f"parallel is 'none', and there are {world.ranks} processes; give ddp, zero2, zero3, fsdp or auto"
+            f"parallel is 'none', and there are {distributed.world_size} processes; give ddp, zero2, zero3, fsdp or auto"
         )
-    if config.parallel == "fsdp" and world.kind == "cpu":
-        # accelerate would make copies (ddp) of it without a word.
+    if config.parallel == "fsdp" and distributed.kind == "cpu":
+        # accelerate would silently make copies (ddp) of it.
         raise InputError("parallel is 'fsdp', which accelerate does on GPUs only; on CPUs give zero3, zero2 or ddp")
     asked = stage_of(own_deepspeed(config.deepspeed)) if config.deepspeed is not None else config.parallel
     if config.parallel not in {"auto", asked}:
@@ -129,34 +129,39 @@ def resolved_parallel(
         )
     if asked != "auto":
         return asked
-    if world.ranks == 1:
+    if distributed.world_size == 1:
         return "none"
     if quantized:
         return "ddp"
-    room = world.devices().memory
+    room = distributed.devices().memory
     load = Load(config.pack_tokens, config.pack_tokens // 2)
     needed = estimate_memory(
-        shape, load, precision=precision, parallel="ddp", ranks=world.ranks, gradient_checkpointing=checkpointing
+        shape,
+        load,
+        precision=precision,
+        parallel="ddp",
+        ranks=distributed.world_size,
+        gradient_checkpointing=checkpointing,
     )
-    return "ddp" if room is None or needed.total < _ROOM * room else "fsdp"
+    return "ddp" if room is None or needed.total < _USABLE * room else "fsdp"
 
 
 @contextmanager
-def standing_alone(parallel: Parallel) -> Generator[None]:
+def single_process_environment(parallel: Parallel) -> Generator[None]:
     """Within, a single process has the environment that torchrun would give it; ZeRO and FSDP ask for it."""
-    if is_started() or parallel not in {"zero2", "zero3", "fsdp"}:
+    if is_launched() or parallel not in {"zero2", "zero3", "fsdp"}:
         yield
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    with in_environment({name: str(value) for name, value in alone.items()}):
-        yield  # who trains again from this process is not one of several
+    with environment_variables({name: str(value) for name, value in alone.items()}):
+        yield  # a later training of this process is not one of several
 
 
 @contextmanager
-def in_environment(values: Mapping[str, str]) -> Generator[None]:
+def environment_variables(values: Mapping[str, str]) -> Generator[None]:
     """Within, the environment has these; afterwards what it had."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -167,16 +172,16 @@ def in_environment(values: Mapping[str, str]) -> Generator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def over_ranks(here: Any) -> list[Any]:
+def all_gather_objects(here: Any) -> list[Any]:
     """What every rank gives, in their order; all of them call this."""
     if not (dist.is_available() and dist.is_initialized()):
         return [here]
-    said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, here)
-    return said
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, here)
+    return gathered
 
 
-def leave() -> None:
+def destroy_process_group() -> None:
     """Wait for all ranks and take the process group down: one that is left standing hangs or warns at exit."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()

@@ -1,7 +1,7 @@
-"""FSDP's weights: the first rank of each machine reads them, and the ranks get their parts when the model is wrapped.
+"""Loading for FSDP: the first rank of each machine reads the weights; all ranks get their shards when the model is wrapped.
 
 Eight ranks that read a model of 8B in fp32 would need 256 GB of host memory, one needs 32. transformers leaves the other ranks'
-weights without memory if it is told to and given none; accelerate spreads those of rank 0.
+weights without memory where these variables say so; accelerate broadcasts those of rank 0.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -14,28 +14,28 @@ import torch
 from torch import nn
 
 from refinesynth.errors import RefinesynthError
-from refinesynth.train.engine.world import World, in_environment, over_ranks
+from refinesynth.train.engine.distributed import Distributed, all_gather_objects, environment_variables
 
-_TOLD: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+_FSDP_VARIABLES: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
 """What transformers looks for in the environment when it loads a model."""
 
 
-def read_once(load: Callable[..., nn.Module], world: World) -> nn.Module:
+def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
     """What `load` gives, called with whether this rank's model stays `empty`. All ranks call this, when the process group stands.
 
     Raises:
         RefinesynthError: On every rank, where one of them cannot load its model.
     """
-    with in_environment(_TOLD):
-        loaded = _loaded(load, empty=world.local_rank != 0)
-    if isinstance(loaded, nn.Module) and not can_be_spread(loaded):
-        loaded = _loaded(load, empty=False) if world.local_rank != 0 else loaded
-    failed = over_ranks(None if isinstance(loaded, nn.Module) else loaded)
+    with environment_variables(_FSDP_VARIABLES):
+        loaded = _loaded(load, empty=distributed.local_rank != 0)
+    if isinstance(loaded, nn.Module) and not can_be_broadcast(loaded):
+        loaded = _loaded(load, empty=False) if distributed.local_rank != 0 else loaded
+    failed = all_gather_objects(None if isinstance(loaded, nn.Module) else loaded)
     for each in (loaded, *failed):
         if isinstance(each, RefinesynthError):
             raise each
     model = cast("nn.Module", loaded)
-    _tell_apart(model)
+    _give_addresses(model)
     return model
 
 
@@ -46,12 +46,12 @@ def _loaded(load: Callable[..., nn.Module], *, empty: bool) -> nn.Module | Refin
         return exc
 
 
-def can_be_spread(model: nn.Module) -> bool:
+def can_be_broadcast(model: nn.Module) -> bool:
     """Whether accelerate can: it takes all that is saved for parameters, and some routers have buffers that are saved."""
     return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
 
 
-def _tell_apart(model: nn.Module) -> None:
+def _give_addresses(model: nn.Module) -> None:
     """Give parameters without memory an address: accelerate knows an optimizer's parameters by theirs when it wraps them."""
     made: dict[int, nn.Parameter] = {}  # tied weights stay tied
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""What a training is given by name: that it is there, before torch is imported, data is read or a model is fetched."""
+"""Checks of a training's inputs: all that is given by name exists, before torch is imported, data read or a model fetched."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from refinesynth.train.data.mixing import weighed
 from refinesynth.train.data.reading import kind_of
 from refinesynth.train.data.tables import hub_name
 from refinesynth.train.deepspeed_file import own_deepspeed
-from refinesynth.train.hub import bare, check_model_name, seek
+from refinesynth.train.hub import bare, check_model_name, find_on_hub
 from refinesynth.train.render.named import read_template
 
 
-def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
+def check_inputs(config: TrainConfig, sources: Sequence[Any] | None = None) -> None:
     """Find everything that `config` names: what is here first, and only then what a hub has to be asked for.
 
     `sources` take the place of `config.data`.
@@ -42,9 +42,9 @@ def check_given(config: TrainConfig, sources: Sequence[Any] | None = None) -> No
             )
         check_model_name(name)
     for name in datasets:
-        seek(name, "dataset")
+        find_on_hub(name, "dataset")
     for name, revision in elsewhere:
-        seek(bare(name), "model", revision or None)
+        find_on_hub(bare(name), "model", revision or None)
 
 
 def _is_here(name: str, revision: str | None) -> bool:

@@ -14,7 +14,7 @@ from train_values import a_config
 
 from refinesynth.errors import InputError
 from refinesynth.train import Trainer, hub
-from refinesynth.train.given import check_given
+from refinesynth.train.input_check import check_inputs
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
         names.append((kind, name if revision is None else f"{name} at {revision}"))
         return True
 
-    monkeypatch.setattr("refinesynth.train.given.seek", seek)
+    monkeypatch.setattr("refinesynth.train.input_check.find_on_hub", seek)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     (tmp_path / "runs" / "first" / "trajectories.jsonl").touch()
@@ -60,7 +60,7 @@ def test_what_is_not_here_is_said_before_a_hub_is_asked(
 
 def test_data_is_asked_for_before_models_and_scratch_not_at_all(asked: list[object]) -> None:
     data = ["runs/first", "some/data", "hf://datasets/runs/more"]
-    check_given(a_config(data=data, model="z/model", tokenizer="a/tokenizer"))
+    check_inputs(a_config(data=data, model="z/model", tokenizer="a/tokenizer"))
     assert asked == [
         ("dataset", "some/data"),
         ("dataset", "runs/more"),
@@ -68,8 +68,8 @@ def test_data_is_asked_for_before_models_and_scratch_not_at_all(asked: list[obje
         ("model", "z/model"),
     ]
     asked.clear()
-    check_given(a_config(data=["runs/first"], model="scratch"))
-    check_given(a_config(data=["runs/nothere"], model="scratch"), sources=[{"id": "in memory"}])
+    check_inputs(a_config(data=["runs/first"], model="scratch"))
+    check_inputs(a_config(data=["runs/nothere"], model="scratch"), sources=[{"id": "in memory"}])
     assert asked == []
 
 
@@ -104,12 +104,12 @@ def test_a_mistyped_folder_is_told_to_no_hub(field: str, given: str, message: st
 def test_mistyped_data_and_templates_are_told_to_no_hub(given: str, asked: list[object]) -> None:
     for fields in ({"data": [given]}, {"data": ["runs/first"], "chat_template": given}):
         with pytest.raises(InputError, match=r"frist"):
-            check_given(a_config(**{"model": "hub/model", **fields}))
+            check_inputs(a_config(**{"model": "hub/model", **fields}))
     assert asked == []
 
 
 def test_a_hub_is_asked_for_what_a_folder_here_is_called_as_if_it_says_so(asked: list[object]) -> None:
-    check_given(a_config(data=["runs/first"], model="hf://runs/other", tokenizer="gpt2"))
+    check_inputs(a_config(data=["runs/first"], model="hf://runs/other", tokenizer="gpt2"))
     assert asked == [("model", "gpt2"), ("model", "runs/other")]
 
 
@@ -125,7 +125,7 @@ def test_a_hub_is_asked_for_what_a_folder_here_is_called_as_if_it_says_so(asked:
 def test_a_hub_is_asked_for_the_revision(
     fields: dict[str, Any], expected: list[str], asked: list[tuple[str, str]]
 ) -> None:
-    check_given(a_config(data=["runs/first"], model="a/b", **fields))
+    check_inputs(a_config(data=["runs/first"], model="a/b", **fields))
     assert [name for _, name in asked] == expected
 
 
@@ -139,7 +139,7 @@ def test_a_hub_is_asked_for_the_revision(
 )
 def test_what_is_here_has_no_revision(fields: dict[str, Any], asked: list[object]) -> None:
     with pytest.raises(InputError, match="has no revision 'v1'"):
-        check_given(a_config(data=["runs/first"], **fields))
+        check_inputs(a_config(data=["runs/first"], **fields))
     assert asked == []
 
 
@@ -165,7 +165,7 @@ print([name for name in ("torch", "transformers", "datasets", "huggingface_hub")
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Exception | None], list[str]]:
     """Puts a double in the hub's place, which answers or raises; gives the names that it was asked for."""
-    hub.seek.cache_clear()
+    hub.find_on_hub.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
 
     def put(raised: Exception | None) -> list[str]:
@@ -202,17 +202,17 @@ def test_a_hub_that_answers_is_asked_once(
 def test_a_revision_that_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:
     names = answering(refused(errors.RevisionNotFoundError, 404))
     with pytest.raises(InputError, match=r"the model 'a/b' on the Hugging Face Hub has no revision 'v1'"):
-        hub.seek("a/b", "model", "v1")
+        hub.find_on_hub("a/b", "model", "v1")
     assert names == ["model a/b at v1"]
 
 
 def test_what_a_hub_has_not_is_said(answering: Callable[[Exception | None], list[str]]) -> None:
     answering(refused(errors.RepositoryNotFoundError, 404))
     with pytest.raises(InputError, match=r"no folder 'a/b', and no model of this name on the Hugging Face Hub"):
-        hub.seek("a/b", "model")
+        hub.find_on_hub("a/b", "model")
     for name in ("./a", "a/b/c", "/a"):
         with pytest.raises(InputError, match=r"there is no folder .* has no such names"):
-            hub.seek(name, "model")
+            hub.find_on_hub(name, "model")
 
 
 @pytest.mark.parametrize("raised", [httpx.ConnectError("no route"), errors.OfflineModeIsEnabled("off"), TimeoutError()])
@@ -223,7 +223,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_the_cache_serves(
     with pytest.raises(
         InputError, match=r"no file or folder 'a/b', and .* cannot be reached .* nothing of it was fetched"
     ):
-        hub.seek("a/b", "dataset")
+        hub.find_on_hub("a/b", "dataset")
     (tmp_path / "models--a--b").mkdir()
     assert hub.is_only_here("a/b")
     assert names == ["dataset a/b", "model a/b"]

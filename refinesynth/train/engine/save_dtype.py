@@ -1,6 +1,6 @@
 """The type in which the finished model's weights are written: the base's, unless another is asked for.
 
-Training holds fp32 weights over a bf16 checkpoint; whoever loads the result expects a checkpoint as large as the one it came from.
+Training holds fp32 weights over a bf16 checkpoint; users of the result expect a checkpoint as large as the one it came from.
 Checkpoints to go on from are not touched: what they hold decides about the weights to come.
 """
 
@@ -62,7 +62,7 @@ def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
 def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
     """The state dict of `model` (`state`, if that was put together from the ranks) for writing, on the CPU and in `dtype`.
 
-    What the architecture holds in fp32 whatever the rest is stays so, tied weights stay tied, and frozen weights below adapters,
+    What the architecture always holds in fp32 stays so, tied weights stay tied, and frozen weights below adapters,
     which are not written, are handed on as they are.
 
     Raises:
@@ -105,7 +105,7 @@ def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base
         write_json_file(folder / "adapter_config.json", adapter)
         (folder / "README.md").unlink(missing_ok=True)  # peft's, with the path in it; the card is written at the end
         if (generation := getattr(base_model(model), "generation_config", None)) is not None:
-            generation.save_pretrained(str(folder))  # where trained turns end; whoever merges it needs that
+            generation.save_pretrained(str(folder))  # where trained turns end; a merge needs that
 
 
 def _read(path: Path) -> dict[str, Any] | None:

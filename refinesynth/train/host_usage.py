@@ -1,4 +1,4 @@
-"""What a training needs besides its devices: memory of the machine to load in, and disk for what it keeps. Sizes only, no torch."""
+"""What a training uses of its machine: host memory to load in, and disk for what it keeps. Sizes only, no torch."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ _GIB: Final = 2**30
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 _FLOAT: Final = 4
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container is told what it may use."""
+"""Where a container's memory limit stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class HostUsage:
     """Bytes that a training takes of a machine and its disk, estimated; tokenizers, logs and curves come on top."""
 
     host: int
@@ -62,7 +62,7 @@ class Room:
         return self.checkpoints * self.checkpoint + self.model
 
 
-def estimate_room(
+def estimate_host_usage(
     config: TrainConfig,
     model: ModelShape,
     memory: Memory,
@@ -73,7 +73,7 @@ def estimate_room(
     ranks: int,
     saved: int,
     evaluates: bool,
-) -> Room:
+) -> HostUsage:
     """What a training takes of a machine with `ranks` processes that saves `saved` times.
 
     On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where the model
@@ -90,7 +90,7 @@ def estimate_room(
         states = written * again + model.trainable * 2 * (max(held, _FLOAT) if model.adapted else held)
     best = int(evaluates and saved > 0)
     kept = saved if config.keep == "all" else min(saved, config.keep + 1 + best)
-    return Room(
+    return HostUsage(
         host=ranks * memory.fixed if kind == "cpu" else _loaded(config, model, precision, parallel, ranks),
         checkpoint=written + states,
         checkpoints=kept,
@@ -98,7 +98,7 @@ def estimate_room(
     )
 
 
-def refuse_without_room(config: TrainConfig, model: ModelShape, room: Room, host: Host) -> None:
+def refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsage, host: Host) -> None:
     """Raises: InputError: The machine's memory or its disk cannot hold what the training takes.
 
     With an optimizer of the user's own, which may keep less than AdamW does, the disk is left to them.
