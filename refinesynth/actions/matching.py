@@ -168,7 +168,7 @@ def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
 
 
 def refusal(actions: Sequence[ActionSpec], text: str) -> str:
-    """What somebody in a world is told of a text that is no action there: enough to try otherwise, and no list of what there is.
+    """The message for a text that is no action in a world: enough to try otherwise, and no list of what there is.
 
     One plain sentence. Never raises; for a text that is an action, it means nothing. `explain_mismatch` says the same to a model that
     has to fix its text, with everything that would have been available.

@@ -124,7 +124,7 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
 
 
 def encode(text: str) -> bytes:
-    """`text` as UTF-8, whatever it holds."""
+    """`text` as UTF-8, for every text."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -20,13 +20,13 @@ class Marks:
     """What a script is known by."""
 
     names: frozenset[str]
-    """Of its actions, whatever their placeholders are called, and their case and white space."""
+    """Of its actions, independent of the names of placeholders, case and white space."""
     structure: frozenset[str]
     """Features of world and actions, see `Structure`."""
 
     @classmethod
     def of(cls, script: Script) -> Self:
-        """Takes some milliseconds at most, whatever the script holds."""
+        """Takes some milliseconds at most, for any script."""
         structure = Structure.of(script)
         blank = (action.fill(dict.fromkeys(action.placeholders, "{}")) for action in script.actions[:MAX_ACTIONS])
         return cls(

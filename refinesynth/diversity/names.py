@@ -53,7 +53,7 @@ class Names:
                 self.slots[name].add(f"{at}/{len(placeholders)}")
 
     def known(self, text: str) -> str | None:
-        """The name that a text is, whatever its case and punctuation; None if it is none."""
+        """The name that a text is, in any case and punctuation; None if it is none."""
         name = " ".join(words(text[:_MAX_NAME]))
         return name if name in self.slots else None
 

@@ -1,6 +1,6 @@
-"""The structure of a script: what its world is like and what its actions do, whatever things are called.
+"""The structure of a script: what its world is like and what its actions do, independent of names.
 
-The world is a tree of facts in which names stand for things. Things are told apart by the facts about them, as in
+The world is a tree of facts in which names stand for things. Things are distinguished by the facts about them, as in
 Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by what is
 said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every level; two that
 differ in one fact share nearly all at the first level and fewer at the next ones.
@@ -17,7 +17,7 @@ from refinesynth.diversity.names import MAX_ACTIONS, NAME, Names, words
 from refinesynth.trajectory import ActionSpec, Script
 
 LEVELS = 3
-"""How often things are told apart: by the actions alone, by their own facts, and by those of their neighbours."""
+"""How many rounds distinguish things: by the actions alone, by their own facts, and by those of their neighbours."""
 
 _MAX_FACTS = 2_000
 """Facts of an environment that are looked at, in its own order."""
@@ -45,7 +45,7 @@ class Structure:
 
     @classmethod
     def of(cls, script: Script) -> "Structure":
-        """Never raises, whatever the script holds; takes time up to its limits and no longer."""
+        """Never raises, for any script; takes time up to its limits and no longer."""
         names = Names(script)
         world, colours = _world(script.environment, names)
         return cls(world=world, actions=_actions(script, names), goal=_goal(script, names, colours))
@@ -64,7 +64,7 @@ _ITEM = _Step("*", None)
 
 
 def _world(environment: Mapping[str, JsonValue], names: Names) -> tuple[Counter[str], dict[str, str]]:
-    """The facts at each level, and the things' colours once they are told apart by their own facts."""
+    """The facts at each level, and the things' colours once they are distinguished by their own facts."""
     facts = list(_facts(environment, names))
     colours = {name: digest("slots", *sorted(slots)) for name, slots in names.slots.items()}
     features: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """The dataset card: a README.md that the Hugging Face Hub understands, about one export.
 
-Titles, model names, rules and personas are text that others wrote. Whatever they hold, the YAML header stays the header that is
+Titles, model names, rules and personas are text that others wrote. For any such text, the YAML header stays the header that is
 meant, and the Markdown body gets no heading, link, image or HTML from them.
 """
 

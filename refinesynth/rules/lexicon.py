@@ -142,8 +142,8 @@ _ENGLISH = 0.05
 @weakly_cached
 def is_english(script: Script) -> bool:
     """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything is."""
-    told = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
-    words = re.findall(r"\w+", told.casefold())
+    text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
+    words = re.findall(r"\w+", text.casefold())
     return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)
 
 

@@ -48,7 +48,7 @@ class Names:
     """A set of names, ready to be found in texts; reading a text takes time in proportion to its length.
 
     Left out are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin letters, and
-    `QUALITIES`: they would be found where nobody means them. Words are what blanks and punctuation part; where a language writes
+    `QUALITIES`: they would be found where they are not meant. Words are what blanks and punctuation part; where a language writes
     none between its words, a name is found only where it stands alone.
     """
 

@@ -83,7 +83,7 @@ def _made(name: str, args: tuple[object, ...], given: Mapping[str, object]) -> R
         raise InputError(f"the arguments of {name} do not fit: {explain(error)}") from error
     except InputError:
         raise
-    except Exception as error:  # Whatever another package's rule raises.
+    except Exception as error:  # Another package's rule may raise anything.
         raise InputError(f"{name} cannot be made with these arguments: {error!r}") from error
     if not callable(rule):
         raise InputError(f"{name} makes {rule!r}, which is not a rule: it cannot be called with a draft")

@@ -74,7 +74,7 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsAreUnambiguous(ScriptRule, built_in=True):
-    """No pattern matches another action's filled template, whatever the values; else code `ambiguous`.
+    """No pattern matches another action's filled template, with any values; else code `ambiguous`.
 
     One violation per pair of actions.
     """
