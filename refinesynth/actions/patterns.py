@@ -123,7 +123,7 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
     return Pattern(pattern, ignore_case=ignore_case)
 
 
-def encode(text: str) -> bytes:
+def to_utf8(text: str) -> bytes:
     """`text` as UTF-8, for every text."""
     try:
         return text.encode()

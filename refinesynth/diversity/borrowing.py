@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import BaseModel
 
-from refinesynth.diversity.names import MAX_ACTIONS
+from refinesynth.diversity.names import ACTIONS_COMPARED
 from refinesynth.diversity.structure import Structure
 from refinesynth.trajectory import Script
 
@@ -28,7 +28,7 @@ class Marks:
     def of(cls, script: Script) -> Self:
         """Takes some milliseconds at most, for any script."""
         structure = Structure.of(script)
-        blank = (action.fill(dict.fromkeys(action.placeholders, "{}")) for action in script.actions[:MAX_ACTIONS])
+        blank = (action.fill(dict.fromkeys(action.placeholders, "{}")) for action in script.actions[:ACTIONS_COMPARED])
         return cls(
             names=frozenset(" ".join(name.casefold().split()) for name in blank),
             structure=frozenset((*structure.world, *structure.actions)),

@@ -13,7 +13,7 @@ from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
 from refinesynth.files.atomic_write import output_file
 from refinesynth.text.jsontext import scrub
-from refinesynth.text.markdown import code, plain
+from refinesynth.text.markdown import code, plain_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -38,7 +38,7 @@ def _template() -> "Template":
 
     # Markdown, not HTML: the filters below escape, and each use of untrusted text goes through one of them.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(yaml=yaml_text, text=plain, code=code)
+    environment.filters.update(yaml=yaml_text, text=plain_text, code=code)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 

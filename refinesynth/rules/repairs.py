@@ -47,10 +47,10 @@ class Repair(NamedTuple):
 def refinements(trajectory: Trajectory) -> Refinements:
     """What became of its mistakes: as it was counted when it was accepted, else counted now."""
     known = trajectory.provenance.refinements
-    return counted(repairs(trajectory.draft())) if known is None else known
+    return count_refinements(repairs(trajectory.draft())) if known is None else known
 
 
-def counted(found: Sequence[Repair]) -> Refinements:
+def count_refinements(found: Sequence[Repair]) -> Refinements:
     """How many mistakes are answered, and how many only unrelated actions follow."""
     return Refinements(
         answered=sum(repair.answer is not None for repair in found),

@@ -13,7 +13,7 @@ from refinesynth.actions.wording import listed, quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.lexicon import (
     is_english,
-    plain,
+    normalized,
     sentences,
     tells_failure,
     tells_goal,
@@ -22,7 +22,7 @@ from refinesynth.rules.lexicon import (
     tells_success,
     verbs_of,
 )
-from refinesynth.rules.names import MAX_CHARACTERS, names_of
+from refinesynth.rules.names import MAX_TEXT, names_of
 from refinesynth.rules.replaying import Answered, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
@@ -45,7 +45,7 @@ def judge_words(
 
     `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that it failed
     for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence of it, as far as the first
-    `MAX_CHARACTERS` go; of the observation no more is read either. Where the script is not in English, what is announced is not judged: only
+    `MAX_TEXT` go; of the observation no more is read either. Where the script is not in English, what is announced is not judged: only
     names are, and the words that the program itself adds. Never raises.
     """
     found = _judge(world, ruling, before, observation, action=action, transient=transient)
@@ -59,10 +59,10 @@ def _refuses(world: World, found: _Found) -> bool:
 def _judge(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
 ) -> Iterator[_Found]:
-    observation = observation[:MAX_CHARACTERS]
+    observation = observation[:MAX_TEXT]
     said = "" if transient else ruling.text
     yield from _unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said))
-    if SUCCESS.casefold() in plain(observation):
+    if SUCCESS.casefold() in normalized(observation):
         problem = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
         yield _Found(problem, by_lexicon=False)
     own = [sentence for sentence in _own_sentences(observation, said) if SUCCESS.casefold() not in sentence]
@@ -78,7 +78,7 @@ def _judge(
 
 def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
     """The same of an observation before the first action."""
-    observation = observation[:MAX_CHARACTERS]
+    observation = observation[:MAX_TEXT]
     yield from _unknown_names(world, observation, visible, ())
     yield from map(_Found, _wrong_goal(sentences(observation), done=False))
 
@@ -147,7 +147,7 @@ def _player_briefing(world: World) -> Iterator[str]:
 def _own_sentences(observation: str, said: str) -> list[str]:
     """Sentences that the ruling does not say by the same words; one may have been cut off."""
     # The engine writes no more than this of the phrase where a rulebook says it.
-    known = " ".join(sentences(said[:MAX_CHARACTERS]))
+    known = " ".join(sentences(said[:MAX_TEXT]))
     known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
     observed = dict.fromkeys(sentences(observation))
     return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known]
@@ -173,8 +173,8 @@ def _wrong_success(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
 
 def _not_transient(ruling: Ruling, observation: str, own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
     wrong = next((sentence for sentence in own if tells_success(sentence, verbs)), None)
-    outcome = plain(ruling.text)
-    if wrong is None and outcome and outcome in plain(observation):
+    outcome = normalized(ruling.text)
+    if wrong is None and outcome and outcome in normalized(observation):
         wrong = outcome
     if wrong is not None:
         yield f"It says {quoted(wrong)}, but the action failed for a moment and nothing has changed. Say that it did not work this time."

@@ -87,7 +87,7 @@ def read_json(text: str) -> JsonValue:
     return value
 
 
-def written(text: str) -> Literal["plain", "fenced", "repaired"]:
+def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
     """How `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is, or neither."""
     text = scrub(text)
     if _strict(text) is not None:
