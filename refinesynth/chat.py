@@ -30,7 +30,7 @@ class Message(NamedTuple):
 
 
 def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
-    """One line that tells a player an action's form, meaning and allowed parameter values, but for those that are `shared`."""
+    """One line for a player with an action's form, meaning and allowed parameter values, but for those that are `shared`."""
     line = f"- {action.name}"
     if action.description:
         line += f": {action.description}"
@@ -53,16 +53,16 @@ def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
 def render_task(script: Script) -> str:
     """The first user message: introduction, goal, available actions and how to answer.
 
-    Values that several actions take are told once, after the actions. The environment and the completion conditions are the
+    Values that several actions take are listed once, after the actions. The environment and the completion conditions are the
     DungeonMaster's and stay out.
     """
     shared = shared_values(script.actions)
     lines = [render_action(action, shared=shared) for action in script.actions]
     if shared:
         lines += ("", *map(_choice, shared, shared.values()))
-    told = "\n".join(lines)
+    listed = "\n".join(lines)
     introduction = script.introduction.strip() or "You are in an environment that answers each of your actions."
-    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{told}\n\n{INSTRUCTIONS}"
+    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{INSTRUCTIONS}"
 
 
 def _choice(name: str, values: Sequence[str]) -> str:
@@ -171,7 +171,7 @@ def to_messages(trajectory: Trajectory) -> list[Message]:
 def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[Message]:
     """Any number of turns as chat messages; what a player sees when it is about to act.
 
-    Adjacent messages of one role are joined with a blank line, so that roles alternate whatever the turns are.
+    Adjacent messages of one role are joined with a blank line, so that roles always alternate.
     """
     mistakes = set(flagged_turns(turns))
     messages = [Message("user", render_task(script), loss=False)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, encode
+from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
@@ -111,7 +111,7 @@ def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
     """
     if len(text) > MAX_ACTION_CHARACTERS or not (trimmed := text.strip()):
         return None
-    encoded = encode(trimmed)
+    encoded = to_utf8(trimmed)
     for action in _likely_first(actions, trimmed):
         if found := _match(action, encoded):
             return found
@@ -147,7 +147,7 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
     """What the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
-    return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, encode(text.strip()))
+    return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, to_utf8(text.strip()))
 
 
 def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
@@ -168,7 +168,7 @@ def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
 
 
 def refusal(actions: Sequence[ActionSpec], text: str) -> str:
-    """What somebody in a world is told of a text that is no action there: enough to try otherwise, and no list of what there is.
+    """The message for a text that is no action in a world: enough to try otherwise, and no list of what there is.
 
     One plain sentence. Never raises; for a text that is an action, it means nothing. `explain_mismatch` says the same to a model that
     has to fix its text, with everything that would have been available.
@@ -263,7 +263,7 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
 def _differs_in_case(action: ActionSpec, text: str) -> bool:
     """Whether the pattern would match if case did not count. For a text that it does not match."""
     pattern = action_form(action).pattern
-    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(encode(text.strip()))
+    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(to_utf8(text.strip()))
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

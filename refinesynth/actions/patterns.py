@@ -123,8 +123,8 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
     return Pattern(pattern, ignore_case=ignore_case)
 
 
-def encode(text: str) -> bytes:
-    """`text` as UTF-8, whatever it holds."""
+def to_utf8(text: str) -> bytes:
+    """`text` as UTF-8, for every text."""
     try:
         return text.encode()
     except UnicodeEncodeError:

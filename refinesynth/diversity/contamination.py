@@ -18,7 +18,7 @@ CONTAMINATED = "Contaminated"
 """The rule in whose name a trajectory is refused that shares words with an evaluation set."""
 
 WORDS = 13
-"""Length of a run of words that is no accident, unless told otherwise."""
+"""Length of a run of words that is no accident; the default."""
 
 _QUOTED = 300
 """Characters of an overlap that are shown."""
@@ -126,7 +126,7 @@ def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
 
 
 def digest_of(given: Iterable[str | Path]) -> str:
-    """SHA-256 over what the files of evaluation sets hold, in hexadecimal, whatever they are called and in which order they come.
+    """SHA-256 over what the files of evaluation sets hold, in hexadecimal, independent of their names and order.
 
     Raises:
         InputError: One of them cannot be read.

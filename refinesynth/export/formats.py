@@ -33,7 +33,7 @@ class Format(Protocol):
 
     @property
     def advice(self) -> Mapping[Masking, str]:
-        """The maskings that it can express, the default first, each with what the reader must be told to honour it."""
+        """The maskings that it can express, the default first, each with what to set in the reader so that it honours it."""
         ...
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:

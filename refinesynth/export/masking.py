@@ -1,6 +1,6 @@
 """How mistakes are kept out of training, for trainers with and without a flag per message.
 
-A mistake stays in the context and gives no loss (paper, equation 1). A trainer that reads a flag per message is told so;
+A mistake stays in the context and gives no loss (paper, equation 1). A trainer that reads a flag per message gets flags;
 for one that does not, a conversation is split at its correct turns, or its mistakes are left out.
 """
 

@@ -1,4 +1,4 @@
-"""An output folder for one process alone: locked while it is written, and set aside where its work is to begin anew."""
+"""An output folder for one process alone: locked while it is written, and set aside where its work starts from the beginning."""
 
 import os
 import socket
@@ -53,7 +53,7 @@ class FolderLock:
         self._file = folder / file
         self._work = work
         self._names_holder = names_holder
-        # Given back by whatever thread leaves the block. A lock that a dead owner keeps would be worse than none.
+        # Released by any thread that leaves the block. A lock that a dead owner keeps would be worse than none.
         self._lock = FileLock(self._file, thread_local=False, fallback_to_soft=False)
 
     def acquire(self) -> Self:

@@ -37,7 +37,7 @@ class PersonaStats:
     near_duplicates: int | None
     """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked for."""
     nouns: dict[str, int]
-    """What the personas are, as far as their first words tell; the most frequent."""
+    """What the personas are, by their first words; the most frequent."""
     domains: dict[str, int] | None
     """The most frequent domains, `(none)` for rows that name none; None if no row has a field for it."""
     distinct_domains: int | None

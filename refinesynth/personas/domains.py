@@ -13,7 +13,7 @@ from refinesynth.personas.rows import Record
 DOMAIN = "domain"
 """Balance by whichever of `DOMAIN_FIELDS` a row has."""
 AUTO = "auto"
-"""Balance by what personas are, as far as their first words tell."""
+"""Balance by what personas are, by their first words."""
 
 DOMAIN_FIELDS = (
     "general domain (top 1 percent)",

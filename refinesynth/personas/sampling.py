@@ -116,7 +116,7 @@ class _Fields:
 class _Balanced:
     """The first `n` rows by their rank within their domain, then by the domain's own key; a row's rank follows from its random key.
 
-    Whatever `n` rows come before a row, as many do when there are more: so rows that are not among the first may be let go at any
+    Where `n` rows come before a row, as many do when there are more: so rows that are not among the first may be let go at any
     time, and no more than three times `n` are held.
     """
 

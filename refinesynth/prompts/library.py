@@ -86,7 +86,7 @@ class Prompts:
     A template is a Jinja2 file `<name>.md.j2` with the blocks that `SECTIONS` lists. It runs sandboxed, an unknown
     variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so that no
     text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are. Every block can use
-    `limits`, so that what `rules` refuse for its size is told before: `{{ limits.TurnLimit.most }}` is that rule's setting `most`.
+    `limits`, so that a prompt names the sizes that `rules` refuse: `{{ limits.TurnLimit.most }}` is that rule's setting `most`.
 
     Raises:
         ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
@@ -99,9 +99,9 @@ class Prompts:
         self.folder = None if folder is None else Path(folder)
         self.required = numbers(*rules)
         """Rule name to setting to its number, of `rules` alone."""
-        told = {**usual_numbers(), **self.required, **_READERS}
+        limits = {**usual_numbers(), **self.required, **_READERS}
         # As attributes: of a mapping, `values` would be something else.
-        self.limits = {name: SimpleNamespace(**figures) for name, figures in told.items()}
+        self.limits = {name: SimpleNamespace(**figures) for name, figures in limits.items()}
         self.examples = shipped_examples() if examples is None else examples
         self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
         environment = _environment(frozenset(self._sources.items()))

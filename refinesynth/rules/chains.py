@@ -37,7 +37,7 @@ from refinesynth.rules.words import WordsAgree
 def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailure:
     """Algorithm 1 of the paper (section 3.2): its checks, in its order, and of their failures the first.
 
-    Every failure keeps the turns before it, but too few errors, told last of all, which starts over from nothing. With
+    Every failure keeps the turns before it, but too few errors, reported last, which starts over from nothing. With
     `letter`, what our readers let pass is refused as well; see `ToTheLetter`.
     """
     return first_failure(
@@ -82,7 +82,7 @@ def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100)
 
     No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own words
     says the same of the same. Instead the words must agree with the rulings. Mistakes are as many, and as well repaired, as there:
-    they are what is trained on, whoever says that they are some.
+    they are what is trained on, by either judge.
     """
     return all_of(
         agentrefine(min_refinements),

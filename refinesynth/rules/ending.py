@@ -55,7 +55,7 @@ class TaskSucceed(BaseRule, built_in=True):
 class SucceedsOnce(BaseRule, built_in=True):
     """No observation before the last contains `phrase`, and none that answers a mistake; else code `success_too_early`.
 
-    A player that reads it has done, whatever flag stands beside it: what it would learn from the turns after is that success
+    A player that reads it has finished, with any flag: what it would learn from the turns after is that success
     is no reason to stop. Where a text could not be read to its end, its last turn is not the last: otherwise the verified
     prefix would hold the success, and could not be gone on with.
     """

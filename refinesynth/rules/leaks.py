@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.patterns import Pattern, PatternError, encode
+from refinesynth.actions.patterns import Pattern, PatternError, to_utf8
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
@@ -90,7 +90,7 @@ class NoLeaks(BaseRule, built_in=True):
         for at, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn) or turn.role not in self.voices:
                 continue
-            found = reader.search(encode(turn.thought)) if reader else None
+            found = reader.search(to_utf8(turn.thought)) if reader else None
             if found is not None:
                 message = (
                     f"The thought of turn {at + 1} says {quoted(found)}, which nobody in the scene can know. A player thinks "

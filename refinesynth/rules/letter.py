@@ -38,7 +38,7 @@ class ToTheLetter(BaseRule, built_in=True):
     """Nothing had to be let pass when the draft was read, but for `allow`; else codes `not_json`, `wrong_keys`.
 
     What is let pass otherwise: extra keys, keys in another spelling than the paper's, turns without a number, flags that are not
-    JSON's true or false, JSON in a code fence or mended (see `Liberty`). Only a reader of a whole answer knows of it: a draft that was
+    JSON's true or false, JSON in a code fence or repaired (see `Liberty`). Only a reader of a whole answer knows of it: a draft that was
     played turn by turn, or read from a file of ours, passes.
     """
 

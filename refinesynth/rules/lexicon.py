@@ -142,19 +142,19 @@ _ENGLISH = 0.05
 @weakly_cached
 def is_english(script: Script) -> bool:
     """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything is."""
-    told = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
-    words = re.findall(r"\w+", told.casefold())
+    text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
+    words = re.findall(r"\w+", text.casefold())
     return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)
 
 
-def plain(text: str) -> str:
+def normalized(text: str) -> str:
     """A text in lower case on one line, with one kind of apostrophe."""
     return " ".join(text.casefold().replace("\u2019", "'").split())
 
 
 def sentences(text: str) -> list[str]:
     """Its sentences in lower case, without what stands in quotes; lines end sentences too."""
-    return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := plain(part))]
+    return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := normalized(part))]
 
 
 def verbs_of(action: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
 
-MAX_CHARACTERS = 20_000
+MAX_TEXT = 20_000
 """How much of a text is read, in characters; rules refuse longer turns long before."""
 
 MAX_WORDS = 16
@@ -35,7 +35,7 @@ _POSSESSIVE = re.compile(r"['\u2019]s?$")
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case. `notes.txt`, `box-7` and `home/ann` are one word each; a genitive loses its ending."""
-    return [_POSSESSIVE.sub("", word) for word in _WORD.findall(text[:MAX_CHARACTERS].casefold())]
+    return [_POSSESSIVE.sub("", word) for word in _WORD.findall(text[:MAX_TEXT].casefold())]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Names:
     """A set of names, ready to be found in texts; reading a text takes time in proportion to its length.
 
     Left out are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin letters, and
-    `QUALITIES`: they would be found where nobody means them. Words are what blanks and punctuation part; where a language writes
+    `QUALITIES`: they would be found where they are not meant. Words are what blanks and punctuation part; where a language writes
     none between its words, a name is found only where it stands alone.
     """
 

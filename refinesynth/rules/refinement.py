@@ -18,7 +18,7 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn
 class EnoughMistakes(BaseRule, built_in=True):
     """At least `minimum` DM turns flag an error (Algorithm 1); else code `too_few_errors`.
 
-    The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Told at the last turn, after
+    The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Reported at the last turn, after
     all other checks. Unfinished drafts pass.
     """
 

@@ -45,7 +45,7 @@ class Played:
     visible: tuple[str, ...]
     """Names that can be seen at the beginning."""
     done: bool
-    """Whether the goal is reached before anybody does anything."""
+    """Whether the goal is reached before the first action."""
     progress: float
     answered: tuple[Answered, ...]
     end: int

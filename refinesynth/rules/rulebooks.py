@@ -19,7 +19,7 @@ from refinesynth.trajectory import Draft, Script
 from refinesynth.world import check_solvability
 
 _MOST = 5
-"""How many faults of a kind are told at once."""
+"""How many faults of a kind are reported at once."""
 
 
 class Stage(ScriptRule):
@@ -164,11 +164,11 @@ class DifficultyBand(Stage, built_in=True):
             return
         band = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
         count = f"{len(shortest)} action{'' if len(shortest) == 1 else 's'}"
-        told = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {band}."
+        found = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {band}."
         if len(shortest) < self.least:
-            yield "too_easy", f"{told} Put more that has to be done between the beginning and the goal."
+            yield "too_easy", f"{found} Put more that has to be done between the beginning and the goal."
         elif len(shortest) > self.most:
-            yield "too_hard", f"{told} Ask for less, or begin nearer to the goal."
+            yield "too_hard", f"{found} Ask for less, or begin nearer to the goal."
 
 
 _STAGES: tuple[Stage, ...] = (

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.fillings import fillings, with_samples
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern
-from refinesynth.actions.patterns import Pattern, PatternSet, encode
+from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.script_shape import ScriptRule
@@ -74,7 +74,7 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsAreUnambiguous(ScriptRule, built_in=True):
-    """No pattern matches another action's filled template, whatever the values; else code `ambiguous`.
+    """No pattern matches another action's filled template, with any values; else code `ambiguous`.
 
     One violation per pair of actions.
     """
@@ -135,7 +135,7 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 def _texts(action: ActionSpec, most: int) -> list[bytes]:
     """Fillings of the template, `most` or as many for each of some samples."""
     return [
-        encode(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
+        to_utf8(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
         for values in fillings(action, most=most)
         for tried in with_samples(action, values)
     ]

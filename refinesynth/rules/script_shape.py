@@ -1,6 +1,6 @@
 """The shape of a script: how many actions, their names and parameters, the environment's size.
 
-Script rules look at `draft.script` alone. What they find is at turn 0 and keeps no prefix: a script is written anew as a whole.
+Script rules look at `draft.script` alone. What they find is at turn 0 and keeps no prefix: a script is regenerated as a whole.
 """
 
 from collections.abc import Iterator

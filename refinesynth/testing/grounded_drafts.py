@@ -1,4 +1,4 @@
-"""Drafts that `rules.grounded()` accepts, played in small worlds: what the rulebook rules, told in its own words."""
+"""Drafts that `rules.grounded()` accepts, played in small worlds: what the rulebook rules, in its own words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -66,9 +66,9 @@ class _Play:
     def right(self, action: str, *, thought: str | None = None) -> None:
         """Carry out an action, which may fail for a moment before."""
         if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
-            told = pick(self.draw, _PASSING)
+            observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
-            self.turns.extend((self._said(action, thought), _answer(told, progress=progress, transient=True)))
+            self.turns.extend((self._said(action, thought), _answer(observation, progress=progress, transient=True)))
         self._act(action, thought)
 
     def mistake(self) -> str:
@@ -100,7 +100,7 @@ class _Play:
         return None
 
     def _foreknown(self, action: str) -> bool:
-        """Whether it takes something from where it is, which perhaps nobody could know."""
+        """Whether it takes something from its place, which the player perhaps could not know."""
         read = self.world.read(action)
         spots = cast("Mapping[str, Any]", self.world.script.environment["places"])
         values: Mapping[str, str] = {} if read is None else read[1]

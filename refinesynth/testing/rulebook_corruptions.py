@@ -99,7 +99,7 @@ def _goal_out_of_reach(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _never_usable(script: Script, draw: st.DrawFn) -> Script:
-    """One more way to look, which nobody ever has: it asks for what no action brings about, and that is certain in a world of any size."""
+    """One more way to look, which is never possible: it asks for what no action brings about, and that is certain in a world of any size."""
     never = pick(draw, ("false", "state.lamp == 'lit'", "state.lamp != 'out' && state.you.at != 'the moon'"))
     stare = script.actions[-1].model_copy(
         update={"name": "stare", "pattern": "stare", "requires": (Requirement(condition=never),)}

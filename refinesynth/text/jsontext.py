@@ -18,13 +18,13 @@ MAX_DEPTH = 100
 """Deepest nesting that is accepted, in levels."""
 
 MAX_REPAIRED_CHARACTERS = 30_000
-"""Longest broken JSON that is mended, in characters. `json-repair` takes quadratic time on some text, and an event loop waits."""
+"""Longest broken JSON that is repaired, in characters. `json-repair` takes quadratic time on some text, and an event loop waits."""
 
 _LOOP_RATIO = 25
-"""Text that shrinks by more than this is a model caught in a loop; mending it takes longest and gives nothing."""
+"""Text that shrinks by more than this is a model caught in a loop; repairing it takes longest and gives nothing."""
 
 _LOOP_CHARACTERS = 2_000
-"""Shorter text is mended quickly, looping or not."""
+"""Shorter text is repaired quickly, looping or not."""
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
@@ -87,13 +87,13 @@ def read_json(text: str) -> JsonValue:
     return value
 
 
-def written(text: str) -> Literal["plain", "fenced", "mended"]:
+def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
     """How `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is, or neither."""
     text = scrub(text)
     if _strict(text) is not None:
         return "plain"
     fenced = _FENCE.search(text)
-    return "mended" if fenced is None or _strict(fenced.group(1)) is None else "fenced"
+    return "repaired" if fenced is None or _strict(fenced.group(1)) is None else "fenced"
 
 
 def _strict(text: str) -> JsonValue:

@@ -23,7 +23,7 @@ def _whole_from_one(value: float) -> float:
 
 ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
 """A share below 1, or a whole number."""
-Schedule = Literal[
+LearningRateSchedule = Literal[
     "cosine",
     "linear",
     "constant",
@@ -143,7 +143,7 @@ class TrainConfig(BaseModel):
     # The optimizer: AdamW.
     learning_rate: Annotated[float, Field(gt=0)] = 5e-6
     """Peak (paper: 5e-6, all weights)."""
-    schedule: Schedule = "cosine"
+    schedule: LearningRateSchedule = "cosine"
     """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine); its own settings are
     `trainer.lr_scheduler_kwargs`."""
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import ALL, SCRATCH, TrainConfig
-from refinesynth.train.memory import Memory, ModelShape, Parallel, Precision, held_bytes
+from refinesynth.train.memory import MemoryEstimate, ModelShape, Parallel, Precision, held_bytes
 
 _GIB: Final = 2**30
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
@@ -65,7 +65,7 @@ class HostUsage:
 def estimate_host_usage(
     config: TrainConfig,
     model: ModelShape,
-    memory: Memory,
+    memory: MemoryEstimate,
     *,
     kind: Literal["cpu", "gpu"],
     precision: Precision,

@@ -68,7 +68,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on one device, estimated from sizes alone: fragments, and what libraries keep for themselves, come on top."""
 
     weights: int
@@ -97,7 +97,7 @@ def estimate_memory(
     parallel: Parallel,
     ranks: int,
     gradient_checkpointing: bool,
-) -> Memory:
+) -> MemoryEstimate:
     """Bytes on each of `ranks` devices.
 
     Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where the estimate is unsure, in the
@@ -114,7 +114,7 @@ def estimate_memory(
     of_gradients = ranks if parallel in {"zero2", "zero3", "fsdp"} else 1
     buckets = 2 if parallel == "ddp" else 1
     working = _working_copies(model, compute, parallel=parallel, casts=mixed and not sharded)
-    return Memory(
+    return MemoryEstimate(
         weights=(model.trainable * held + (frozen * at_rest if model.frozen_bytes is None else model.frozen_bytes))
         // of_weights,
         gradients=model.trainable * held * buckets // of_gradients,

@@ -14,7 +14,7 @@ from refinesynth.files.atomic_write import write_file
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.events import NullEvents
 
-Kind = Literal["train", "held_out"]
+MetricsKind = Literal["train", "held_out"]
 _FIXED: Final = {"kind", "step", "time"}
 
 
@@ -22,7 +22,7 @@ _FIXED: Final = {"kind", "step", "time"}
 class Measured:
     """One line of metrics."""
 
-    kind: Kind
+    kind: MetricsKind
     step: int
     """Optimizer steps done."""
     values: Mapping[str, float]
@@ -46,7 +46,7 @@ class MetricsFile(NullEvents):
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         self._write("held_out", step, metrics)
 
-    def _write(self, kind: Kind, step: int, metrics: Mapping[str, float]) -> None:
+    def _write(self, kind: MetricsKind, step: int, metrics: Mapping[str, float]) -> None:
         if self._fresh:
             self._fresh = False
             _forget_from(self._path, step)

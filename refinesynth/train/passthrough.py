@@ -79,7 +79,7 @@ _WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in name
 
 PUSHING: Final = frozenset({"push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"})
 """Fields that mean here what they mean there, and are done here: see `pushing.py`."""
-MAY_CHANGE: Final = PUSHING.union(
+MAY_CHANGE_FIELDS: Final = PUSHING.union(
     [
         "report_to",
         "run_name",
@@ -153,4 +153,4 @@ def problems(given: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
 
 def deciding(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields that are given, those that decide about the weights."""
-    return {name: value for name, value in sorted(given.items()) if name not in MAY_CHANGE}
+    return {name: value for name, value in sorted(given.items()) if name not in MAY_CHANGE_FIELDS}

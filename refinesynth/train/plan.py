@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.host_usage import Host, HostUsage, estimate_host_usage, refuse_too_small_host
-from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, describe_unused, estimate_memory
+from refinesynth.train.memory import (
+    Load,
+    MemoryEstimate,
+    ModelShape,
+    Parallel,
+    Precision,
+    describe_unused,
+    estimate_memory,
+)
 
 if TYPE_CHECKING:
     # It brings numpy.
@@ -106,7 +114,7 @@ class Plan:
     """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come together."""
     evaluations: int
     checkpoints: int
-    memory: Memory
+    memory: MemoryEstimate
     """Estimated, of one device."""
     room: HostUsage
     """Estimated, of the machine and its disk."""
@@ -226,7 +234,7 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
     )
 
 
-def _refuse_too_large(memory: Memory, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
+def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
     """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see `host_usage.py`."""
     # An optimizer of the user's own may keep less than AdamW does.
     sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
@@ -293,7 +301,7 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
 
 
 def _remarks_on_means(
-    config: TrainConfig, model: ModelShape, devices: Devices, means: ComputeSettings, memory: Memory
+    config: TrainConfig, model: ModelShape, devices: Devices, means: ComputeSettings, memory: MemoryEstimate
 ) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)

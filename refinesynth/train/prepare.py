@@ -71,13 +71,13 @@ def prepare(
     Raises:
         InputError: A conversation cannot be rendered; see `Renderer.render`.
     """
-    account = Account()
+    account = RunningCounts()
     store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
     return Prepared(store, account.counts)
 
 
 @dataclass(slots=True)
-class Account:
+class RunningCounts:
     """Kept while rendering goes on."""
 
     conversations: int = 0
@@ -139,7 +139,7 @@ def examples(
     renderer: Renderer,
     max_length: int,
     over_length: Literal["truncate", "drop"],
-    account: Account,
+    account: RunningCounts,
 ) -> Iterator[Rendered]:
     """What `prepare` keeps, one example after the other; `account` is whole at the end."""
     ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
@@ -183,7 +183,7 @@ def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "d
 
 
 def _fitted(
-    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: Account
+    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: RunningCounts
 ) -> Rendered | None:
     fitted = fit(example, max_length, over_length)
     if not example.trained:

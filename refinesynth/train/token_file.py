@@ -19,7 +19,7 @@ from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
-from refinesynth.train.prepare import Account, Counts, examples
+from refinesynth.train.prepare import Counts, RunningCounts, examples
 from refinesynth.train.tokens import Label, Rendered
 
 IGNORED: Final = -100
@@ -86,7 +86,7 @@ def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwri
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
     reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
-    account = Account()
+    account = RunningCounts()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
             file.write(write_json(_row(example)) + b"\n")

@@ -1,4 +1,4 @@
-"""A draft: a script with turns that nobody has verified yet."""
+"""A draft: a script with turns that are not verified yet."""
 
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -16,7 +16,7 @@ _TELLING = 3
 
 
 class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
-    """A script with turns that nobody has verified yet: what a `Rule` looks at."""
+    """A script with turns that are not verified yet: what a `Rule` looks at."""
 
     script: Script
     turns: tuple[DraftTurn, ...] = ()
@@ -52,7 +52,7 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     ) -> Self:
         """`prefix` and what a model wrote after it.
 
-        Turns that start over with those of `prefix` are recognised and not doubled, even if they are told in other words: a
+        Turns that start over with those of `prefix` are recognised and not doubled, even in other words: a
         few different actions that are judged alike are enough.
         """
         before = tuple(prefix)

@@ -42,7 +42,7 @@ class Requirement(Value):
     kind: MistakeKind = MistakeKind.LOGIC
     """What the player got wrong if it does not hold."""
     hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
-    """Template for what the player is told then, filled from the state before the action."""
+    """Template of the message to the player in that case, filled from the state before the action."""
 
 
 class EffectOp(StrEnum):

@@ -13,7 +13,7 @@ from refinesynth.trajectory.value import Value, absent, spelled
 
 
 class Persona(Value):
-    """One sentence about somebody: where an environment comes from."""
+    """One sentence about a person: where an environment comes from."""
 
     text: str = Field(min_length=1, max_length=10_000, validation_alias=spelled("text", "persona"))
 
@@ -89,7 +89,7 @@ class Script(Value):
     """What an episode is played in: written once, by the ScriptWriter (paper, section 3.1)."""
 
     introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
-    """What the player is told about the place before the first turn; the paper's scripts have none."""
+    """What the player reads about the place before the first turn; the paper's scripts have none."""
     environment: dict[str, JsonValue] = Field(validation_alias=spelled("environment", "Environment"))
     """The world's initial state, for the DungeonMaster's eyes."""
     goal: str = Field(min_length=1, validation_alias=spelled("goal", "Goal"))
@@ -129,7 +129,7 @@ class Script(Value):
     def digest(self) -> str:
         """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for any change.
 
-        Computed anew each time.
+        Computed again each time.
         """
         return blake2b(self.to_json(), digest_size=8).hexdigest()
 

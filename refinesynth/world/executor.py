@@ -104,7 +104,7 @@ class World:
         return self._accepted(state, new, action, values)
 
     def after(self, state: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
-        """The state after an action, whatever it requires; the very same object if nothing changed.
+        """The state after an action, without a check of requirements; the very same object if nothing changed.
 
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.

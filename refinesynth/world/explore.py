@@ -1,7 +1,7 @@
 """Exploration of a world: states, what can be done in each, and the faults met on the way.
 
 What holds in a state is carried over to the next one, except where an action wrote what a condition reads. So a further state
-costs a fraction of what asking every action anew would.
+costs a fraction of asking every action again.
 """
 
 from collections.abc import Iterable
@@ -151,7 +151,7 @@ class Explorer:
         )
 
     def _conceivable(self, node: Node) -> set[int]:
-        """Conditions that may hold some time after this state, if whatever an action writes to may become anything; no others can."""
+        """Conditions that may hold some time after this state, if everything that an action writes to may become anything; no others can."""
         possible = {number for number in range(len(self._facts)) if self._ask(node, number) == _HOLDS}
         waiting = list(range(len(self._needs)))
         while useful := [at for at in waiting if possible.issuperset(self._needs[at])]:

@@ -1,6 +1,6 @@
 """The planner's heuristic: the distance from a state to the goal, estimated backwards, and which actions look helpful.
 
-Each condition that does not hold yet costs what the cheapest action costs that would make it hold: one, and whatever that
+Each condition that does not hold yet costs what the cheapest action costs that would make it hold: one, and everything that
 action's own unmet requirements cost. The cheapest actions together are a relaxed plan, and their number is the estimate (the FF
 heuristic of classical planning), made for conditions that one can only ask: whether an action would make one hold is
 found out by trying its effects, with its requirements set aside.

@@ -1,6 +1,6 @@
 """Where hidden things are at the beginning, as the rulebook's sights would show them.
 
-A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and whatever its condition says, it
+A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and without its condition, it
 shows everything that can become visible there; the names on the way are the places. What a sight never reads is not hidden
 but never visible, and is left out.
 """

@@ -64,7 +64,7 @@ class Planner:
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
     def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
-        """The state after an action, whatever it requires.
+        """The state after an action, without a check of requirements.
 
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
@@ -117,7 +117,7 @@ class Planner:
         return None
 
     def _digest(self, state: JsonValue) -> bytes | None:
-        """The state as a key, the same in whatever order objects name theirs; None if it is no JSON. Counts as looking at it."""
+        """The state as a key, the same for every order of keys in objects; None if it is no JSON. Counts as looking at it."""
         encoded = json_bytes(state, sort=True)
         if encoded is None:
             return None

@@ -53,7 +53,7 @@ class CompiledSight:
             return None
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
-        """Whether this name is there for one reading, whatever `when` says."""
+        """Whether this name is there for one reading, without a look at `when`."""
         return name in names_at(_found(self.path, state, values))
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:

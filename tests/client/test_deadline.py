@@ -6,14 +6,13 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stage import settings_for
 from virtual_time import in_virtual_time
 
-from refinesynth import rules
 from refinesynth.backends import resolve_roles
 from refinesynth.client import open_models
 from refinesynth.client.limiter.deadline import current_deadline, deadline
-from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.prompts import Prompts
+from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings.attempts import Attempts
 from refinesynth.trajectory import Persona
@@ -71,10 +70,7 @@ def episode(*, allowed: float | None, seconds_a_call: float) -> EpisodeOutcome:
         return await rehearsal(**request)
 
     async def play() -> EpisodeOutcome:
-        settings = EpisodeSettings(
-            rules=rules.strict(),
-            script_rules=rules.script(),
-            prompts=Prompts(),
+        settings = settings_for(
             attempts=Attempts(scripts=50, answers=0, calls=None),
             deadline=allowed,
         )

@@ -4,23 +4,18 @@ from typing import Any
 
 import pytest
 from interrupted_episodes import continued
+from stage import settings_for
 
 from refinesynth import rules
 from refinesynth.episode import EpisodeSettings
-from refinesynth.prompts import Prompts
 from refinesynth.settings import Grounding
-
-
-def settings_for(play: str, seed: int, **given: Any) -> EpisodeSettings:
-    chain = rules.grounded() if play == "grounded" else rules.strict()
-    return EpisodeSettings(rules=chain, script_rules=rules.script(), prompts=Prompts(), play=play, seed=seed, **given)
 
 
 @pytest.mark.parametrize("play", ["live", "narrated"])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("lives", [1, 3])
 async def test_an_interrupted_episode_is_continued_turn_by_turn(play: str, seed: int, lives: int) -> None:
-    await both_ways(settings_for(play, seed), seed, lives)
+    await both_ways(settings_for(play, seed=seed), seed, lives)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +29,7 @@ async def test_an_interrupted_episode_is_continued_turn_by_turn(play: str, seed:
 )
 async def test_so_is_one_whose_world_is_executed(seed: int, given: dict[str, Any]) -> None:
     """Chance included: an action that failed for a moment fails again when the episode is played to where it was."""
-    await both_ways(settings_for("grounded", seed, **given), seed, lives=3)
+    await both_ways(settings_for("grounded", seed=seed, **given), seed, lives=3)
 
 
 async def both_ways(settings: EpisodeSettings, seed: int, lives: int) -> None:

@@ -9,15 +9,15 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai.models import Model
 from samples import SHED_GROUNDED, player
-from scripted import PROMPTS, Answer, Asked, Scripted, as_json, said
+from scripted import Answer, Asked, Scripted, said
+from stage import ACTIONS, PERSONA, THOUGHT, WORDED, grounded, settings_for, worded
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
 from refinesynth.client.session import Session
-from refinesynth.episode import Cast, EpisodeOutcome, EpisodeSettings, Turns, play_episode
+from refinesynth.episode import Cast, EpisodeOutcome, Turns
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.episode.grounded import GROUNDED as GROUNDED_PLAY
 from refinesynth.episode.grounded import Grounded
@@ -25,14 +25,10 @@ from refinesynth.episode.record import Record
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.rules.limits import MAX_TOLD
-from refinesynth.settings import Grounding
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, prompted
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script, Trajectory
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
 
-PERSONA = Persona(text="a joiner")
-
-ACTIONS = ("open box", "take saw", "take key", "put saw on bench", "put key on bench")
 TERSE = (
     "The box opens. In it you see key.",
     "There is no saw here.",
@@ -40,55 +36,7 @@ TERSE = (
     "You hold no saw.",
     "The key lies on the bench. Task Succeed",
 )
-THOUGHT = "There is no saw that I could hold, so I do without it."
-"""Which answers what is refused in a play, in words."""
 KINDS = (None, "place", None, "logic", None)
-
-
-def worded(observation: str, thought: str = "So it is.", **more: Any) -> str:
-    return as_json({"thought": thought, "observation": observation, **more})
-
-
-GOOD = (
-    "The lid of the box swings up. Inside it lies a key.",
-    "You look about, but there is no saw in this place.",
-    "The key lies cold in your hand.",
-    "You reach for a saw that you do not have.",
-    "You lay the key down on the bench.",
-)
-
-
-class Stage:
-    """Models for the roles of grounded play."""
-
-    def __init__(
-        self,
-        actions: tuple[str | Answer, ...] = ACTIONS,
-        words: tuple[Answer, ...] = (),
-        script: Script = SHED_GROUNDED,
-    ) -> None:
-        self.writer = Scripted([script.model_dump_json()])
-        self.player = Scripted([said(player(one, THOUGHT)) if isinstance(one, str) else one for one in actions])
-        self.master = Scripted(words or tuple(map(worded, GOOD)))
-
-    async def play(self, *, index: int = 3, **given: Any) -> EpisodeOutcome:
-        models: dict[Role, Model] = {Role.SCRIPT_WRITER: self.writer.model, Role.PLAYER: self.player.model}
-        if not given.get("terse"):
-            models[Role.DUNGEON_MASTER] = self.master.model
-        return await play_episode(PERSONA, index=index, settings=settings_for(**given), models=models)
-
-
-def settings_for(**given: Any) -> EpisodeSettings:
-    chosen: dict[str, Any] = {
-        "play": "grounded",
-        "rules": rules.grounded(),
-        "script_rules": rules.script(),
-        "prompts": PROMPTS,
-        "mistakes": natural(),
-        "grounding": Grounding(**{name: given.pop(name) for name in Grounding.model_fields if name in given}),
-        **given,
-    }
-    return EpisodeSettings(**chosen)
 
 
 def only(outcome: EpisodeOutcome) -> Trajectory:
@@ -101,19 +49,19 @@ def answers(turns: tuple[Any, ...]) -> list[DungeonMasterTurn]:
 
 
 async def test_the_world_rules_and_the_dungeon_master_words_it() -> None:
-    stage = Stage()
+    stage = grounded()
     trajectory = only(await stage.play())
     told = answers(trajectory.turns)
     assert [turn.mistake_kind for turn in told] == list(KINDS)
     assert [turn.progress for turn in told] == [0, 0, 0, 0, 1]
-    assert [turn.observation for turn in told] == [*GOOD[:-1], f"{GOOD[-1]} Task Succeed"]
+    assert [turn.observation for turn in told] == [*WORDED[:-1], f"{WORDED[-1]} Task Succeed"]
     assert not any(turn.transient for turn in told)
     assert trajectory.provenance.play == "grounded"
     assert len(stage.master.asked) == len(ACTIONS)
 
 
 async def test_each_role_sees_what_it_may_see() -> None:
-    stage = Stage()
+    stage = grounded()
     turns = only(await stage.play()).turns
     for number, asked in enumerate(stage.player.asked):
         assert asked.chat == [(m.role, m.content) for m in render_turns(SHED_GROUNDED, turns[: 2 * number])]
@@ -156,10 +104,10 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 async def test_words_that_lie_are_refused_once_and_then_replaced(lie: str) -> None:
-    stage = Stage(words=(worded(lie), worded(lie), *map(worded, GOOD[1:])))
+    stage = grounded(words=(worded(lie), worded(lie), *map(worded, WORDED[1:])))
     told = answers(only(await stage.play()).turns)
     assert told[0].observation == TERSE[0]
-    assert told[1].observation == GOOD[1], "the next ruling is worded again"
+    assert told[1].observation == WORDED[1], "the next ruling is worded again"
     first, second, third = stage.master.asked[:3]
     assert "violations" not in first.blocks
     assert len(second.blocks["violations"]) >= 1
@@ -169,24 +117,24 @@ async def test_words_that_lie_are_refused_once_and_then_replaced(lie: str) -> No
 
 
 async def test_a_lie_that_is_mended_is_not_replaced() -> None:
-    stage = Stage(words=(worded(LIES["announces success early"]), *map(worded, GOOD)))
+    stage = grounded(words=(worded(LIES["announces success early"]), *map(worded, WORDED)))
     told = answers(only(await stage.play()).turns)
-    assert told[0].observation == GOOD[0]
+    assert told[0].observation == WORDED[0]
 
 
 async def test_words_that_lie_are_replaced_whatever_the_rules() -> None:
     for lie in LIES.values():
-        told = answers(only(await Stage(words=(worded(lie),)).play(rules=rules.agentrefine())).turns)
+        told = answers(only(await grounded(words=(worded(lie),)).play(rules=rules.agentrefine())).turns)
         assert told[0].observation == TERSE[0]
 
 
 async def test_words_that_a_rule_of_the_users_refuses_are_replaced_too() -> None:
     """Else a DungeonMaster that breaks one again and again would use up the attempts."""
-    stage = Stage(words=tuple(map(worded, (GOOD[0], GOOD[1], "The key shines.", *GOOD[2:]))))
+    stage = grounded(words=tuple(map(worded, (WORDED[0], WORDED[1], "The key shines.", *WORDED[2:]))))
     outcome = await stage.play(rules=rules.grounded() & _NoShine())
-    assert [turn.observation for turn in answers(only(outcome).turns)] == [*GOOD[:-1], f"{GOOD[-1]} Task Succeed"]
+    assert [turn.observation for turn in answers(only(outcome).turns)] == [*WORDED[:-1], f"{WORDED[-1]} Task Succeed"]
     assert stage.master.asked[3].blocks["violations"] == ["Nothing shines."]
-    always = Stage(words=(worded("Something shines."),))
+    always = grounded(words=(worded("Something shines."),))
     outcome = await always.play(rules=rules.grounded() & _NoShine())
     assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
     assert outcome.refused == ()
@@ -202,16 +150,16 @@ class _NoShine(rules.BaseRule):
 
 async def test_a_success_that_is_none_and_flags_change_nothing() -> None:
     forged: dict[str, Any] = {"logic_error": True, "progress": 1.0, "transient": True, "done": True}
-    stage = Stage(words=tuple(worded(text, **forged) for text in GOOD))
-    plain = Stage()
+    stage = grounded(words=tuple(worded(text, **forged) for text in WORDED))
+    plain = grounded()
     assert only(await stage.play()).turns == only(await plain.play()).turns
-    boast = Stage(words=(worded(GOOD[0]), worded("You take the saw. You hold it now."), *map(worded, GOOD[1:])))
-    assert answers(only(await boast.play()).turns)[1].observation == GOOD[1]
+    boast = grounded(words=(worded(WORDED[0]), worded("You take the saw. You hold it now."), *map(worded, WORDED[1:])))
+    assert answers(only(await boast.play()).turns)[1].observation == WORDED[1]
 
 
 @pytest.mark.parametrize("answer", ["no JSON", '{"thought": "t"}', worded("")])
 async def test_a_dungeon_master_that_cannot_answer_leaves_the_worlds_own_words(answer: str) -> None:
-    stage = Stage(words=(answer,))
+    stage = grounded(words=(answer,))
     outcome = await stage.play(attempts=Attempts(answers=1))
     assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
     assert outcome.refused == ()
@@ -230,7 +178,7 @@ WORDS = ["key", "saw", "box", "window", "you", "take", "open", "Task", "Succeed"
 )
 def test_no_words_of_a_dungeon_master_can_spoil_a_play(texts: list[str]) -> None:
     async def play() -> EpisodeOutcome:
-        return await Stage(words=tuple(map(worded, texts))).play(attempts=Attempts(answers=0))
+        return await grounded(words=tuple(map(worded, texts))).play(attempts=Attempts(answers=0))
 
     outcome = anyio.run(play)
     turns = only(outcome).turns
@@ -241,7 +189,7 @@ def test_no_words_of_a_dungeon_master_can_spoil_a_play(texts: list[str]) -> None
 
 class TestTerse:
     async def test_it_asks_no_dungeon_master_and_says_what_the_rulebook_says(self) -> None:
-        stage = Stage()
+        stage = grounded()
         outcome = await stage.play(terse=True)
         trajectory = only(outcome)
         assert [turn.observation for turn in answers(trajectory.turns)] == list(TERSE)
@@ -249,8 +197,8 @@ class TestTerse:
         assert stage.master.asked == []
         assert outcome.usage.requests == 1 + len(ACTIONS)
         assert set(trajectory.provenance.models) == {"script_writer", "player"}
-        assert GROUNDED_PLAY.roles(settings_for(terse=True)) == (Role.SCRIPT_WRITER, Role.PLAYER)
-        assert GROUNDED_PLAY.roles(settings_for()) == (Role.SCRIPT_WRITER, Role.DUNGEON_MASTER, Role.PLAYER)
+        assert GROUNDED_PLAY.roles(settings_for("grounded", terse=True)) == (Role.SCRIPT_WRITER, Role.PLAYER)
+        assert GROUNDED_PLAY.roles(settings_for("grounded")) == (Role.SCRIPT_WRITER, Role.DUNGEON_MASTER, Role.PLAYER)
 
     async def test_a_rulebook_cannot_announce_success_before_the_end(self) -> None:
         boasting = SHED_GROUNDED.model_copy(
@@ -261,7 +209,7 @@ class TestTerse:
                 )
             }
         )
-        turns = only(await Stage(script=boasting).play(terse=True)).turns
+        turns = only(await grounded(script=boasting).play(terse=True)).turns
         observations = [turn.observation for turn in answers(turns)]
         assert [text.casefold().count("task succeed") for text in observations] == [0, 0, 0, 0, 1]
         assert observations[-1].endswith(" Task Succeed")
@@ -275,7 +223,7 @@ class TestTerse:
                     "actions": (first.model_copy(update={"reveals": reveals}), *others),
                 }
             )
-            observation = answers(only(await Stage(script=script).play(terse=True)).turns)[0].observation
+            observation = answers(only(await grounded(script=script).play(terse=True)).turns)[0].observation
             assert observation.strip()
             assert len(observation) <= MAX_TOLD
 
@@ -285,7 +233,7 @@ class TestTransient:
     """Every right action taken again at once, as after a failure."""
 
     async def test_a_right_action_fails_and_works_when_tried_again(self) -> None:
-        stage = Stage(actions=self.TWICE)
+        stage = grounded(actions=self.TWICE)
         trajectory = only(await stage.play(terse=True, transient=0.999_999))
         told = answers(trajectory.turns)
         assert [turn.transient for turn in told] == [True, False, False, True, False, False, True, False]
@@ -296,7 +244,7 @@ class TestTransient:
         assert len({turn.observation for turn in told if turn.transient}) == 3
 
     async def test_a_dungeon_master_is_told_of_it_and_cannot_pass_it_off_as_success(self) -> None:
-        stage = Stage(actions=self.TWICE, words=(worded("You open the box. It is open now."), worded("The box opens."), *map(worded, GOOD)))  # fmt: skip
+        stage = grounded(actions=self.TWICE, words=(worded("You open the box. It is open now."), worded("The box opens."), *map(worded, WORDED)))  # fmt: skip
         told = answers(only(await stage.play(transient=0.999_999)).turns)
         ruling = stage.master.asked[0].blocks["ruling"]
         assert (ruling["accepted"], ruling["mistake"], ruling["transient"]) == (False, None, True)
@@ -304,19 +252,19 @@ class TestTransient:
         assert "key" not in ruling["visible"]
         assert told[0].transient
         assert told[0].observation == ruling["text"]
-        assert told[1].observation == GOOD[0]
+        assert told[1].observation == WORDED[0]
 
     async def test_what_changes_nothing_never_fails_so(self) -> None:
         first, *others = SHED_GROUNDED.actions
         looking = first.model_copy(update={"requires": first.requires[:1], "effects": ()})
         idle = SHED_GROUNDED.model_copy(update={"actions": (looking, *others)})
-        stage = Stage(actions=("open box",) * 4, script=idle)
+        stage = grounded(actions=("open box",) * 4, script=idle)
         outcome = await stage.play(terse=True, transient=0.999_999, max_turns=8)
         assert outcome.refused[0].draft is not None
         assert not any(turn.transient for turn in answers(outcome.refused[0].draft.turns))
 
     async def test_no_mistake_is_asked_for_right_after_one(self) -> None:
-        stage = Stage(actions=self.TWICE)
+        stage = grounded(actions=self.TWICE)
         await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1, 2, 3))
         private = ["private" in read_blocks(asked.chat[-1][1]) for asked in stage.player.asked]
         told = (False, True, False, False, True, False, False, True)
@@ -325,14 +273,14 @@ class TestTransient:
         assert any(private)
 
     async def test_failures_do_not_count_among_the_turns_on_which_mistakes_are_asked_for(self) -> None:
-        stage = Stage(actions=self.TWICE)
+        stage = grounded(actions=self.TWICE)
         await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1))
         private = ["private" in read_blocks(asked.chat[-1][1]) for asked in stage.player.asked]
         assert private == [False, False, True, False, False, False, False, False]
 
     async def test_the_same_seed_fails_alike_and_another_otherwise(self) -> None:
         async def failures(seed: int) -> list[bool]:
-            outcome = await Stage(actions=self.TWICE[:1] * 30).play(terse=True, transient=0.5, seed=seed, max_turns=20, mistakes=natural())  # fmt: skip
+            outcome = await grounded(actions=self.TWICE[:1] * 30).play(terse=True, transient=0.5, seed=seed, max_turns=20, mistakes=natural())  # fmt: skip
             drafts = [refused.draft for refused in outcome.refused if refused.draft]
             return [turn.transient for draft in drafts for turn in answers(draft.turns)]
 
@@ -343,13 +291,13 @@ class TestTransient:
 async def test_the_same_episode_has_the_same_bytes() -> None:
     variants: tuple[dict[str, Any], ...] = ({}, {"terse": True}, {"transient": 0.3, "terse": True, "seed": 5})
     for given_ in variants:
-        one, two = await Stage().play(**given_), await Stage().play(**given_)
+        one, two = await grounded().play(**given_), await grounded().play(**given_)
         assert one.to_json() == two.to_json()
         assert EpisodeOutcome.from_json(one.to_json()) == one
 
 
 async def test_every_accepted_trajectory_can_be_played_again() -> None:
-    trajectory = only(await Stage().play())
+    trajectory = only(await grounded().play())
     again = Trajectory.from_json(trajectory.to_json())
     assert rules.verify(again.draft(), rules.grounded()).accepted
     for forged in ({"place_error": False}, {"progress": 0.5}, {"transient": True}):
@@ -362,7 +310,7 @@ async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
     first, *others = SHED_GROUNDED.actions
     faulty = first.model_copy(update={"requires": (first.requires[1],)})
     script = SHED_GROUNDED.model_copy(update={"actions": (faulty, *others)})
-    stage = Stage(actions=("open box", "open window", *ACTIONS[1:]), script=script)
+    stage = grounded(actions=("open box", "open window", *ACTIONS[1:]), script=script)
     outcome = await stage.play(terse=True)
     turns = only(outcome).turns
     assert [turn.action for turn in turns if isinstance(turn, PlayerTurn)] == list(ACTIONS)
@@ -375,7 +323,7 @@ async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
 
 
 async def test_a_broken_rule_cuts_back_and_the_state_with_it() -> None:
-    stage = Stage(actions=("open box", _leaking("take key"), *ACTIONS[1:]))
+    stage = grounded(actions=("open box", _leaking("take key"), *ACTIONS[1:]))
     outcome = await stage.play(terse=True)
     assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
     assert [violation.rule for violation in outcome.refused[0].violations] == ["NoLeaks"]
@@ -393,7 +341,7 @@ async def test_a_script_that_cannot_be_executed_is_never_played_whatever_the_rul
     broken = SHED_GROUNDED.model_copy(
         update={"rulebook": SHED_GROUNDED.rulebook and SHED_GROUNDED.rulebook.model_copy(update={"goal": ("state.",)})}
     )
-    stage = Stage()
+    stage = grounded()
     stage.writer = Scripted(
         [broken.model_dump_json(), SHED_GROUNDED.imagined().model_dump_json(), SHED_GROUNDED.model_dump_json()]
     )
@@ -406,16 +354,20 @@ async def test_a_script_that_cannot_be_executed_is_never_played_whatever_the_rul
 
 
 async def test_the_writer_is_told_the_features_and_the_length() -> None:
-    stage = Stage()
+    stage = grounded()
     await stage.play(difficulty=(2, 4), index=3)
     wanted = stage.writer.asked[0].blocks["wanted"]
-    assert wanted == {"step": "all", "features": list(settings_for().grounding.mix.wanted(3, 0)), "actions": [2, 4]}
+    assert wanted == {
+        "step": "all",
+        "features": list(settings_for("grounded").grounding.mix.wanted(3, 0)),
+        "actions": [2, 4],
+    }
 
 
 class TestSeveralPlays:
     async def converse(self, start: Turns, replica: int, **given: Any) -> Draft:
         """A play of its own, as an episode with several of them plays it."""
-        chosen = settings_for(terse=True, **given)
+        chosen = settings_for("grounded", terse=True, mistakes=natural(), **given)
         done = sum(not turn.transient for turn in answers(start))
         actions = [player(one, THOUGHT) for one in itertools.chain.from_iterable((one, one) for one in ACTIONS[done:])]
         cast = Cast(

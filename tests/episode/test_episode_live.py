@@ -2,73 +2,26 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from pydantic_ai.models import Model
 from samples import SHED, dm, player
-from scripted import PROMPTS, Answer, Asked, Scripted, as_json, said
+from scripted import Asked, Scripted, said
+from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, settings_for
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
 from refinesynth.chat import render_turns
-from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeLost, RunStopped
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
 from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.mistakes import at_least, natural, prompted
-from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn
-
-PERSONA = Persona(text="a joiner")
-Turn = PlayerTurn | DungeonMasterTurn
-
-OPEN = (player("open box"), dm("The box opens. There is a key in it."))
-WRONG = (player("take saw"), dm("There is no saw here.", "place"))
-TAKE = (player("take key"), dm("You hold the key."))
-EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
-PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
-GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
-
-
-class Stage:
-    """Models for all roles of live play, from the turns that they shall give."""
-
-    def __init__(self, *turns: Turn | Answer, scripts: tuple[Answer, ...] = ()) -> None:
-        texts = [said(turn) if isinstance(turn, PlayerTurn | DungeonMasterTurn) else turn for turn in turns]
-        self.writer = Scripted(scripts or (SHED.model_dump_json(),))
-        self.player = Scripted(texts[::2] or ["none"])
-        self.master = Scripted(texts[1::2] or ["none"])
-        self.judge = Scripted(
-            [as_json({"reason": "Unsound.", "accepted": False}), as_json({"reason": "Sound.", "accepted": True})]
-        )
-
-    @property
-    def models(self) -> dict[Role, Model]:
-        return {
-            Role.SCRIPT_WRITER: self.writer.model,
-            Role.PLAYER: self.player.model,
-            Role.DUNGEON_MASTER: self.master.model,
-            Role.JUDGE: self.judge.model,
-        }
-
-    async def play(self, *, index: int = 3, **settings: Any) -> EpisodeOutcome:
-        return await play_episode(PERSONA, index=index, settings=settings_for(**settings), models=self.models)
-
-
-def settings_for(**settings: Any) -> EpisodeSettings:
-    given: dict[str, Any] = {
-        "rules": rules.strict(),
-        "script_rules": rules.script(),
-        "prompts": PROMPTS,
-        "mistakes": natural(),
-        **settings,
-    }
-    return EpisodeSettings(**given)
+from refinesynth.settings.mistakes import at_least, prompted
+from refinesynth.trajectory import Draft, PlayerTurn
 
 
 async def test_a_play_without_fault_is_accepted_as_it_was() -> None:
-    stage = Stage(*GOOD)
+    stage = live(*GOOD)
     outcome = await stage.play()
     assert outcome.accepted
     assert outcome.reason is None
@@ -89,7 +42,7 @@ async def test_a_play_without_fault_is_accepted_as_it_was() -> None:
 
 
 async def test_each_role_sees_what_it_may_see() -> None:
-    stage = Stage(*GOOD)
+    stage = live(*GOOD)
     await stage.play()
     for number, asked in enumerate(stage.player.asked):
         view = render_turns(SHED, GOOD[: 2 * number])
@@ -102,10 +55,10 @@ async def test_each_role_sees_what_it_may_see() -> None:
 
 
 async def test_the_same_episode_has_the_same_bytes_and_another_has_another_name() -> None:
-    one, two = await Stage(*GOOD).play(), await Stage(*GOOD).play()
+    one, two = await live(*GOOD).play(), await live(*GOOD).play()
     assert one.to_json() == two.to_json()
     assert EpisodeOutcome.from_json(one.to_json()) == one
-    others = [await Stage(*GOOD).play(index=4), await Stage(*GOOD).play(seed=1)]
+    others = [await live(*GOOD).play(index=4), await live(*GOOD).play(seed=1)]
     assert len({outcome.id for outcome in (one, *others)}) == 3
     seeds = {outcome.trajectory.provenance.seed for outcome in (one, *others) if outcome.trajectory}
     assert len(seeds) == 3
@@ -113,7 +66,7 @@ async def test_the_same_episode_has_the_same_bytes_and_another_has_another_name(
 
 
 async def test_asked_mistakes_are_told_to_the_player_alone_and_are_not_recorded() -> None:
-    stage = Stage(*GOOD)
+    stage = live(*GOOD)
     outcome = await stage.play(mistakes=prompted(1, 3))
     told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
     assert [bool(private) for private in told] == [False, True, False, True, False]
@@ -126,7 +79,7 @@ async def test_asked_mistakes_are_told_to_the_player_alone_and_are_not_recorded(
 
 async def test_a_broken_rule_cuts_back_and_the_roles_are_told() -> None:
     alarm = (player("take key", "Take it."), dm("No.", "parameter"))
-    stage = Stage(*OPEN, *alarm, *WRONG, *TAKE, *EARLY, *PUT)
+    stage = live(*OPEN, *alarm, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
     assert outcome.accepted
     assert outcome.trajectory is not None
@@ -147,7 +100,7 @@ async def test_a_broken_rule_cuts_back_and_the_roles_are_told() -> None:
 
 async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
     leak = (player("open box", "As the DM, I know that the box is near."), dm("It opens."))
-    stage = Stage(*leak, *GOOD)
+    stage = live(*leak, *GOOD)
     outcome = await stage.play()
     assert outcome.accepted
     told = [read_blocks(asked.chat[-1][1]).get("private") for asked in stage.player.asked]
@@ -160,7 +113,7 @@ async def test_the_players_own_faults_are_told_to_the_player_once() -> None:
 
 
 async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
-    stage = Stage(*OPEN, player("take moon"), dm("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
+    stage = live(*OPEN, player("take moon"), dm("You hold the moon."), *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
     assert outcome.accepted
     (violation,) = outcome.refused[0].violations
@@ -170,7 +123,7 @@ async def test_an_action_let_through_is_the_dungeon_masters_fault() -> None:
 
 
 async def test_too_few_mistakes_starts_over_and_nobody_is_told() -> None:
-    stage = Stage(*OPEN, *TAKE, *PUT, *GOOD)
+    stage = live(*OPEN, *TAKE, *PUT, *GOOD)
     outcome = await stage.play(mistakes=at_least(2))
     assert outcome.accepted
     assert [violation.code for violation in outcome.refused[0].violations] == ["too_few_errors"]
@@ -184,7 +137,7 @@ async def test_too_few_mistakes_starts_over_and_nobody_is_told() -> None:
 
 async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None:
     shout = (player("take saw"), dm("You shout Task Succeed but there is no saw here.", "place"))
-    stage = Stage(*OPEN, *shout, *WRONG, *TAKE, *EARLY, *PUT)
+    stage = live(*OPEN, *shout, *WRONG, *TAKE, *EARLY, *PUT)
     outcome = await stage.play()
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
@@ -198,7 +151,7 @@ async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None
 
 async def test_attempts_are_bounded_and_the_reason_is_the_last_violation() -> None:
     alarm = (player("take key"), dm("No.", "parameter"))
-    outcome = await Stage(*alarm).play(attempts=Attempts(drafts=2))
+    outcome = await live(*alarm).play(attempts=Attempts(drafts=2))
     assert not outcome.accepted
     assert [refused.attempt for refused in outcome.refused] == [1, 2]
     assert outcome.reason is not None
@@ -210,7 +163,7 @@ LOOKS = tuple(turn for number in range(9) for turn in (player("open box"), dm(f"
 
 
 async def test_a_play_out_of_turns_is_refused_and_tried_again_from_the_beginning() -> None:
-    stage = Stage(*LOOKS[:12], *GOOD)
+    stage = live(*LOOKS[:12], *GOOD)
     outcome = await stage.play(max_turns=12)
     assert outcome.trajectory is not None
     assert outcome.trajectory.turns == GOOD
@@ -223,21 +176,21 @@ async def test_a_play_out_of_turns_is_refused_and_tried_again_from_the_beginning
 
 
 async def test_plays_out_of_turns_are_bounded_by_the_attempts_and_by_the_calls() -> None:
-    stage = Stage(*LOOKS[:6] * 9)
+    stage = live(*LOOKS[:6] * 9)
     outcome = await stage.play(max_turns=6, attempts=Attempts(drafts=3))
     assert len(stage.player.asked) == len(stage.master.asked) == 9
     assert [refused.violations[-1].code for refused in outcome.refused] == ["out_of_turns"] * 3
     assert all(refused.draft is not None and len(refused.draft.turns) == 6 for refused in outcome.refused)
     assert outcome.reason is not None
     assert outcome.reason.startswith("no draft was accepted in 3 attempts; the last: MaxTurns: After 6 turns the goal")
-    stage = Stage(*LOOKS[:6] * 9)
+    stage = live(*LOOKS[:6] * 9)
     outcome = await stage.play(max_turns=6, attempts=Attempts(drafts=3, calls=8))
     assert outcome.usage.requests == 8
     assert outcome.reason == "the 8 completions that an episode may ask for are used up"
 
 
 async def test_when_a_play_grows_long_its_dungeon_master_is_reminded_of_the_end() -> None:
-    stage = Stage(*LOOKS[:12], *GOOD)
+    stage = live(*LOOKS[:12], *GOOD)
     await stage.play(max_turns=12)
     told = [asked.chat[-1][1] for asked in stage.master.asked]
     # The limit and what is left of it, from half of it on; in an attempt after one that ran out, from the first turn on.
@@ -260,7 +213,7 @@ async def test_a_dungeon_master_that_heeds_the_reminder_saves_the_play() -> None
         done = "conditions" in asked.blocks
         return said(dm(f"Seen {len(asked.blocks['history'])}.{' Task Succeed' if done else ''}"))
 
-    stage = Stage(*GOOD)
+    stage = live(*GOOD)
     stage.player = Scripted([said(player("open box"))])
     stage.master = Scripted([answer])
     outcome = await stage.play(max_turns=12, rules=rules.agentrefine(0))
@@ -270,13 +223,13 @@ async def test_a_dungeon_master_that_heeds_the_reminder_saves_the_play() -> None
 
 
 async def test_a_rule_whose_code_is_out_of_turns_does_not_end_the_play() -> None:
-    outcome = await Stage(*OPEN, *TAKE, *GOOD).play(rules=rules.strict() & _NotAtOnce())
+    outcome = await live(*OPEN, *TAKE, *GOOD).play(rules=rules.strict() & _NotAtOnce())
     assert outcome.accepted
     assert [violation.code for violation in outcome.refused[0].violations] == ["out_of_turns"]
 
 
 async def test_an_answer_that_stays_invalid_refuses_the_attempt_and_keeps_the_turns() -> None:
-    stage = Stage(*OPEN, "I give up.", WRONG[1], *WRONG[:1], *WRONG[1:], *TAKE, *EARLY, *PUT)
+    stage = live(*OPEN, "I give up.", WRONG[1], *WRONG[:1], *WRONG[1:], *TAKE, *EARLY, *PUT)
     stage.master = Scripted([said(turn) for turn in GOOD[1::2]])
     outcome = await stage.play(attempts=Attempts(answers=0))
     assert outcome.trajectory is not None
@@ -288,7 +241,7 @@ async def test_an_answer_that_stays_invalid_refuses_the_attempt_and_keeps_the_tu
 
 
 async def test_an_invalid_answer_goes_back_within_the_attempt() -> None:
-    stage = Stage(*GOOD)
+    stage = live(*GOOD)
     stage.player = Scripted(["no action", *(said(turn) for turn in GOOD[::2])])
     outcome = await stage.play(attempts=Attempts(answers=1))
     assert outcome.accepted
@@ -298,7 +251,7 @@ async def test_an_invalid_answer_goes_back_within_the_attempt() -> None:
 
 async def test_refused_scripts_go_back_with_what_is_wrong() -> None:
     ambiguous = SHED.model_copy(update={"actions": (SHED.actions[0], *SHED.actions)})
-    stage = Stage(*GOOD, scripts=("no JSON", ambiguous.model_dump_json(), SHED.model_dump_json()))
+    stage = live(*GOOD, scripts=("no JSON", ambiguous.model_dump_json(), SHED.model_dump_json()))
     outcome = await stage.play(attempts=Attempts(answers=0))
     assert outcome.trajectory is not None
     assert outcome.trajectory.provenance.script_attempts == 3
@@ -316,7 +269,7 @@ async def test_refused_scripts_go_back_with_what_is_wrong() -> None:
 
 
 async def test_no_script_in_time_gives_up_before_any_play() -> None:
-    stage = Stage(*GOOD, scripts=(SHED.model_copy(update={"actions": ()}).model_dump_json(),))
+    stage = live(*GOOD, scripts=(SHED.model_copy(update={"actions": ()}).model_dump_json(),))
     outcome = await stage.play(attempts=Attempts(scripts=2))
     assert not outcome.accepted
     assert len(outcome.refused) == 2
@@ -327,7 +280,7 @@ async def test_no_script_in_time_gives_up_before_any_play() -> None:
 
 async def test_warnings_are_kept_but_told_to_nobody() -> None:
     warned = rules.strict() & rules.warn(_Grumble())
-    outcome = await Stage(*OPEN, player("take key"), dm("No.", "parameter"), *WRONG, *TAKE, *EARLY, *PUT).play(
+    outcome = await live(*OPEN, player("take key"), dm("No.", "parameter"), *WRONG, *TAKE, *EARLY, *PUT).play(
         rules=warned
     )
     assert outcome.accepted
@@ -335,7 +288,7 @@ async def test_warnings_are_kept_but_told_to_nobody() -> None:
 
 
 async def test_the_judge_may_refuse_what_the_rules_accept() -> None:
-    stage = Stage(*GOOD, *GOOD)
+    stage = live(*GOOD, *GOOD)
     outcome = await stage.play(judge=True)
     assert outcome.accepted
     assert outcome.refused[0].violations[-1].rule == "Judge"
@@ -345,7 +298,7 @@ async def test_the_judge_may_refuse_what_the_rules_accept() -> None:
 
 
 async def test_an_episode_that_cannot_go_on_is_abandoned_with_what_was_paid_for() -> None:
-    stage = Stage(*OPEN, *TAKE)
+    stage = live(*OPEN, *TAKE)
     stage.master = Scripted([said(OPEN[1]), EpisodeAbandoned("the context is too long")])
     outcome = await stage.play()
     assert outcome.reason == "the context is too long"
@@ -353,24 +306,24 @@ async def test_an_episode_that_cannot_go_on_is_abandoned_with_what_was_paid_for(
     assert refused.draft == Draft(script=SHED, turns=OPEN, finished=False)
     assert refused.text == "the context is too long"
     assert outcome.usage.requests == 4
-    at_once = Stage(EpisodeAbandoned("filtered"), OPEN[1])
+    at_once = live(EpisodeAbandoned("filtered"), OPEN[1])
     assert (await at_once.play()).refused == ()
 
 
 @pytest.mark.parametrize("lost", [True, False])
 async def test_only_what_its_backend_ended_tells_nothing_of_the_data(lost: bool) -> None:
     failure = (EpisodeLost if lost else EpisodeAbandoned)("gave no answer")
-    assert (await Stage(failure, OPEN[1]).play()).lost is lost
-    assert (await Stage(scripts=(failure,)).play()).lost is lost
+    assert (await live(failure, OPEN[1]).play()).lost is lost
+    assert (await live(scripts=(failure,)).play()).lost is lost
     # What another play of the script has given, or was refused for, does tell.
-    assert not (await Stage(*GOOD, failure, OPEN[1]).play(episodes_per_script=2)).lost
+    assert not (await live(*GOOD, failure, OPEN[1]).play(episodes_per_script=2)).lost
     assert not (
-        await Stage(*OPEN, failure, OPEN[1]).play(episodes_per_script=2, attempts=Attempts(drafts=1), max_turns=2)
+        await live(*OPEN, failure, OPEN[1]).play(episodes_per_script=2, attempts=Attempts(drafts=1), max_turns=2)
     ).lost
 
 
 async def test_calls_are_bounded_over_the_whole_episode() -> None:
-    outcome = await Stage(*GOOD).play(attempts=Attempts(calls=6))
+    outcome = await live(*GOOD).play(attempts=Attempts(calls=6))
     assert not outcome.accepted
     assert outcome.usage.requests == 6
     assert outcome.reason == "the 6 completions that an episode may ask for are used up"
@@ -379,11 +332,11 @@ async def test_calls_are_bounded_over_the_whole_episode() -> None:
 
 async def test_what_stops_the_run_passes_through() -> None:
     with pytest.raises(RunStopped, match="no key"):
-        await Stage(RunStopped("no key"), OPEN[1]).play()
+        await live(RunStopped("no key"), OPEN[1]).play()
 
 
 async def test_a_role_without_a_model_is_named() -> None:
-    models = {role: model for role, model in Stage().models.items() if role is not Role.PLAYER}
+    models = live().models(Role.SCRIPT_WRITER, Role.DUNGEON_MASTER)
     with pytest.raises(ConfigurationError, match="no model is given for the role 'player'"):
         await play_episode(PERSONA, index=0, settings=settings_for(), models=models)
 

@@ -2,22 +2,14 @@
 
 from typing import Any
 
-from pydantic_ai.models import Model
-from samples import SHED, dm, player
-from scripted import PROMPTS, Answer, Scripted, as_json
+from samples import dm, player
+from scripted import Answer, Scripted, as_json
+from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated
 
 from refinesynth import rules
-from refinesynth.backends.role import Role
-from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.episode import EpisodeOutcome
 from refinesynth.settings.attempts import Attempts
-from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn
-
-OPEN = (player("open box"), dm("The box opens. There is a key in it."))
-WRONG = (player("take saw"), dm("There is no saw here.", "place"))
-TAKE = (player("take key"), dm("You hold the key."))
-EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
-PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
-GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
+from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, PlayerTurn
 
 
 def turns(*given: PlayerTurn | DungeonMasterTurn | dict[str, Any]) -> str:
@@ -25,15 +17,8 @@ def turns(*given: PlayerTurn | DungeonMasterTurn | dict[str, Any]) -> str:
 
 
 async def tell_all(*answers: Answer, **settings: Any) -> tuple[EpisodeOutcome, Scripted]:
-    narrator = Scripted(answers)
-    models: dict[Role, Model] = {
-        Role.SCRIPT_WRITER: Scripted([SHED.model_dump_json()]).model,
-        Role.NARRATOR: narrator.model,
-    }
-    given: dict[str, Any] = {"rules": rules.agentrefine(), "play": "narrated", "attempts": Attempts(calls=4, answers=0)}
-    chosen = EpisodeSettings(script_rules=rules.script(), prompts=PROMPTS, **(given | settings))
-    outcome = await play_episode(Persona(text="a joiner"), index=0, settings=chosen, models=models)
-    return outcome, narrator
+    stage = narrated(*answers)
+    return await stage.play(index=0, **settings), stage.narrator
 
 
 async def test_one_answer_may_be_enough() -> None:
@@ -113,17 +98,7 @@ async def test_drafts_bound_the_answers_too() -> None:
 
 
 async def test_the_judge_starts_the_narration_over() -> None:
-    judge = Scripted([as_json({"reason": "No.", "accepted": False}), as_json({"reason": "Yes.", "accepted": True})])
-    narrator = Scripted([turns(*GOOD)])
-    models: dict[Role, Model] = {
-        Role.SCRIPT_WRITER: Scripted([SHED.model_dump_json()]).model,
-        Role.NARRATOR: narrator.model,
-        Role.JUDGE: judge.model,
-    }
-    settings = EpisodeSettings(
-        rules=rules.strict(), script_rules=rules.script(), prompts=PROMPTS, play="narrated", judge=True
-    )
-    outcome = await play_episode(Persona(text="a joiner"), index=0, settings=settings, models=models)
+    outcome, narrator = await tell_all(turns(*GOOD), rules=rules.strict(), attempts=Attempts(), judge=True)
     assert outcome.accepted
     assert narrator.asked[1].blocks["verified"] == []
-    assert narrator.asked[1].blocks["violations"] == ["No."]
+    assert narrator.asked[1].blocks["violations"] == ["Unsound."]

@@ -23,7 +23,7 @@ def violation(rule: str, severity: Severity = Severity.REJECT) -> Violation:
 
 
 @dataclass
-class Stage:
+class ByHand:
     """An episode without models: what is paid is entered by hand."""
 
     session: Session = field(default_factory=lambda: Session(id="1", seed=1))
@@ -53,46 +53,46 @@ class Stage:
 
 
 def test_a_refused_script_has_wasted_its_attempt_and_no_more() -> None:
-    stage = Stage()
-    stage.script(100, "ActionCount")
-    stage.script(70, "ActionCount")
-    stage.script(50)
-    stage.draft(30, 4)
-    assert stage.charged() == [100, 70]
-    assert wasted(stage.record.refused)["ActionCount"].usage.input_tokens == 170
+    episode = ByHand()
+    episode.script(100, "ActionCount")
+    episode.script(70, "ActionCount")
+    episode.script(50)
+    episode.draft(30, 4)
+    assert episode.charged() == [100, 70]
+    assert wasted(episode.record.refused)["ActionCount"].usage.input_tokens == 170
 
 
 def test_turns_that_are_kept_are_no_waste() -> None:
-    stage = Stage()
-    stage.script(50)
-    stage.draft(100, 10, "ValidActions")
-    stage.draft(40, 12, after=8)
-    assert stage.charged() == [20]
+    episode = ByHand()
+    episode.script(50)
+    episode.draft(100, 10, "ValidActions")
+    episode.draft(40, 12, after=8)
+    assert episode.charged() == [20]
 
 
 def test_a_later_refusal_that_keeps_nothing_has_wasted_what_was_kept_before_it() -> None:
-    stage = Stage()
-    stage.script(50)
-    stage.draft(100, 10, "ValidActions")
-    stage.draft(40, 12, "EnoughMistakes", after=8)
-    stage.draft(90, 12, after=0)
-    assert stage.charged() == [20, 120]
+    episode = ByHand()
+    episode.script(50)
+    episode.draft(100, 10, "ValidActions")
+    episode.draft(40, 12, "EnoughMistakes", after=8)
+    episode.draft(90, 12, after=0)
+    assert episode.charged() == [20, 120]
 
 
 def test_of_what_nobody_goes_on_from_nothing_is_kept() -> None:
-    stage = Stage()
-    stage.script(50)
-    stage.draft(100, 10, "ValidActions")
-    stage.draft(40, 12, "ValidActions", after=8)
-    assert stage.charged() == [20, 120]
+    episode = ByHand()
+    episode.script(50)
+    episode.draft(100, 10, "ValidActions")
+    episode.draft(40, 12, "ValidActions", after=8)
+    assert episode.charged() == [20, 120]
 
 
 def test_an_attempt_without_a_turn_is_wasted_as_a_whole() -> None:
-    stage = Stage()
-    stage.draft(100, 4, "ValidActions")
-    stage.draft(30, 2, "Answer", after=2)
-    stage.draft(60, 6, after=2)
-    assert stage.charged() == [50, 30]
+    episode = ByHand()
+    episode.draft(100, 4, "ValidActions")
+    episode.draft(30, 2, "Answer", after=2)
+    episode.draft(60, 6, after=2)
+    assert episode.charged() == [50, 30]
 
 
 def test_rules_that_refuse_the_same_share_its_cost_and_warnings_pay_nothing() -> None:
@@ -117,20 +117,20 @@ attempts = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 9), st.integ
 def test_nothing_is_charged_twice_and_nothing_that_was_refused_is_free(
     scripts: list[int], drafts: list[tuple[int, int, int]], accepted: int | None
 ) -> None:
-    stage = Stage()
+    episode = ByHand()
     for tokens in scripts:
-        stage.script(tokens, "S")
-    stage.script(7)
+        episode.script(tokens, "S")
+    episode.script(7)
     kept = 0
     for tokens, new, keep in drafts:
-        stage.draft(tokens, kept + new, "D", after=kept)
+        episode.draft(tokens, kept + new, "D", after=kept)
         kept = min(keep, kept + new)
     if accepted is not None:
-        stage.draft(accepted, kept + 1, after=kept)
-    total, charged = stage.session.ledger.usage.input_tokens, sum(stage.charged())
+        episode.draft(accepted, kept + 1, after=kept)
+    total, charged = episode.session.ledger.usage.input_tokens, sum(episode.charged())
     assert charged <= total - 7 - (accepted or 0)
     if accepted is None:
         # Nobody went on: all but the script that passed was in vain.
         assert charged == total - 7
-    assert all(tokens >= 0 for tokens in stage.charged())
-    assert sum(spent.usage.input_tokens for spent in wasted(stage.record.refused).values()) == charged
+    assert all(tokens >= 0 for tokens in episode.charged())
+    assert sum(spent.usage.input_tokens for spent in wasted(episode.record.refused).values()) == charged

@@ -5,14 +5,13 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from pydantic_ai.models import Model
+from stage import rehearsing, settings_for
 
 from refinesynth import rules
-from refinesynth.backends import Backend, OutputMode, Role, resolve_roles
+from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import render_turns, to_messages
-from refinesynth.client import open_model, open_models
-from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
-from refinesynth.prompts import Prompts
+from refinesynth.client import open_model
+from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import at_least, natural
@@ -32,7 +31,7 @@ PERSONAS = tuple(
         "A baker who writes shell scripts.",
     )
 )
-CDIRECT = "rehearsal:" + ",".join(
+FAULTLESS = "rehearsal:" + ",".join(
     f"{fault}=0"
     for fault in (
         "invalid_json",
@@ -47,18 +46,11 @@ CDIRECT = "rehearsal:" + ",".join(
 )
 
 
-@pytest.fixture(scope="module")
-def prompts() -> Prompts:
-    return Prompts()
-
-
 async def play_all(
-    prompts: Prompts, *, backend: str = "rehearsal", personas: tuple[Persona, ...] = PERSONAS, **settings: Any
+    *, backend: str = "rehearsal", personas: tuple[Persona, ...] = PERSONAS, **settings: Any
 ) -> list[EpisodeOutcome]:
     """All personas, a few at a time and in no particular order."""
-    models: dict[Role, Model] = dict(open_models(resolve_roles(backend)))
-    given: dict[str, Any] = {"rules": rules.strict(), "script_rules": rules.script(), "prompts": prompts, **settings}
-    chosen = EpisodeSettings(**given)
+    models, chosen = rehearsing(backend), settings_for(**settings)
     outcomes: dict[int, EpisodeOutcome] = {}
 
     async def one(index: int) -> None:
@@ -72,9 +64,9 @@ async def play_all(
 
 @pytest.mark.parametrize("play", ["live", "narrated"])
 async def test_without_faults_the_first_draft_of_the_first_script_is_accepted(
-    prompts: Prompts, play: Literal["live", "narrated"]
+    play: Literal["live", "narrated"],
 ) -> None:
-    for outcome in await play_all(prompts, backend=CDIRECT, play=play):
+    for outcome in await play_all(backend=FAULTLESS, play=play):
         assert outcome.accepted, outcome.reason
         assert outcome.refused == ()
         trajectory = outcome.trajectory
@@ -86,11 +78,9 @@ async def test_without_faults_the_first_draft_of_the_first_script_is_accepted(
 
 
 @pytest.mark.parametrize("play", ["live", "narrated"])
-async def test_with_faults_most_are_accepted_and_all_are_accounted_for(
-    prompts: Prompts, play: Literal["live", "narrated"]
-) -> None:
+async def test_with_faults_most_are_accepted_and_all_are_accounted_for(play: Literal["live", "narrated"]) -> None:
     faults = "rehearsal:invalid_json=0.1,missing_keys=0.1,ambiguous_pattern=0.3,false_alarm=0.05,natural_mistake=0.2"
-    outcomes = await play_all(prompts, backend=faults, play=play, personas=PERSONAS * (2 if play == "live" else 4))
+    outcomes = await play_all(backend=faults, play=play, personas=PERSONAS * (2 if play == "live" else 4))
     assert sum(outcome.accepted for outcome in outcomes) > len(outcomes) / 2
     refused = [refused for outcome in outcomes for refused in outcome.refused]
     assert {refused.stage for refused in refused} == {"script", "draft"}
@@ -103,21 +93,18 @@ async def test_with_faults_most_are_accepted_and_all_are_accounted_for(
 
 
 @pytest.mark.parametrize("play", ["live", "narrated"])
-async def test_the_same_seed_gives_the_same_bytes_whatever_runs_at_the_time(
-    prompts: Prompts, play: Literal["live", "narrated"]
-) -> None:
-    together = await play_all(prompts, play=play)
-    models: dict[Role, Model] = dict(open_models(resolve_roles("rehearsal")))
-    chosen = EpisodeSettings(rules=rules.strict(), script_rules=rules.script(), prompts=prompts, play=play)
+async def test_the_same_seed_gives_the_same_bytes_whatever_runs_at_the_time(play: Literal["live", "narrated"]) -> None:
+    together = await play_all(play=play)
+    models, chosen = rehearsing(), settings_for(play)
     for index, persona in enumerate(PERSONAS[:3]):
         alone = await play_episode(persona, index=index, settings=chosen, models=models)
         assert alone.to_json() == together[index].to_json()
-    (other,) = await play_all(prompts, play=play, seed=1, personas=PERSONAS[:1])
+    (other,) = await play_all(play=play, seed=1, personas=PERSONAS[:1])
     assert other.to_json() != together[0].to_json()
 
 
-async def test_asked_mistakes_are_of_all_kinds_over_a_run(prompts: Prompts) -> None:
-    outcomes = await play_all(prompts, backend=CDIRECT, personas=PERSONAS[:6] * 2, mistakes=at_least(2))
+async def test_asked_mistakes_are_of_all_kinds_over_a_run() -> None:
+    outcomes = await play_all(backend=FAULTLESS, personas=PERSONAS[:6] * 2, mistakes=at_least(2))
     kinds = Counter(
         turn.mistake_kind
         for outcome in outcomes
@@ -129,31 +116,31 @@ async def test_asked_mistakes_are_of_all_kinds_over_a_run(prompts: Prompts) -> N
     assert min(kinds.values()) * 3 > max(kinds.values())
 
 
-async def test_a_player_without_mistakes_makes_too_few(prompts: Prompts) -> None:
+async def test_a_player_without_mistakes_makes_too_few() -> None:
     (outcome,) = await play_all(
-        prompts, backend=CDIRECT, personas=PERSONAS[:1], mistakes=natural(), attempts=Attempts(drafts=2)
+        backend=FAULTLESS, personas=PERSONAS[:1], mistakes=natural(), attempts=Attempts(drafts=2)
     )
     assert not outcome.accepted
     assert [refused.violations[0].code for refused in outcome.refused] == ["too_few_errors"] * 2
 
 
-async def test_the_papers_procedure_keeps_to_four_calls(prompts: Prompts) -> None:
+async def test_the_papers_procedure_keeps_to_four_calls() -> None:
     preset = {key: value for key, value in paper().items() if key != "backend"}
     faults = "rehearsal:wrong_parameters=0.5,too_few_errors=0.3,invalid_json=0.1"
-    outcomes = await play_all(prompts, backend=faults, personas=PERSONAS * 3, **preset)
+    outcomes = await play_all(backend=faults, personas=PERSONAS * 3, **preset)
     assert all(outcome.usage.requests <= 4 for outcome in outcomes)
     assert any(outcome.accepted and outcome.refused for outcome in outcomes)
     assert {type(outcome.trajectory).__name__ for outcome in outcomes} == {"Trajectory", "NoneType"}
 
 
-async def test_the_judge_of_the_rehearsal_agrees_mostly(prompts: Prompts) -> None:
-    outcomes = await play_all(prompts, backend=CDIRECT, judge=True, play="narrated")
+async def test_the_judge_of_the_rehearsal_agrees_mostly() -> None:
+    outcomes = await play_all(backend=FAULTLESS, judge=True, play="narrated")
     assert sum(outcome.accepted for outcome in outcomes) > len(outcomes) / 2
     assert all("judge" in outcome.trajectory.provenance.models for outcome in outcomes if outcome.trajectory)
 
 
 @pytest.mark.parametrize("mode", list(OutputMode))
-async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(prompts: Prompts, mode: OutputMode) -> None:
+async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(mode: OutputMode) -> None:
     requests: list[dict[str, Any]] = []
     rehearsal = Rehearsal(faults=Faults.none())
 
@@ -162,8 +149,7 @@ async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(promp
         return await rehearsal(**request)
 
     model = open_model(Backend(name="any", model="gpt-4o", output_mode=mode), call=call)
-    settings = EpisodeSettings(rules=rules.strict(), script_rules=rules.script(), prompts=prompts)
-    outcome = await play_episode(PERSONAS[4], index=0, settings=settings, models=dict.fromkeys(Role, model))
+    outcome = await play_episode(PERSONAS[4], index=0, settings=settings_for(), models=dict.fromkeys(Role, model))
     assert outcome.trajectory is not None
     whole = [{"role": m.role, "content": m.content} for m in to_messages(outcome.trajectory)]
     chats = [request["messages"] for request in requests if request["messages"][0]["role"] == "user"]
@@ -177,9 +163,9 @@ async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(promp
     assert sum("<private>" in chat[-1]["content"] for chat in chats) == 2
 
 
-async def test_the_recorded_turns_are_what_the_player_was_shown(prompts: Prompts) -> None:
+async def test_the_recorded_turns_are_what_the_player_was_shown() -> None:
     """The chat that training sees renders from the record; nothing private is in it."""
-    for outcome in await play_all(prompts, personas=PERSONAS[:3]):
+    for outcome in await play_all(personas=PERSONAS[:3]):
         assert outcome.trajectory is not None
         messages = render_turns(outcome.trajectory.script, outcome.trajectory.turns)
         assert not any("<private>" in message.content for message in messages)

@@ -8,70 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from interrupted_episodes import FAULTY, PERSONA, Memory, continued
-from pydantic_ai.models import Model
-from samples import SHED, dm, player
-from scripted import PROMPTS, Answer, Scripted, said
+from samples import dm, player
+from scripted import Scripted, said
+from stage import GOOD, OPEN, PUT, TAKE, Turn, live, rehearsing, settings_for
 
 from refinesynth import rules
-from refinesynth.backends import BackendSpec, Role, resolve_roles
-from refinesynth.client import open_models
+from refinesynth.backends import BackendSpec
 from refinesynth.cost import Cost
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.episode.several import fork
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.prompts import Prompts
 from refinesynth.rules import verify
 from refinesynth.settings import Grounding
 from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.mistakes import natural
 from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn
 
-SHIPPED = Prompts()
 PLAYS = ("live", "narrated")
 
-Turn = PlayerTurn | DungeonMasterTurn
-
-OPEN = (player("open box"), dm("The box opens. There is a key in it."))
-WRONG = (player("take saw"), dm("There is no saw here.", "place"))
-TAKE = (player("take key"), dm("You hold the key."))
-EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
-PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
-GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
 THOUGHTFUL = tuple(turn.model_copy(update={"thought": "After all."}) for turn in GOOD)
 HASTY = (*OPEN, *TAKE, *PUT)
 """Refused: it holds no mistake."""
 
 
-def settings_for(**settings: Any) -> EpisodeSettings:
-    asked: dict[str, Any] = {"rules": rules.strict(), "script_rules": rules.script(), "prompts": SHIPPED, **settings}
-    return EpisodeSettings(**asked)
-
-
 async def rehearsed(settings: EpisodeSettings, *, backend: BackendSpec = "rehearsal", index: int = 3) -> EpisodeOutcome:
-    models: dict[Role, Model] = dict(open_models(resolve_roles(backend)))
-    return await play_episode(PERSONA, index=index, settings=settings, models=models)
-
-
-class Stage:
-    """Live play whose turns are given, one play after another."""
-
-    def __init__(self, *turns: Turn, player: tuple[Answer, ...] = (), unanswered: int = 0) -> None:
-        """`player` is what the Player answers first; its last turn of the first play is `unanswered`, if that is 1."""
-        texts = [said(turn) for turn in turns]
-        master = texts[1::2]
-        del master[len(GOOD) // 2 - unanswered : len(GOOD) // 2]
-        self.writer = Scripted((SHED.model_dump_json(),))
-        self.player = Scripted([*player, *texts[::2]])
-        self.master = Scripted(master or ["none"])
-
-    async def play(self, *, index: int = 3, **settings: Any) -> EpisodeOutcome:
-        models = {
-            Role.SCRIPT_WRITER: self.writer.model,
-            Role.PLAYER: self.player.model,
-            Role.DUNGEON_MASTER: self.master.model,
-        }
-        asked = settings_for(prompts=PROMPTS, **{"mistakes": natural(), **settings})
-        return await play_episode(PERSONA, index=index, settings=asked, models=models)
+    return await play_episode(PERSONA, index=index, settings=settings, models=rehearsing(backend))
 
 
 def total(outcome: EpisodeOutcome) -> Cost:
@@ -147,7 +107,7 @@ def test_a_fork_ends_after_an_accepted_exchange_and_leaves_something_to_play(
 
 
 async def test_a_play_that_fails_does_not_spoil_the_others() -> None:
-    stage = Stage(*GOOD, *HASTY, *THOUGHTFUL)
+    stage = live(*GOOD, *HASTY, *THOUGHTFUL)
     outcome = await stage.play(episodes_per_script=3, attempts=Attempts(drafts=1))
     assert [one.turns for one in outcome.trajectories] == [GOOD, THOUGHTFUL]
     assert [one.id for one in outcome.trajectories] == [outcome.id, f"{outcome.id}-2"]
@@ -158,7 +118,7 @@ async def test_a_play_that_fails_does_not_spoil_the_others() -> None:
 
 
 async def test_a_first_play_that_fails_does_not_spoil_the_others_either() -> None:
-    outcome = await Stage(*HASTY, *GOOD).play(episodes_per_script=2, branches=1, attempts=Attempts(drafts=1))
+    outcome = await live(*HASTY, *GOOD).play(episodes_per_script=2, branches=1, attempts=Attempts(drafts=1))
     assert [one.turns for one in outcome.trajectories] == [GOOD]
     assert outcome.trajectories[0].provenance.branch == Branch(number=1, of=2)
     assert outcome.trajectories[0].provenance.attempts == 1, "those of another play are not counted"
@@ -166,30 +126,32 @@ async def test_a_first_play_that_fails_does_not_spoil_the_others_either() -> Non
 
 async def test_an_answer_that_is_refused_for_good_ends_its_play_alone() -> None:
     refusal = EpisodeAbandoned("the player refused to answer")
-    outcome = await Stage(*GOOD, player=(refusal,)).play(episodes_per_script=2)
+    stage = live(*GOOD)
+    stage.player = Scripted([refusal, *map(said, GOOD[::2])])
+    outcome = await stage.play(episodes_per_script=2)
     assert [one.turns for one in outcome.trajectories] == [GOOD]
     assert outcome.reason is None
-    nothing = await Stage(player=(refusal,)).play(episodes_per_script=2)
+    nothing = await live(refusal).play(episodes_per_script=2)
     assert nothing.trajectories == ()
     assert nothing.reason == "the player refused to answer"
 
 
 async def test_each_play_has_all_its_attempts_and_every_refused_draft_its_own_number() -> None:
-    stage = Stage(*HASTY, *GOOD, *HASTY, *HASTY, *THOUGHTFUL)
+    stage = live(*HASTY, *GOOD, *HASTY, *HASTY, *THOUGHTFUL)
     outcome = await stage.play(episodes_per_script=2, attempts=Attempts(drafts=3))
     assert [one.provenance.attempts for one in outcome.trajectories] == [2, 3]
     assert [refused.attempt for refused in outcome.refused] == [1, 3, 4]
 
 
 async def test_the_same_turns_are_not_accepted_twice() -> None:
-    outcome = await Stage(*GOOD, *GOOD).play(episodes_per_script=2)
+    outcome = await live(*GOOD, *GOOD).play(episodes_per_script=2)
     assert [one.turns for one in outcome.trajectories] == [GOOD]
     assert [refused.rejecting for refused in outcome.refused] == [("Distinct",)]
 
 
 async def test_a_branch_is_taken_back_to_where_it_began_and_no_further() -> None:
     # Too few mistakes condemn the whole of a draft; the part that was verified in the trunk stays.
-    outcome = await Stage(*GOOD, *PUT, *THOUGHTFUL[6:]).play(branches=2, attempts=Attempts(drafts=2))
+    outcome = await live(*GOOD, *PUT, *THOUGHTFUL[6:]).play(branches=2, attempts=Attempts(drafts=2))
     trunk, branch = outcome.trajectories
     assert fork(GOOD, seed=trunk.provenance.seed, number=0) == GOOD[:6]
     assert trunk.turns == GOOD
@@ -213,8 +175,8 @@ async def test_what_an_episode_took_is_shared_by_its_trajectories_and_what_was_w
 
 
 async def test_an_accepted_play_is_not_charged_with_what_a_later_one_wasted() -> None:
-    one = await Stage(*GOOD).play()
-    outcome = await Stage(*GOOD, *HASTY).play(episodes_per_script=2, attempts=Attempts(drafts=1))
+    one = await live(*GOOD).play()
+    outcome = await live(*GOOD, *HASTY).play(episodes_per_script=2, attempts=Attempts(drafts=1))
     wasted = sum((refused.usage for refused in outcome.refused), Cost().usage)
     assert wasted.requests == len(HASTY)
     assert outcome.usage.requests == one.usage.requests + wasted.requests
@@ -222,9 +184,11 @@ async def test_an_accepted_play_is_not_charged_with_what_a_later_one_wasted() ->
 
 async def test_a_bound_on_calls_holds_for_each_play() -> None:
     # One for the script, ten for a play; the second play may ask as often as all of the first.
-    outcome = await Stage(*GOOD, *THOUGHTFUL).play(episodes_per_script=2, attempts=Attempts(calls=11))
+    outcome = await live(*GOOD, *THOUGHTFUL).play(episodes_per_script=2, attempts=Attempts(calls=11))
     assert len(outcome.trajectories) == 2
-    bounded = await Stage(*GOOD, *THOUGHTFUL, unanswered=1).play(episodes_per_script=2, attempts=Attempts(calls=10))
+    stage = live(*GOOD, *THOUGHTFUL)
+    stage.master = Scripted([said(turn) for turn in (*GOOD[1:-1:2], *THOUGHTFUL[1::2])])
+    bounded = await stage.play(episodes_per_script=2, attempts=Attempts(calls=10))
     assert [one.turns for one in bounded.trajectories] == [THOUGHTFUL]
 
 
@@ -232,14 +196,9 @@ async def test_a_bound_on_calls_holds_for_each_play() -> None:
 async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_is_that_of_one_piece(
     play: str, lives: int
 ) -> None:
-    chains: dict[str, Any] = {
-        "rules": rules.grounded(),
-        "script_rules": rules.grounded_script(),
-        "grounding": Grounding(transient=0.2),
-    }
-    settings = settings_for(
-        play=play, episodes_per_script=2, branches=2, seed=5, **(chains if play == "grounded" else {})
-    )
+    executed = {"script_rules": rules.grounded_script(), "grounding": Grounding(transient=0.2)}
+    given: dict[str, Any] = {"episodes_per_script": 2, "branches": 2, "seed": 5}
+    settings = settings_for(play, **given, **(executed if play == "grounded" else {}))
     mixture: Mapping[str, Any] = {"default": FAULTY, "player": [FAULTY, "rehearsal"], "narrator": [FAULTY, "rehearsal"]}
     whole = await continued(settings, index=1, lives=lives, backend=mixture)
     assert len(whole.trajectories) > 1
@@ -249,7 +208,7 @@ async def test_two_plays_that_ask_the_same_have_an_answer_each() -> None:
     """Narrated plays of one script begin with the same words; what is remembered of the first is not the second's answer."""
     settings = settings_for(play="narrated", episodes_per_script=3)
     memory = Memory()
-    models: dict[Role, Model] = dict(open_models(resolve_roles("rehearsal")))
+    models = rehearsing()
     first = await play_episode(PERSONA, index=0, settings=settings, models=models, memory=memory)
     begun = [one for one in memory.kept.values() if one.role == "narrator"]
     assert len({one.digest for one in begun}) < len(begun), "the plays do not ask the same, and this shows nothing"

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai.models import Model
-from samples import SHED_GROUNDED, player
-from scripted import PROMPTS, Answer, Scripted, said
+from samples import SHED_GROUNDED
+from scripted import Answer, Scripted
+from stage import grounded
 
 from refinesynth import rules
-from refinesynth.backends.role import Role
-from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
+from refinesynth.episode import EpisodeOutcome
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rulebooks import (
     ActionsUsable,
@@ -22,10 +21,9 @@ from refinesynth.rules.rulebooks import (
     SolutionWorks,
     Solvable,
 )
-from refinesynth.settings import Grounding, RunSettings
+from refinesynth.settings import RunSettings
 from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.mistakes import natural
-from refinesynth.trajectory import Persona, Script
+from refinesynth.trajectory import Script
 
 STAGES = rules.script() & rules.all_of(
     RulebookCompiles(),
@@ -36,9 +34,6 @@ STAGES = rules.script() & rules.all_of(
     Solvable(),
     ActionsUsable(),
 )
-ACTIONS = ("open box", "take saw", "take key", "put saw on bench", "put key on bench")
-REASON = "There is no saw here and I hold none, so the key will do instead."
-"""Gives up what was refused, in whichever of these actions."""
 
 
 def book(**parts: Any) -> Script:
@@ -48,21 +43,10 @@ def book(**parts: Any) -> Script:
 
 
 async def write(*answers: Answer, **given: Any) -> tuple[EpisodeOutcome, Scripted]:
-    writer = Scripted(answers)
-    actor = Scripted([said(player(action, REASON)) for action in ACTIONS])
-    models: dict[Role, Model] = {Role.SCRIPT_WRITER: writer.model, Role.PLAYER: actor.model}
-    chosen: dict[str, Any] = {
-        "rules": rules.grounded(),
-        "script_rules": STAGES,
-        "prompts": PROMPTS,
-        "play": "grounded",
-        "grounding": Grounding(terse=True),
-        "mistakes": natural(),
-        "attempts": Attempts(scripts=4),
-        **given,
-    }
-    outcome = await play_episode(Persona(text="a joiner"), index=3, settings=EpisodeSettings(**chosen), models=models)
-    return outcome, writer
+    stage = grounded()
+    stage.writer = Scripted(answers)
+    chosen: dict[str, Any] = {"script_rules": STAGES, "terse": True, "attempts": Attempts(scripts=4), **given}
+    return await stage.play(**chosen), stage.writer
 
 
 async def test_each_stage_goes_back_with_what_to_mend() -> None:

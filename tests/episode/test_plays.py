@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from stage import settings_for
 from typer.testing import CliRunner
 
 import refinesynth as rs
 from refinesynth.backends.role import Role
 from refinesynth.cli.app import app
-from refinesynth.episode import EpisodeSettings, Play, plays
+from refinesynth.episode import Play, plays
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.library import SECTIONS, SUFFIX
@@ -46,10 +47,6 @@ class Idle(Mixed):
 
 CARELESS, IDLE = Careless(), Idle()
 """
-
-
-def settings_for(play: str, **given: Any) -> EpisodeSettings:
-    return EpisodeSettings(rules=strict(), script_rules=script(), prompts=Prompts(), play=play, **given)
 
 
 def test_what_comes_with_the_package() -> None:

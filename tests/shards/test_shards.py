@@ -9,18 +9,16 @@ from pathlib import Path
 
 import anyio
 import pytest
-from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage
+from stage import rehearsing, settings_for
 
 from refinesynth import rules
-from refinesynth.backends import Backend, Role, resolve_roles
-from refinesynth.client import open_models
+from refinesynth.backends import Backend, resolve_roles
 from refinesynth.client.account import CostTracker, Price, Reservation, Unlimited
 from refinesynth.episode import EpisodeSettings, play_episode
 from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import JournalReader
-from refinesynth.prompts import Prompts
 from refinesynth.run import Finished
 from refinesynth.synthesis.shards import open_crew
 from refinesynth.synthesis.shards.crew import Crew
@@ -28,7 +26,7 @@ from refinesynth.synthesis.shards.shard import Assignment, share
 from refinesynth.trajectory import Draft, Persona
 
 PERSONAS = [Persona(text=f"A clerk with {number} keys.") for number in range(6)]
-SETTINGS = EpisodeSettings(rules=rules.strict(), script_rules=rules.script(), prompts=Prompts(), seed=3)
+SETTINGS = settings_for(seed=3)
 
 
 def assignments(
@@ -53,7 +51,7 @@ def assignments(
 
 
 async def in_this_process() -> list[Finished]:
-    models: dict[Role, Model] = dict(open_models(resolve_roles("rehearsal")))
+    models = rehearsing()
     return [
         Finished.of(await play_episode(persona, index=index, settings=SETTINGS, models=models))
         for index, persona in enumerate(PERSONAS)
@@ -200,7 +198,7 @@ async def test_what_cannot_be_given_to_another_process_is_said(tmp_path: Path) -
         del draft
         return iter(())
 
-    settings = EpisodeSettings(rules=local, script_rules=rules.script(), prompts=Prompts())
+    settings = settings_for(rules=local)
     with pytest.raises(ConfigurationError, match="defined at the top of a module"):
         async with open_crew(assignments(tmp_path, shards=1, settings=settings), tracker=Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fates import Fate, Fates, config, people
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, scratch
-from synthesis_stage import Fate, Stage, config, people
 
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
@@ -24,7 +24,7 @@ class CostTracker:
 
     episodes: int
     at_once: int
-    stage: Stage
+    stage: Fates
     refused: bool = False
     most: int = 0
     paid: list[int] = field(default_factory=list[int])
@@ -41,7 +41,7 @@ class CostTracker:
         return await self.stage.play(index, persona)
 
 
-async def play(folder: Path, stage: Stage, *, funds: Funds, tracker: CostTracker | None = None, n: int = 20) -> Pool:
+async def play(folder: Path, stage: Fates, *, funds: Funds, tracker: CostTracker | None = None, n: int = 20) -> Pool:
     async with open_personas(people(60)) as personas:
         writer = RunWriter.claim(folder, config(n=n))
         try:
@@ -65,7 +65,7 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
     given_fates: list[Fate], episodes: int, at_once: int
 ) -> None:
     with scratch() as name:
-        tracker = CostTracker(episodes, at_once, Stage(given_fates))
+        tracker = CostTracker(episodes, at_once, Fates(given_fates))
         pool = await play(Path(name, "parts"), tracker.stage, funds=tracker, tracker=tracker)
         progress = pool.progress
         assert pool.out_of_money == (tracker.refused and not pool.reached)
@@ -74,8 +74,8 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
             assert sorted(tracker.stage.finished) == sorted(tracker.paid)
             assert (progress.in_flight, progress.started) == (0, progress.finished)
             assert progress.finished == len(tracker.paid)
-        await play(Path(name, "parts"), Stage(given_fates), funds=Unbounded())
-        await play(Path(name, "whole"), Stage(given_fates), funds=Unbounded())
+        await play(Path(name, "parts"), Fates(given_fates), funds=Unbounded())
+        await play(Path(name, "whole"), Fates(given_fates), funds=Unbounded())
         assert contents(Path(name, "parts")) == contents(Path(name, "whole"))
 
 
@@ -83,7 +83,7 @@ async def test_what_was_paid_is_finished_and_the_rest_is_as_if_it_had_not_begun(
 @given(fates)
 async def test_without_any_money_nothing_is_begun(given_fates: list[Fate]) -> None:
     with scratch() as name:
-        stage = Stage(given_fates)
+        stage = Fates(given_fates)
         pool = await play(Path(name), stage, funds=CostTracker(0, 0, stage))
         assert pool.out_of_money
         assert stage.played == []

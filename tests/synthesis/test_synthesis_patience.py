@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
+from fates import Fate, Fates, config, outcome, people, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
-from synthesis_stage import Fate, Stage, config, outcome, people, run
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
@@ -63,7 +63,7 @@ async def played(
     with scope:
         return await run(
             RunWriter.claim(path, config()),
-            Stage(fates),
+            Fates(fates),
             n=patience.n,
             concurrency=concurrency,
             count=60,
@@ -108,14 +108,14 @@ async def test_more_patience_goes_on_as_if_it_had_never_stopped(
         await played(whole, fates, endless)
         await played(parts, fates, Patience(n=20, episodes=episodes, personas=60), concurrency=concurrency)
         before = kept(parts)
-        stage = Stage(fates)
+        stage = Fates(fates)
         await run(RunWriter.claim(parts, config()), stage, n=20, count=60, patience=endless)
         assert before.keys().isdisjoint(stage.finished), "an episode was played twice"
         assert contents(parts) == contents(whole)
 
 
 async def test_the_same_again_after_a_stop_plays_nothing_and_says_the_same(tmp_path: Path) -> None:
-    patience, stage = Patience(n=5, episodes=4), Stage([Fate(accepted=False, refusals=("TaskSucceed",))])
+    patience, stage = Patience(n=5, episodes=4), Fates([Fate(accepted=False, refusals=("TaskSucceed",))])
     pool = await played(tmp_path, stage.fates, patience)
     assert pool.stopped_early == "nothing_accepted"
     again = await run(RunWriter.claim(tmp_path, config()), stage, n=5, patience=patience)
@@ -134,7 +134,7 @@ async def test_one_that_is_accepted_out_of_turn_is_kept_for_later(tmp_path: Path
     fates = [*[Fate(accepted=False)] * 3, Fate(accepted=False, steps=30), Fate(), *[Fate(steps=10**9)] * 55]
     await played(tmp_path, fates, Patience(n=5, episodes=4), concurrency=5)
     assert [line.index for line in RunFolder.open(tmp_path).waiting_lines()] == [4]
-    await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=1, count=60)
+    await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=1, count=60)
     assert [found.id for found in RunFolder.open(tmp_path).trajectories()] == ["000004"]
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
+from fates import Fate, Fates, config, people, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
-from synthesis_stage import Fate, Stage, config, people, run
 
 from refinesynth.errors import InputError, RunFolderError, RunStopped, StorageError
 from refinesynth.personas import open_personas
@@ -62,8 +62,8 @@ async def test_what_is_written_does_not_depend_on_the_concurrency(
 ) -> None:
     with scratch() as home:
         one, many = Path(home, "one"), Path(home, "many")
-        await run(RunWriter.claim(one, config()), Stage(fates), n=n, count=count)
-        await run(RunWriter.claim(many, config()), Stage(fates), n=n, concurrency=concurrency, count=count)
+        await run(RunWriter.claim(one, config()), Fates(fates), n=n, count=count)
+        await run(RunWriter.claim(many, config()), Fates(fates), n=n, concurrency=concurrency, count=count)
         assert contents(one) == contents(many)
         would_be = [f"{index:06d}" for index in range(count) if fates[index % len(fates)].accepted]
         assert accepted_ids(many) == would_be[:n]
@@ -82,10 +82,10 @@ async def test_interrupted_and_resumed_equals_one_run(
 ) -> None:
     with scratch() as home:
         whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(RunWriter.claim(whole, config()), Stage(fates), n=n, count=60)
+        await run(RunWriter.claim(whole, config()), Fates(fates), n=n, count=60)
         finished: dict[int, bool] = {}
         for at in interrupted_at:
-            stage = Stage(fates)
+            stage = Fates(fates)
             with anyio.CancelScope() as scope:
                 folder = RunWriter.claim(parts, config())
                 await run(folder, stage, n=n, concurrency=concurrency, count=60, on_progress=Interruption(scope, at=at))
@@ -94,7 +94,7 @@ async def test_interrupted_and_resumed_equals_one_run(
             assert kept(parts) == finished
             for name in ("trajectories", "rejected", "episodes"):
                 assert contents(whole)[name].startswith(contents(parts)[name])
-        last = Stage(fates)
+        last = Fates(fates)
         await run(RunWriter.claim(parts, config()), last, n=n, concurrency=other, count=60)
         assert finished.keys().isdisjoint(last.finished)
         assert contents(parts) == contents(whole)
@@ -107,8 +107,8 @@ async def test_a_raised_n_continues_with_what_was_left_over(
 ) -> None:
     with scratch() as home:
         whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(RunWriter.claim(whole, config()), Stage(fates), n=n + more, count=60)
-        first, second = Stage(fates), Stage(fates)
+        await run(RunWriter.claim(whole, config()), Fates(fates), n=n + more, count=60)
+        first, second = Fates(fates), Fates(fates)
         await run(RunWriter.claim(parts, config()), first, n=n, concurrency=concurrency, count=60)
         await run(RunWriter.claim(parts, config()), second, n=n + more, concurrency=concurrency, count=60)
         assert contents(parts) == contents(whole)
@@ -118,7 +118,7 @@ async def test_a_raised_n_continues_with_what_was_left_over(
 @FEWER
 @given(fates=FATES, n=st.integers(1, 40), concurrency=st.integers(1, 32))
 async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, concurrency: int) -> None:
-    stage = Stage(fates)
+    stage = Fates(fates)
     started = 0
 
     def check(progress: Progress) -> None:
@@ -143,7 +143,7 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
 async def test_with_every_episode_accepted_no_more_than_an_eighth_is_surplus(
     steps: list[int], n: int, concurrency: int
 ) -> None:
-    stage = Stage([Fate(steps=count) for count in steps])
+    stage = Fates([Fate(steps=count) for count in steps])
     with scratch() as home:
         await run(RunWriter.claim(Path(home, "run"), config()), stage, n=n, concurrency=concurrency, count=300)
     assert n <= len(stage.played) <= n + n // 8
@@ -155,7 +155,7 @@ async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concu
     seen: list[Progress] = []
     with scratch() as home:
         folder = RunWriter.claim(Path(home, "run"), config())
-        stage = Stage(fates)
+        stage = Fates(fates)
         await run(folder, stage, n=n, concurrency=concurrency, count=40, on_progress=seen.append)
     for before, after in pairwise(seen):
         # Told again, with the same counts, when an episode is written.
@@ -179,7 +179,7 @@ async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concu
 
 async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path) -> None:
     last_of_window = window(4) - 1
-    stage = Stage([Fate()])
+    stage = Fates([Fate()])
     let_go = anyio.Event()
 
     async def play(index: int, persona: Persona) -> Finished:
@@ -199,7 +199,7 @@ async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path)
 
 
 async def test_personas_that_run_out_end_the_run_with_all_their_episodes(tmp_path: Path) -> None:
-    pool = await run(RunWriter.claim(tmp_path, config()), Stage(SLOW_AND_GOOD), n=50, concurrency=8, count=7)
+    pool = await run(RunWriter.claim(tmp_path, config()), Fates(SLOW_AND_GOOD), n=50, concurrency=8, count=7)
     assert not pool.reached
     assert pool.ran_out_after == 7
     assert len(accepted_ids(tmp_path)) == 7
@@ -208,7 +208,7 @@ async def test_personas_that_run_out_end_the_run_with_all_their_episodes(tmp_pat
 
 
 async def test_one_that_stops_the_run_cancels_the_rest_and_keeps_what_is_finished(tmp_path: Path) -> None:
-    stage = Stage([Fate(steps=1), Fate(steps=50), Fate(steps=1)], stop_at=5)
+    stage = Fates([Fate(steps=1), Fate(steps=50), Fate(steps=1)], stop_at=5)
     with pytest.raises(RunStopped) as caught:
         await run(RunWriter.claim(tmp_path, config()), stage, n=50, concurrency=3)
     message = str(caught.value)
@@ -225,7 +225,7 @@ async def test_an_error_in_on_progress_ends_the_run_and_is_raised_as_it_is(tmp_p
         if progress.finished == 3:
             raise LookupError("no display")
 
-    stage = Stage(SLOW_AND_GOOD)
+    stage = Fates(SLOW_AND_GOOD)
     with pytest.raises(LookupError, match="no display") as caught:
         await run(RunWriter.claim(tmp_path, config()), stage, n=50, concurrency=3, on_progress=complain)
     assert caught.value.__notes__[0].startswith("The run stopped with 3 episodes finished and 3 of 50 trajectories")
@@ -237,7 +237,7 @@ async def test_a_full_disk_is_said_and_hides_no_other_error(tmp_path: Path, monk
         raise StorageError("no room")
 
     folder = RunWriter.claim(tmp_path, config())
-    stage = Stage([Fate()], stop_at=3)
+    stage = Fates([Fate()], stop_at=3)
     async with open_personas(people(9)) as personas:
         pool = Pool(play=stage.play, personas=personas, folder=folder, n=50, concurrency=1)
         monkeypatch.setattr(pool, "_end", no_room)
@@ -259,12 +259,12 @@ async def test_a_disk_that_is_full_ends_the_run_with_what_was_finished(
         await append(*episodes)
 
     monkeypatch.setattr(folder, "append", full)
-    stage = Stage(SLOW_AND_GOOD)
+    stage = Fates(SLOW_AND_GOOD)
     with pytest.raises(StorageError, match="no room"):
         await run(folder, stage, n=9, concurrency=3)
     assert kept(tmp_path / "parts").items() <= stage.finished.items()
-    await run(RunWriter.claim(tmp_path / "parts", config()), Stage(SLOW_AND_GOOD), n=9, concurrency=3)
-    await run(RunWriter.claim(tmp_path / "whole", config()), Stage(SLOW_AND_GOOD), n=9)
+    await run(RunWriter.claim(tmp_path / "parts", config()), Fates(SLOW_AND_GOOD), n=9, concurrency=3)
+    await run(RunWriter.claim(tmp_path / "whole", config()), Fates(SLOW_AND_GOOD), n=9)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
@@ -275,7 +275,7 @@ async def test_a_broken_source_ends_the_run_with_what_is_finished(tmp_path: Path
         raise InputError("the tape broke")
 
     with pytest.raises(InputError, match="the tape broke"):
-        await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=50, personas=open_personas(broken()))
+        await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=50, personas=open_personas(broken()))
     assert len(accepted_ids(tmp_path)) >= 4
 
 
@@ -294,13 +294,13 @@ CROWD = people(20)
 )
 async def test_other_personas_are_refused_on_resume(tmp_path: Path, changed: list[str], message: str) -> None:
     # Seven episodes are committed; the ninth is finished and waits for the eighth.
-    stage = Stage([*[Fate()] * 7, Fate(steps=10**9), Fate()])
+    stage = Fates([*[Fate()] * 7, Fate(steps=10**9), Fate()])
     with anyio.CancelScope() as scope:
         folder = RunWriter.claim(tmp_path, config())
         await run(folder, stage, n=50, concurrency=2, count=20, on_progress=_cancel_when_waiting(scope))
     assert stage.finished.keys() == {*range(7), 8}
     with pytest.raises(RunFolderError, match=message):
-        await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=50, personas=open_personas(changed))
+        await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=50, personas=open_personas(changed))
 
 
 def _cancel_when_waiting(scope: anyio.CancelScope) -> Callable[[Progress], None]:
@@ -316,18 +316,18 @@ async def test_an_episode_that_others_wait_for_is_played_though_enough_are_accep
     slow = [fates[0], Fate(steps=10**9), *fates[2:]]
     with anyio.CancelScope() as scope:
         folder = RunWriter.claim(tmp_path / "parts", config())
-        await run(folder, Stage(slow), n=1, concurrency=2, on_progress=_cancel_when_waiting(scope))
+        await run(folder, Fates(slow), n=1, concurrency=2, on_progress=_cancel_when_waiting(scope))
     assert [line.index for line in RunFolder.open(tmp_path / "parts").waiting_lines() if line.accepted] == [2]
-    second = Stage(fates)
+    second = Fates(fates)
     await run(RunWriter.claim(tmp_path / "parts", config()), second, n=1, concurrency=2)
     assert second.played == [1]
-    await run(RunWriter.claim(tmp_path / "whole", config()), Stage(fates), n=1)
+    await run(RunWriter.claim(tmp_path / "whole", config()), Fates(fates), n=1)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 async def test_more_personas_may_be_given_on_resume(tmp_path: Path) -> None:
-    await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=50, count=5)
-    second = Stage([Fate()])
+    await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=50, count=5)
+    second = Fates([Fate()])
     pool = await run(RunWriter.claim(tmp_path, config()), second, n=50, count=60)
     assert pool.reached
     assert second.played == list(range(5, 50))
@@ -335,13 +335,13 @@ async def test_more_personas_may_be_given_on_resume(tmp_path: Path) -> None:
 
 
 async def test_a_run_that_has_enough_reads_no_persona(tmp_path: Path) -> None:
-    await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=5)
+    await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=5)
 
     async def unread() -> AsyncGenerator[str, None]:
         raise AssertionError("was read")
         yield ""
 
-    pool = await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=4, personas=open_personas(unread()))
+    pool = await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=4, personas=open_personas(unread()))
     assert pool.reached
     assert len(accepted_ids(tmp_path)) == 5
 
@@ -349,6 +349,6 @@ async def test_a_run_that_has_enough_reads_no_persona(tmp_path: Path) -> None:
 async def test_bad_rows_are_counted_and_take_no_index(tmp_path: Path) -> None:
     rows = ["Somebody", "", 7, "Somebody else", "\ud800"]
     source = open_personas(rows)  # pyright: ignore[reportArgumentType]
-    pool = await run(RunWriter.claim(tmp_path, config()), Stage([Fate()]), n=9, personas=source)
+    pool = await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=9, personas=source)
     assert pool.progress.bad_personas == 3
     assert accepted_ids(tmp_path) == ["000000", "000001"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthesis_stage import Fate, config, outcome
+from fates import Fate, config, outcome
 
 from refinesynth.chat import to_messages
 from refinesynth.errors import ConfigurationError, RunFolderError

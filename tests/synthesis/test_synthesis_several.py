@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from fates import Fate, Fates, config, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, scratch
-from synthesis_stage import Fate, Stage, config, run
 
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import open_personas
@@ -121,11 +121,11 @@ async def test_outcomes_are_kept_whole_in_their_order_whatever_the_concurrency(
 ) -> None:
     with scratch() as home:
         one, many = Path(home, "one"), Path(home, "many")
-        await run(RunWriter.claim(one, config(n=n)), Stage(fates), n=n, count=count, curate=curators(every)(one))
+        await run(RunWriter.claim(one, config(n=n)), Fates(fates), n=n, count=count, curate=curators(every)(one))
         curator = curators(every)(many)
         await run(
             RunWriter.claim(many, config(n=n)),
-            Stage(fates),
+            Fates(fates),
             n=n,
             concurrency=concurrency,
             count=count,
@@ -156,10 +156,10 @@ async def test_interrupted_and_resumed_equals_one_run_also_of_several_trajectori
     curator = curators(every)
     with scratch() as home:
         whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(RunWriter.claim(whole, config()), Stage(fates), n=n, count=40, curate=curator(whole))
+        await run(RunWriter.claim(whole, config()), Fates(fates), n=n, count=40, curate=curator(whole))
         finished: set[int] = set()
         for at in interrupted_at:
-            stage, left = Stage(fates), at
+            stage, left = Fates(fates), at
             with anyio.CancelScope() as scope:
 
                 def interrupt(_: Progress, scope: anyio.CancelScope = scope) -> None:
@@ -182,7 +182,7 @@ async def test_interrupted_and_resumed_equals_one_run_also_of_several_trajectori
             finished |= stage.finished.keys()
             for name in ("trajectories", "rejected", "episodes"):
                 assert contents(whole)[name].startswith(contents(parts)[name])
-        last = Stage(fates)
+        last = Fates(fates)
         await run(RunWriter.claim(parts, config()), last, n=n, concurrency=concurrency, count=40, curate=curator(parts))
         assert finished.isdisjoint(last.finished)
         assert contents(parts) == contents(whole)
@@ -196,7 +196,7 @@ async def test_progress_counts_trajectories_and_what_was_curated(
     seen: list[Progress] = []
     with scratch() as home:
         path = Path(home, "run")
-        stage = Stage(fates)
+        stage = Fates(fates)
         folder = RunWriter.claim(path, config())
         await run(
             folder,
@@ -227,7 +227,7 @@ async def test_progress_counts_trajectories_and_what_was_curated(
 async def test_where_every_episode_gives_what_it_was_asked_for_no_more_than_an_eighth_is_surplus(
     gives: int, n: int, concurrency: int
 ) -> None:
-    stage = Stage([Fate(steps=steps, gives=gives) for steps in (3, 0, 7)])
+    stage = Fates([Fate(steps=steps, gives=gives) for steps in (3, 0, 7)])
     with scratch() as home:
         folder = RunWriter.claim(Path(home, "run"), config())
         await run(folder, stage, n=n, concurrency=concurrency, count=100, per_episode=gives)
@@ -237,7 +237,7 @@ async def test_where_every_episode_gives_what_it_was_asked_for_no_more_than_an_e
 
 async def test_each_trajectory_is_handed_out_once_it_is_committed(tmp_path: Path) -> None:
     given_out: list[str] = []
-    stage = Stage([Fate(steps=5, gives=3), Fate(accepted=False), Fate(gives=2)])
+    stage = Fates([Fate(steps=5, gives=3), Fate(accepted=False), Fate(gives=2)])
     folder = RunWriter.claim(tmp_path / "run", config())
 
     def take(trajectory: Trajectory) -> None:
@@ -253,8 +253,8 @@ async def test_each_trajectory_is_handed_out_once_it_is_committed(tmp_path: Path
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 async def test_what_an_outcome_brings_beyond_n_is_kept_and_a_raised_n_finds_it(tmp_path: Path, n: int) -> None:
-    await run(RunWriter.claim(tmp_path / "run", config(n=n)), Stage([Fate(gives=3)]), n=n)
+    await run(RunWriter.claim(tmp_path / "run", config(n=n)), Fates([Fate(gives=3)]), n=n)
     assert len(ids(tmp_path / "run")) == 3
-    again = Stage([Fate(gives=3)])
+    again = Fates([Fate(gives=3)])
     await run(RunWriter.claim(tmp_path / "run", config(n=3)), again, n=3)
     assert again.played == []

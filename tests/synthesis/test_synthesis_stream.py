@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import orjson
 import pytest
+from fates import Fate, Fates, people
 from run_records import contents, kept
-from synthesis_stage import Fate, Stage, people
 
 import refinesynth.episode
 from refinesynth.backends import Backend
@@ -26,15 +26,15 @@ from refinesynth.trajectory import Draft, Persona
 FATES = [Fate(steps=3), Fate(steps=9, accepted=False, refusals=("TurnLimit",)), Fate(steps=0), Fate(steps=5)]
 """Three of four are accepted."""
 
-Acts = Callable[[list[Fate]], Stage]
+Acts = Callable[[list[Fate]], Fates]
 
 
 @pytest.fixture
 def acts(monkeypatch: pytest.MonkeyPatch) -> Acts:
     """Lets made-up episodes be played instead of real ones."""
 
-    def put_on(fates: list[Fate]) -> Stage:
-        stage = Stage(fates)
+    def put_on(fates: list[Fate]) -> Fates:
+        stage = Fates(fates)
 
         async def play_episode(persona: Persona, *, index: int, **_: object) -> EpisodeOutcome:
             return await stage.act(index, persona)

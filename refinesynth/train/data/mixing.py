@@ -98,7 +98,7 @@ def _telling(part: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> int:
     return next((n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others)), len(part))
 
 
-def drawn(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
+def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
     """What a weight takes of a source, in the source's order, pass by pass; one at least, where there is one."""
     if not conversations:
         return []

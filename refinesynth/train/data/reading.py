@@ -9,7 +9,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import tables
 from refinesynth.train.data.files import TRAJECTORIES, records
-from refinesynth.train.data.mixing import Taken, drawn, labels, type_of_source, weighed
+from refinesynth.train.data.mixing import Taken, labels, take_share, type_of_source, weighed
 from refinesynth.train.data.shapes import read_record
 from refinesynth.train.data.turn_labels import without_mistakes
 
@@ -53,7 +53,7 @@ class Reading(Iterator[Conversation]):
         self.open()
         for opened, taken in zip(self._opened, self.taken, strict=True):
             found = self._found_in(opened, taken)
-            for one in found if taken.weight == 1 else drawn(list(found), taken.weight, self._seed):
+            for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
                 kept = without_mistakes(one) if self._without_refinement else one
                 if kept is None:
@@ -113,7 +113,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if isinstance(source, str) and tables.is_hub_name(source):
         if tables.hub_name(source) != source or not path.parent.is_dir():
             return "hub"
-        hub = f" (one of this name on the Hugging Face Hub is {tables.HUB}{source})"
+        hub = f" (one of this name on the Hugging Face Hub is {tables.HUB_DATASETS}{source})"
     raise InputError(
         f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hub}"
     )

@@ -25,7 +25,7 @@ from refinesynth.chat import Message, render_turns, to_messages
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, opening
+from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, task_digest
 from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns
 
 _FLAGS = ("loss", "loss_weight", "training", "weight")
@@ -155,7 +155,7 @@ def _named(
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
     marked = _MARKED.match(name) if name else None
     read = conversation(name or where, "", messages, where, last_only=last_only)
-    group = f"record {marked['whole'] if marked else name}" if name else f"task {opening(read.turns)}"
+    group = f"record {marked['whole'] if marked else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group)
 
 

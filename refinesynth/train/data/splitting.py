@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.turn_labels import opening
+from refinesynth.train.data.turn_labels import task_digest
 
 
 class Split(NamedTuple):
@@ -46,7 +46,7 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
 
 def _keys(one: Conversation) -> Iterator[str]:
     yield f"group:{one.group}"
-    yield f"task:{opening(one.turns)}"
+    yield f"task:{task_digest(one.turns)}"
     if one.script:
         yield f"script:{one.script}"
     if one.environment:

@@ -87,7 +87,7 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
     return replace(whole, turns=tuple(kept))
 
 
-def opening(turns: Iterable[Turn]) -> str:
+def task_digest(turns: Iterable[Turn]) -> str:
     """Digest of the task: the user's messages up to the assistant's first attempt."""
     before = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
     return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))

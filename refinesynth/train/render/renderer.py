@@ -10,7 +10,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.labelling import Labeller, Record
+from refinesynth.train.render.labelling import Labeller, LabelTask
 from refinesynth.train.render.locating import locate, locate_last
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
 from refinesynth.train.render.template_advice import KWARGS, RenderSettings, advice
@@ -119,21 +119,21 @@ class Renderer:
             for conversation, each in zip(some, records, strict=True):
                 yield self._checked(conversation, each, [next(made) for _ in each])
 
-    def _records(self, conversation: Conversation) -> list[Record]:
+    def _records(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
         if not messages:
             return []
         trained = conversation.trained(self.loss_on)[: len(messages)]
         try:
             located = locate(self._template, self._controls, messages, markers=self._markers)
-            return [Record(conversation.id, conversation, located, trained)]
+            return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.where}: {error}") from error
 
     def _checked(
-        self, conversation: Conversation, records: Sequence[Record], made: Sequence[Rendered | RewritesHistoryError]
+        self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
     ) -> list[Rendered]:
         """What was made of a conversation; made anew, with prompts apart, where tokens of prompts run together with turns."""
         error = next((each for each in made if isinstance(each, RewritesHistoryError)), None)
@@ -146,7 +146,7 @@ class Renderer:
 
     def _expanded(
         self, conversation: Conversation, error: RewritesHistoryError, *, apart: bool = False
-    ) -> list[Record]:
+    ) -> list[LabelTask]:
         """An example for each trained turn, that trains on it alone and ends with it.
 
         Raises:
@@ -159,7 +159,7 @@ class Renderer:
             raise RewritesHistoryError(self._refusal(conversation, error)) from error
         try:
             return [
-                Record(
+                LabelTask(
                     f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
                     locate_last(self._template, self._controls, messages[: at + 1]),

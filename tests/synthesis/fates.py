@@ -82,7 +82,7 @@ def people(count: int) -> list[str]:
 
 
 @dataclass
-class Stage:
+class Fates:
     """Plays fates, and watches how many are in flight."""
 
     fates: list[Fate]
@@ -114,7 +114,7 @@ class Stage:
 
 async def run(
     folder: RunWriter,
-    stage: Stage,
+    stage: Fates,
     *,
     n: int,
     concurrency: int = 1,
