@@ -1,7 +1,7 @@
 """What a script has in common with the examples that its writer was shown, and with as many others that it was not.
 
-Scripts of one kind always have something in common: `look around` is in most of them. So the share alone says little. Examples are
-drawn by chance, so what a script has more of those that were shown than of the others was copied.
+Scripts of one kind always have something in common: `look around` is in most of them. So the share alone says little.
+Examples are drawn by chance, so what a script has more of those that were shown than of the others was copied.
 """
 
 from collections.abc import Iterable

@@ -22,9 +22,11 @@ def words(text: str) -> list[str]:
 
 
 def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
-    """Length and hashes of all runs of words, from length 1 to `longest`, as far as there are enough words; case does not count.
+    """Length and hashes of all runs of words, from length 1 to `longest`, as far as there are enough words; case does
+    not count.
 
-    The i-th hash is that of the run that begins with the i-th word. Different runs have the same hash with a chance of 2**-64.
+    The i-th hash is that of the run that begins with the i-th word. Different runs have the same hash with a chance of
+    2**-64.
     """
     import numpy as np
 

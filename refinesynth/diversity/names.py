@@ -1,4 +1,6 @@
-"""The names of a script's things, and its texts with these names taken out: what is left when everything is called otherwise."""
+"""The names of a script's things, and its texts with these names taken out: what is left when everything is called
+otherwise.
+"""
 
 from collections.abc import Iterator, Sequence
 

@@ -42,7 +42,8 @@ class NearDuplicate:
 class Novelty:
     """Admits scripts that resemble none that it admitted before. What it answers depends on their order alone.
 
-    It remembers `sketch.SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond or two.
+    It remembers `sketch.SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond
+    or two.
     """
 
     def __init__(self, threshold: float = NEAR) -> None:

@@ -1,9 +1,9 @@
 """The structure of a script: what its world is like and what its actions do, independent of names.
 
 The world is a tree of facts in which names stand for things. Things are distinguished by the facts about them, as in
-Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by what is
-said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every level; two that
-differ in one fact share nearly all at the first level and fewer at the next ones.
+Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by
+what is said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every
+level; two that differ in one fact share nearly all at the first level and fewer at the next ones.
 """
 
 from collections import Counter

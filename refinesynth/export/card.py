@@ -1,7 +1,7 @@
 """The dataset card: a README.md that the Hugging Face Hub understands, about one export.
 
-Titles, model names, rules and personas are text that others wrote. For any such text, the YAML header stays the header that is
-meant, and the Markdown body gets no heading, link, image or HTML from them.
+Titles, model names, rules and personas are text that others wrote. For any such text, the YAML header stays the header
+that is meant, and the Markdown body gets no heading, link, image or HTML from them.
 """
 
 from functools import cache

@@ -35,7 +35,8 @@ class PersonaStats:
     exact_duplicates: int
     """Personas with the words of an earlier one, in its order; case and punctuation aside."""
     near_duplicates: int | None
-    """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked for."""
+    """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked
+    for."""
     nouns: dict[str, int]
     """What the personas are, by their first words; the most frequent."""
     domains: dict[str, int] | None

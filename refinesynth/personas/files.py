@@ -84,7 +84,8 @@ class PersonaFile:
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
 
     def at_most(self) -> int | None:
-        """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file on a disk.
+        """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file
+        on a disk.
 
         Of a Parquet file its rows. What cannot be read is said where the rows are.
         """

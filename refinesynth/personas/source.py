@@ -47,8 +47,8 @@ def open_personas(source: PersonaSource | None = None) -> Personas:
     thread; an iterable is asked on the event loop, row by row, and a blocking one blocks it.
 
     Raises:
-        InputError: There is no such file, its suffix is unknown, or `source` is nothing to read personas from. That it is
-            empty, or lacks a column for personas, shows when it is read.
+        InputError: There is no such file, its suffix is unknown, or `source` is nothing to read personas from. That it
+            is empty, or lacks a column for personas, shows when it is read.
     """
     if source is None:
         personas = shipped()

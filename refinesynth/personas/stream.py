@@ -21,7 +21,9 @@ class Personas:
         stop: Callable[[], None] | None = None,
         count: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Number the personas among `rows`; `stop` ends the reading behind them soon, `count` says how many rows there are at most."""
+        """Number the personas among `rows`; `stop` ends the reading behind them soon, `count` says how many rows there
+        are at most.
+        """
         self._count = count
         self._rows = rows
         self._stop = stop

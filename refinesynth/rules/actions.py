@@ -16,8 +16,8 @@ class ValidActions(BaseRule, built_in=True):
     """An action that the DM does not call wrong matches an available action (Algorithm 1, the player's part).
 
     Checked of a player turn whose next turn is an unflagged DM turn, or another player turn, as then it was not flagged
-    either. An action that the DM called wrong may be anything, and of one that was not answered yet nothing is known. Codes:
-    `unknown_action`, `value_not_allowed`, `empty_action`, `action_too_long`.
+    either. An action that the DM called wrong may be anything, and of one that was not answered yet nothing is known.
+    Codes: `unknown_action`, `value_not_allowed`, `empty_action`, `action_too_long`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -35,8 +35,9 @@ class ValidActions(BaseRule, built_in=True):
 class NoFalseAlarm(BaseRule, built_in=True):
     """The DM flags no `parameter_error` on an action that matches pattern and parameters; else code `false_alarm`.
 
-    Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can find.
-    An opening DM turn flags nothing at all, or it would count as a mistake without an action; else code `nothing_to_judge`.
+    Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can
+    find. An opening DM turn flags nothing at all, or it would count as a mistake without an action; else code
+    `nothing_to_judge`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -1,4 +1,5 @@
-"""The form of a draft: that it can be read, that its turns have their keys and say something, and that the voices alternate.
+"""The form of a draft: that it can be read, that its turns have their keys and say something, and that the voices
+alternate.
 
 The first two begin Algorithm 1 (paper, section 3.2); the others are ours.
 """

@@ -34,21 +34,25 @@ _EXPLORES = re.compile(
 
 @dataclass(frozen=True, config=FIELDS)
 class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
-    """No action of a grounded draft reaches for something hidden at its place before the player could know it; else `knows_hidden`.
+    """No action of a grounded draft reaches for something hidden at its place before the player could know it; else
+    `knows_hidden`.
 
     A listed value does not reveal its place. An action knows too much if all of these hold:
 
     - it names a thing and a place, and by the sights of the rulebook the thing is hidden there from the beginning on;
-    - the thing was never visible, and no introduction, opening or accepted answer before has named it. The goal, the actions'
-      descriptions and refusals count where they name thing and place together;
-    - no action before has named the place: a player that went there, or tried to open it, may try to take from it what it could hold;
-    - it matters to the rulebook: a part of a requirement that asks for both holds there, and not for the same thing at some other place that no
-      action has named either. So it was no last choice, and a text that fits everywhere shows no knowledge;
-    - it does not explore: its template does not begin with a word such as `search`, `open` or `go`, and if it was carried out, it changed
-      something.
+    - the thing was never visible, and no introduction, opening or accepted answer before has named it. The goal, the
+      actions' descriptions and refusals count where they name thing and place together;
+    - no action before has named the place: a player that went there, or tried to open it, may try to take from it what
+      it could hold;
+    - it matters to the rulebook: a part of a requirement that asks for both holds there, and not for the same thing at
+      some other place that no action has named either. So it was no last choice, and a text that fits everywhere shows
+      no knowledge;
+    - it does not explore: its template does not begin with a word such as `search`, `open` or `go`, and if it was
+      carried out, it changed something.
 
-    Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the beginning; where there are no
-    sights, nothing is. A lucky first try at the right place is no fault: `first_tries` counts those.
+    Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the
+    beginning; where there are no sights, nothing is. A lucky first try at the right place is no fault: `first_tries`
+    counts those.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -79,10 +83,10 @@ class FirstTry(NamedTuple):
 def first_tries(draft: Draft) -> tuple[FirstTry, ...]:
     """For each hidden thing that a grounded draft's goal needs: whether the first place tried was right. Never raises.
 
-    Needed is what the goal's text or the author's solution names. Counted are needed things that are hidden from the beginning on and of which
-    no text said where they are. Tried is the first place that an action names which is carried out, of those that could hold such a thing and are
-    not in view, before the thing is seen. Honest players are right as often as chance has it, or a little more often where things are where
-    one expects them.
+    Needed is what the goal's text or the author's solution names. Counted are needed things that are hidden from the
+    beginning on and of which no text said where they are. Tried is the first place that an action names which is
+    carried out, of those that could hold such a thing and are not in view, before the thing is seen. Honest players are
+    right as often as chance has it, or a little more often where things are where one expects them.
     """
     played = world_played(draft) if draft.script.grounded else None
     if played is None or not (hidden := hidden_names(played.world)).where:
@@ -158,7 +162,9 @@ class _Known:
         record(step.answer.observation)
 
     def of(self, thing: str, places: frozenset[str]) -> bool:
-        """Whether the player can know that a thing is at these places. What no text can be searched for counts as known."""
+        """Whether the player can know that a thing is at these places. What no text can be searched for counts as
+        known.
+        """
         words = self.names.known_from(thing)
         if thing in self.seen or not words or not self.stated.isdisjoint(words):
             return True
@@ -191,7 +197,9 @@ def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> 
 
 
 def _matters(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
-    """Whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other place."""
+    """Whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other
+    place.
+    """
     state: JsonValue = world.script.environment
     taken = next(taken for taken in world.actions if taken.spec.name == action)
     _, other = pair

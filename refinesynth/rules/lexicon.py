@@ -1,7 +1,8 @@
 """What an English sentence announces: that an action worked, that it did not, or that the goal is reached.
 
-Tables of plain phrases, read clause by clause and narrow on purpose: they are to find what contradicts a ruling. A clause that is
-negated, conditional or an attempt announces no success, and what stands in quotes is what a screen or a letter says.
+Tables of plain phrases, read clause by clause and narrow on purpose: they are to find what contradicts a ruling. A
+clause that is negated, conditional or an attempt announces no success, and what stands in quotes is what a screen or a
+letter says.
 """
 
 import re
@@ -136,12 +137,15 @@ _QUOTED = re.compile(r"\"[^\"\n]{0,2000}\"|\u201c[^\u201c\u201d\n]{0,2000}\u201d
 
 _COMMON = frozenset(["the", "you", "your", "and", "with", "from", "is", "are"])
 _ENGLISH = 0.05
-"""Share of the commonest words from which on a text is taken for English: English has several times as many, other languages next to none."""
+"""Share of the commonest words from which on a text is taken for English: English has several times as many, other
+languages next to none."""
 
 
 @weakly_cached
 def is_english(script: Script) -> bool:
-    """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything is."""
+    """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything
+    is.
+    """
     text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
     words = re.findall(r"\w+", text.casefold())
     return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)

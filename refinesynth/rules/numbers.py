@@ -11,7 +11,8 @@ _AT_LEAST = frozenset({"least", "minimum"})
 
 
 def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
-    """Rule name to setting to its number, of the built-in rules that a draft must satisfy under all of `rules`; the strictest counts.
+    """Rule name to setting to its number, of the built-in rules that a draft must satisfy under all of `rules`; the
+    strictest counts.
 
     Rules that only warn, or are one of two alternatives, do not count.
     """

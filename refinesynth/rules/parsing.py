@@ -1,8 +1,8 @@
 """Rule chains written as text: `strict(min_refinements=3) & ~TurnLimit(most=8)`, as on the command line and in config.
 
 The text is Python's expression syntax, read by `ast` and interpreted here; nothing is evaluated. Names are those of
-`available()`; their arguments are literals; `&`, `|`, `~`, `first_failure(...)`, `all_of(...)` and `warn(...)` compose. The `repr`
-of every built-in rule and chain reads back as an equal one.
+`available()`; their arguments are literals; `&`, `|`, `~`, `first_failure(...)`, `all_of(...)` and `warn(...)` compose.
+The `repr` of every built-in rule and chain reads back as an equal one.
 """
 
 import ast

@@ -1,11 +1,14 @@
-"""Whether a thought gives a plan up for a reason: by the words that it shares with the refusal, and a few English ones."""
+"""Whether a thought gives a plan up for a reason: by the words that it shares with the refusal, and a few English
+ones.
+"""
 
 import re
 
 from refinesynth.rules.names import Names, words_of
 
 _STEM = 5
-"""Letters by which words are compared, so that `unlock` and `unlocked` are one: cutting words off is a fair stemmer in most languages."""
+"""Letters by which words are compared, so that `unlock` and `unlocked` are one: cutting words off is a fair stemmer in
+most languages."""
 
 _LONG = 4
 """Shortest word that says something by itself, in letters; shorter ones do where they are part of a name."""
@@ -33,10 +36,11 @@ _DISPENSED = re.compile(
 def gives_reason(thought: str, *, refused: str, refusal: str, names: Names) -> bool:
     """Whether a thought says why the `refused` action is given up, as far as words show. Time linear in the texts.
 
-    Either it takes up the refusal: it has two words in common with it, one of which the action had not, if there is such a one. Or it says by
-    an English phrase that something is not needed or that something else will do (`instead`, `no need`, `without`, ...), and names a word
-    of the action. Words are compared by their first five letters; those count that have four, or are part of a name that actions
-    can be given, and that are none of the commonest English ones.
+    Either it takes up the refusal: it has two words in common with it, one of which the action had not, if there is
+    such a one. Or it says by an English phrase that something is not needed or that something else will do (`instead`,
+    `no need`, `without`, ...), and names a word of the action. Words are compared by their first five letters; those
+    count that have four, or are part of a name that actions can be given, and that are none of the commonest English
+    ones.
     """
     said, asked, answered = (_meaningful(text, names) for text in (thought, refused, refusal))
     shared = said & answered

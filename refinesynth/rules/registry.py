@@ -48,7 +48,7 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def _summary(factory: Factory) -> str:
-    return (inspect.getdoc(factory) or "").partition("\n")[0]
+    return " ".join((inspect.getdoc(factory) or "").partition("\n\n")[0].split())
 
 
 def _unknown(name: str, names: list[str]) -> str:

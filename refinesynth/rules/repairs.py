@@ -1,17 +1,19 @@
-"""Which later turn answers a mistake: the one definition of a refinement, for rules, counts and readers of a trajectory.
+"""Which later turn answers a mistake: the one definition of a refinement, for rules, counts and readers of a
+trajectory.
 
-Where the world is imagined, any different action that the DungeonMaster accepts counts: no program can say more. Where it is
-executed (the script has a rulebook that runs), an action that is accepted answers a mistake only if one of these holds:
+Where the world is imagined, any different action that the DungeonMaster accepts counts: no program can say more. Where
+it is executed (the script has a rulebook that runs), an action that is accepted answers a mistake only if one of these
+holds:
 
 - it is the refused action itself, which now succeeds;
 - since it, the requirement that refused the action holds, and did not before it;
-- the refused text was no action of the world, and it is what was meant: an action whose form the text has with another value, one
-  that begins with the same word, or one whose value stands in the text;
-- it is the first action that is accepted after the mistake, and its thought gives the plan up for a reason: it takes up what the
-  refusal said, or says that something is not needed and what. See `reasons.gives_reason`.
+- the refused text was no action of the world, and it is what was meant: an action whose form the text has with another
+  value, one that begins with the same word, or one whose value stands in the text;
+- it is the first action that is accepted after the mistake, and its thought gives the plan up for a reason: it takes up
+  what the refusal said, or says that something is not needed and what. See `reasons.gives_reason`.
 
-An action that only prepares an answer is none: a player without the key that walks to the key's shelf answers by taking it. But the thought that
-says so makes the first step an answer. Other actions that are accepted are unrelated.
+An action that only prepares an answer is none: a player without the key that walks to the key's shelf answers by taking
+it. But the thought that says so makes the first step an answer. Other actions that are accepted are unrelated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +29,8 @@ from refinesynth.trajectory import Draft, Refinements, Script, Trajectory
 from refinesynth.world import World, mentions
 
 WITHIN = 3
-"""How many player turns after a mistake may pass until its answer, that one included; the default of `RealRefinement`."""
+"""How many player turns after a mistake may pass until its answer, that one included; the default of
+`RealRefinement`."""
 
 
 class Repair(NamedTuple):
@@ -63,7 +66,9 @@ _Answers = Callable[[Exchange, Exchange, bool], bool]
 
 
 def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
-    """What became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed over."""
+    """What became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed
+    over.
+    """
     steps = [step for step in exchanges(draft.turns) if not step.transient]
     if not any(step.flagged for step in steps):
         return ()

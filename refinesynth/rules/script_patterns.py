@@ -1,7 +1,7 @@
 """The patterns of a script: that RE2 takes them, and that each means its own action and no other.
 
-Actions whose pattern does not compile, or whose groups do not fit, are reported by the first two rules and passed over by the
-others.
+Actions whose pattern does not compile, or whose groups do not fit, are reported by the first two rules and passed over
+by the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,8 @@ class GroupsFitPlaceholders(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
-    """Each pattern matches its own template, filled with each allowed value, and captures these; else `misses_template`.
+    """Each pattern matches its own template, filled with each allowed value, and captures these; else
+    `misses_template`.
 
     Where a parameter takes any value, it is enough that one of a number of samples matches. One violation per action.
     """
@@ -117,7 +118,8 @@ def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:
 
 
 def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) -> dict[tuple[int, int], bytes]:
-    """By the numbers of two actions, the first filled template of the second that the pattern of the first matches, too.
+    """By the numbers of two actions, the first filled template of the second that the pattern of the first matches,
+    too.
 
     Of an action's fillings, those count that its own pattern matches, or all, if it matches none; `most` at most.
     """

@@ -1,7 +1,8 @@
-"""Whether an observation agrees with the ruling: no name that is not visible, no success or failure that did not happen.
+"""Whether an observation agrees with the ruling: no name that is not visible, no success or failure that did not
+happen.
 
-What it cannot find: a wrong statement about visible things, and a contradiction in other words than the lexicon's. It is there to
-keep a DungeonMaster from contradicting the world, not to prove it right.
+What it cannot find: a wrong statement about visible things, and a contradiction in other words than the lexicon's. It
+is there to keep a DungeonMaster from contradicting the world, not to prove it right.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,10 +44,10 @@ def judge_words(
 ) -> list[str]:
     """What is wrong with an observation as the words for a ruling, each a sentence to its writer; empty if it is right.
 
-    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that it failed
-    for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence of it, as far as the first
-    `MAX_TEXT` go; of the observation no more is read either. Where the script is not in English, what is announced is not judged: only
-    names are, and the words that the program itself adds. Never raises.
+    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that
+    it failed for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence
+    of it, as far as the first `MAX_TEXT` go; of the observation no more is read either. Where the script is not in
+    English, what is announced is not judged: only names are, and the words that the program itself adds. Never raises.
     """
     found = _judge(world, ruling, before, observation, action=action, transient=transient)
     return [one.sentence for one in found if _refuses(world, one)]
@@ -87,11 +88,11 @@ def _judge_opening(world: World, visible: Iterable[str], observation: str) -> It
 class WordsAgree(BaseRule, built_in=True):
     """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
 
-    None names what the player can neither see before the action nor after it, and that stands neither in the action, in the
-    ruling, in the introduction nor in the goal. None reports a success where there is a mistake or a transient failure, a
-    failure where the action was carried out, or a goal that is not reached; a transient failure is announced. See `judge_words`. Where the
-    script is not in English, what is wrong by our English tables of phrases is a warning.
-    A script without a rulebook that runs is the responsibility of `Replays`.
+    None names what the player can neither see before the action nor after it, and that stands neither in the action, in
+    the ruling, in the introduction nor in the goal. None reports a success where there is a mistake or a transient
+    failure, a failure where the action was carried out, or a goal that is not reached; a transient failure is
+    announced. See `judge_words`. Where the script is not in English, what is wrong by our English tables of phrases is
+    a warning. A script without a rulebook that runs is the responsibility of `Replays`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

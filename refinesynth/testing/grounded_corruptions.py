@@ -1,8 +1,8 @@
 """Valid grounded drafts, each broken in one named way, with the rule that must catch it.
 
-What is broken is always a statement of the draft that its rulebook contradicts. Where a change may leave everything true, as when
-two exchanges change places that have nothing to do with each other, only those are drawn that do not: an executor without
-memory plays them and reports.
+What is broken is always a statement of the draft that its rulebook contradicts. Where a change may leave everything
+true, as when two exchanges change places that have nothing to do with each other, only those are drawn that do not: an
+executor without memory plays them and reports.
 """
 
 from collections.abc import Callable
@@ -263,7 +263,9 @@ def _rulings(draft: Draft) -> list[Ruling]:
 
 
 def _untrue(draft: Draft) -> Draft:
-    """The draft, if a flag, a progress or the success in it is not what its rulebook says; else the example is given up."""
+    """The draft, if a flag, a progress or the success in it is not what its rulebook says; else the example is given
+    up.
+    """
     world = world_of(draft.script)
     progress, done = world.progress(draft.script.environment), False
     for at, ruling in zip(_answers(draft), _rulings(draft), strict=True):
@@ -294,7 +296,9 @@ def _transient_at(draft: Draft, at: int) -> bool:
 
 
 def _helps(draft: Draft, wrong: int, at: int) -> bool:
-    """Whether the world says something else of a refused action after a later one; of what it cannot read, whether they share a word."""
+    """Whether the world says something else of a refused action after a later one; of what it cannot read, whether they
+    share a word.
+    """
     world = world_of(draft.script)
     action, later = (cast("PlayerTurn", draft.turns[place]).action for place in (wrong, at))
     if world.read(action) is None:

@@ -31,9 +31,11 @@ _STRIDES = (1, 101, 211, 307, 401)
 
 @st.composite
 def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each answered by the next action.
+    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each answered by the next
+    action.
 
-    Either what was refused can be done then, or the player says why it does something else. It may open with an observation, wander about, and have transient failures, each tried again with success.
+    Either what was refused can be done then, or the player says why it does something else. It may open with an
+    observation, wander about, and have transient failures, each tried again with success.
     """
     script = draw(valid_grounded_scripts())
     play = _Play(draw, script)

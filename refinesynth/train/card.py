@@ -1,7 +1,7 @@
 """The model card: a README.md that the Hugging Face Hub understands, beside the tuned model.
 
-Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they stand in code
-spans, so that neither becomes anything else.
+Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they
+stand in code spans, so that neither becomes anything else.
 """
 
 import json

@@ -76,8 +76,8 @@ def estimate_host_usage(
 ) -> HostUsage:
     """What a training takes of a machine with `ranks` processes that saves `saved` times.
 
-    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where the model
-    allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
+    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where
+    the model allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
     """
     held = held_bytes(precision, parallel)
     written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held

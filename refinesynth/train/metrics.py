@@ -32,8 +32,8 @@ class Measured:
 class MetricsFile(NullEvents):
     """Writes `metrics.jsonl` from a training's events.
 
-    When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each step is
-    there once. Infinite and undefined numbers are written as null.
+    When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each
+    step is there once. Infinite and undefined numbers are written as null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,9 @@ class MetricsFile(NullEvents):
 
 
 def read_metrics(path: Path) -> Iterator[Measured]:
-    """The lines of a `metrics.jsonl`, in order; none if there is no such file. A torn line, at the end after a crash, is left out."""
+    """The lines of a `metrics.jsonl`, in order; none if there is no such file. A torn line, at the end after a crash,
+    is left out.
+    """
     for _, found in _lines(path):
         yield found
 

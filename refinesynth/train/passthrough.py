@@ -1,4 +1,6 @@
-"""Passthrough to transformers' `TrainingArguments`: the fields that exist, and those that are decided elsewhere. No torch."""
+"""Passthrough to transformers' `TrainingArguments`: the fields that exist, and those that are decided elsewhere. No
+torch.
+"""
 
 import ast
 import difflib
@@ -112,7 +114,9 @@ MAY_CHANGE_FIELDS: Final = PUSHING.union(
 
 @cache
 def field_names() -> frozenset[str]:
-    """The fields of `TrainingArguments` as its source has them: importing it takes seconds. None where it is not installed."""
+    """The fields of `TrainingArguments` as its source has them: importing it takes seconds. None where it is not
+    installed.
+    """
     found = find_spec("transformers")
     if found is None or not found.submodule_search_locations:
         return frozenset()
@@ -127,7 +131,9 @@ def field_names() -> frozenset[str]:
 
 
 def instead_of(name: str) -> str | None:
-    """The setting to give for what `TrainingArguments` calls `name`; None if it has no such field, or there is none to give."""
+    """The setting to give for what `TrainingArguments` calls `name`; None if it has no such field, or there is none to
+    give.
+    """
     if name in _WHY:
         return _WHY[name][1]
     return f"trainer.{name}" if name in field_names() else None

@@ -58,7 +58,8 @@ class SourceSizes:
     conversations: int
     """In it."""
     unmarked: int
-    """Of these, the ones without flags: no turn of them is marked as a mistake, and all of the assistant's are learned."""
+    """Of these, the ones without flags: no turn of them is marked as a mistake, and all of the assistant's are
+    learned."""
     taken: int
     """Of these, by the weight; repeated ones count each time."""
     held_out: int
@@ -111,7 +112,8 @@ class Plan:
     """Optimizer steps of the whole training."""
     steps_per_epoch: int
     passes_per_step: int
-    """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come together."""
+    """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come
+    together."""
     evaluations: int
     checkpoints: int
     memory: MemoryEstimate
@@ -235,7 +237,9 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
 
 
 def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
-    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see `host_usage.py`."""
+    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see
+    `host_usage.py`.
+    """
     # An optimizer of the user's own may keep less than AdamW does.
     sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
@@ -253,7 +257,9 @@ def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSe
 
 
 def fullest_load(config: TrainConfig, sizes: Sizes) -> Load:
-    """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on average."""
+    """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on
+    average.
+    """
     tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
     share = sizes.counts.trained_tokens / max(1, sizes.counts.tokens)
     return Load(tokens, math.ceil(tokens * share))

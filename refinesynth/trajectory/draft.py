@@ -25,7 +25,8 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     finished: bool = True
     """Whether this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
     liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
-    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has none.
+    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has
+    none.
 
     Drafts are equal that say the same, however they were read.
     """

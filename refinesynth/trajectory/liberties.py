@@ -34,7 +34,8 @@ class Answer(NamedTuple):
 
     turns: tuple[DraftTurn, ...]
     liberties: tuple[tuple[int, Liberty], ...] = ()
-    """Index of a turn in `turns` and what was let pass there, in order. What is wrong with the whole text stands at its first turn."""
+    """Index of a turn in `turns` and what was let pass there, in order. What is wrong with the whole text stands at its
+    first turn."""
 
     def written_as(self, text: str) -> "Answer":
         """This answer with what is to be said of the text that it was read from."""

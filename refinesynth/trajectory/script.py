@@ -41,9 +41,11 @@ class ActionSpec(Value):
     )
     """Placeholder name to the values that it may take; no values means any."""
     requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
-    """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always succeeds."""
+    """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always
+    succeeds."""
     effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
-    """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be applied, none is."""
+    """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be
+    applied, none is."""
     reveals: str = Field(default="", max_length=MAX_TEXT, exclude_if=absent)
     """In a grounded script: template for what the player perceives, filled from the state after the effects."""
 
@@ -127,7 +129,8 @@ class Script(Value):
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for any change.
+        """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for
+        any change.
 
         Computed again each time.
         """

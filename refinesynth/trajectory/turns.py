@@ -53,9 +53,11 @@ class DungeonMasterTurn(Value):
     logic_error: bool
     observation: str = Field(validation_alias=spelled("observation", "Observation"))
     progress: float | None = Field(default=None, ge=0, le=1, exclude_if=absent)
-    """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where it was not computed."""
+    """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where it was not
+    computed."""
     transient: bool = Field(default=False, exclude_if=absent)
-    """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is right."""
+    """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is
+    right."""
     plain: bool = Field(default=False, exclude_if=absent)
     """Grounded play: a DungeonMaster was asked for words, none of them would do, and these are the rulebook's own."""
 

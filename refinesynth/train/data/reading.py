@@ -122,18 +122,21 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
 def read_conversations(
     sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0
 ) -> Reading:
-    """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its turn comes.
+    """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its
+    turn comes.
 
-    A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face dataset (an
-    object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or an iterable of trajectories, records or conversations. Forms are
-    recognised by their keys; see `shapes`. A weight (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations
-    that is taken, drawn by `seed`; see `mixing`.
+    A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face
+    dataset (an object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or
+    an iterable of trajectories, records or conversations. Forms are recognised by their keys; see `shapes`. A weight
+    (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations that is taken, drawn by
+    `seed`; see `mixing`.
 
-    `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights take; see
-    `speaking.without_mistakes`.
+    `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
+    take; see `speaking.without_mistakes`.
 
     Raises:
-        InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound; with file and line.
+        InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound;
+            with file and line.
     """
     named = [sources] if isinstance(sources, str | Path) else sources
     return Reading(named, without_refinement=without_refinement, seed=seed)

@@ -7,11 +7,12 @@
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a prompt and
-completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of such records nothing is known:
-they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as our exports without mistakes have it. All other
-records without flags are general chat, where nothing is a mistake: every message of the assistant is trained on, and the conversation
-is not `marked`, so that the plan can say how many there were.
+A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a
+prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of
+such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as
+our exports without mistakes have it. All other records without flags are general chat, where nothing is a mistake:
+every message of the assistant is trained on, and the conversation is not `marked`, so that the plan can say how many
+there were.
 """
 
 import re

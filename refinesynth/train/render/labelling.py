@@ -14,7 +14,8 @@ from refinesynth.train.render.message_parts import CharRange
 from refinesynth.train.tokens import Label, Rendered, Span
 
 _LONGEST, _MOST = 60, 10_000
-"""Characters of the end of a prompt whose tokens are kept, since it is the same for most turns; and how many are kept."""
+"""Characters of the end of a prompt whose tokens are kept, since it is the same for most turns; and how many are
+kept."""
 
 
 class LabelTask(NamedTuple):
@@ -55,7 +56,8 @@ class Labeller:
         """Token ids of the ends of prompts, from their last control token on."""
 
     def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
-        """An example of each record; the error instead where tokens of a trained turn run together with those of its prompt.
+        """An example of each record; the error instead where tokens of a trained turn run together with those of its
+        prompt.
 
         Raises:
             TemplateError: No certain labels can be made for one.
@@ -159,8 +161,9 @@ class Labeller:
     def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
-        One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part of it.
-        One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does not.
+        One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part
+        of it. One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does
+        not.
         """
         start, stop = encoded.at(place.start), encoded.behind(place.stop)
         text = record.located.text

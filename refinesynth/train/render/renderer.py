@@ -26,19 +26,21 @@ _TOGETHER = 64
 class Renderer:
     """Makes examples for one tokenizer and template.
 
-    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`: a model is
-    trained in the contexts that it meets, or rendering is refused, with the settings that would give this. A template that knows no
-    generation prompt is held to the same up to where it ends a prompt: what it writes from there to the message is blank, or a
-    header, which is one text for all turns, and context. From there on every token that a model would write is trained, to the
-    end-of-turn token, mid-conversation too. What follows the last assistant turn is cut off: nothing is learned from it.
+    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`:
+    a model is trained in the contexts that it meets, or rendering is refused, with the settings that would give this. A
+    template that knows no generation prompt is held to the same up to where it ends a prompt: what it writes from there
+    to the message is blank, or a header, which is one text for all turns, and context. From there on every token that a
+    model would write is trained, to the end-of-turn token, mid-conversation too. What follows the last assistant turn
+    is cut off: nothing is learned from it.
 
-    So the ids are those of the tokenizer's `apply_chat_template(..., tokenize=True)` wherever these begin with the prompt's. Where
-    a tokenizer merges across a prompt's end, which inference cannot, they are those of the prompt and behind it those of the turn
-    by itself; since the next prompt has the turn merged, such a conversation makes one example of each turn (`on_rewrite`). Text in
-    a message that reads like a control token stays text.
+    So the ids are those of the tokenizer's `apply_chat_template(..., tokenize=True)` wherever these begin with the
+    prompt's. Where a tokenizer merges across a prompt's end, which inference cannot, they are those of the prompt and
+    behind it those of the turn by itself; since the next prompt has the turn merged, such a conversation makes one
+    example of each turn (`on_rewrite`). Text in a message that reads like a control token stays text.
 
-    Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see `locating`) and
-    from the template's generation markers where it has them; where these give no certain labels, rendering is refused.
+    Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see
+    `locating`) and from the template's generation markers where it has them; where these give no certain labels,
+    rendering is refused.
     """
 
     def __init__(
@@ -54,20 +56,20 @@ class Renderer:
     ) -> None:
         """Take a transformers tokenizer, fast or slow.
 
-        Its `chat_template` becomes the one that is used, `chat_template_kwargs` in it as defaults, so that it can be saved with the
-        tuned model and gives at inference the contexts of the training.
+        Its `chat_template` becomes the one that is used, `chat_template_kwargs` in it as defaults, so that it can be
+        saved with the tuned model and gives at inference the contexts of the training.
 
         Args:
             tokenizer: Of the model that is tuned.
             loss_on: Which turns give loss.
             template: Jinja text of a chat template; by default the tokenizer's own, else `REACT_TEMPLATE`.
-            on_rewrite: What to do with a conversation that the template does not write as it is given to a model, as where Qwen3
-                strips the reasoning of earlier turns. `refuse` raises; `expand` makes one example of each trained turn and all
-                before it, exactly as a model meets it, at several times the tokens. Where only the last turn is trained, that
-                is one example, and done either way.
+            on_rewrite: What to do with a conversation that the template does not write as it is given to a model, as
+                where Qwen3 strips the reasoning of earlier turns. `refuse` raises; `expand` makes one example of each
+                trained turn and all before it, exactly as a model meets it, at several times the tokens. Where only the
+                last turn is trained, that is one example, and done either way.
             chat_template_kwargs: Variables of the template, such as `enable_thinking`.
-            thought_as: `reasoning` gives what stands before `Action:` in an assistant's message to the template as the message's
-                thought (`reasoning_content`, or as the template calls it) and only the rest as its content.
+            thought_as: `reasoning` gives what stands before `Action:` in an assistant's message to the template as the
+                message's thought (`reasoning_content`, or as the template calls it) and only the rest as its content.
             advises: Whether a refusal says which settings would do, which takes some renderings to find out.
 
         Raises:
@@ -135,7 +137,9 @@ class Renderer:
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
     ) -> list[Rendered]:
-        """What was made of a conversation; made anew, with prompts apart, where tokens of prompts run together with turns."""
+        """What was made of a conversation; made anew, with prompts apart, where tokens of prompts run together with
+        turns.
+        """
         error = next((each for each in made if isinstance(each, RewritesHistoryError)), None)
         if error is None:
             return [each for each in made if isinstance(each, Rendered)]
