@@ -1,8 +1,9 @@
 """A trajectory as ReAct chat messages, each with its loss flag.
 
-The one rendering that the Player, the exports, training and evaluation share (paper, section 3.3): the first user message
-holds the task, a DungeonMaster's observation is a user message, a player's turn is an assistant message
-`Thought: ...` / `Action: ...`. A message with `loss=False` is context; a mistake is an assistant message with `loss=False`.
+The one rendering that the Player, the exports, training and evaluation share (paper, section 3.3): the first user
+message holds the task, a DungeonMaster's observation is a user message, a player's turn is an assistant message
+`Thought: ...` / `Action: ...`. A message with `loss=False` is context; a mistake is an assistant message with
+`loss=False`.
 """
 
 import re
@@ -30,7 +31,9 @@ class Message(NamedTuple):
 
 
 def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
-    """One line that tells a player an action's form, meaning and allowed parameter values, but for those that are `shared`."""
+    """One line for a player with an action's form, meaning and allowed parameter values, but for those that are
+    `shared`.
+    """
     line = f"- {action.name}"
     if action.description:
         line += f": {action.description}"
@@ -41,7 +44,8 @@ def render_action(action: ActionSpec, *, shared: Mapping[str, tuple[str, ...]] =
 def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
     """Parameters of several actions that may take the same values in each of them, with these values.
 
-    One that takes other values somewhere, or any, is not among them: what is said once of a name holds wherever it stands.
+    One that takes other values somewhere, or any, is not among them: what is said once of a name holds wherever it
+    stands.
     """
     lists: dict[str, list[tuple[str, ...]]] = {}
     for action in actions:
@@ -53,16 +57,16 @@ def shared_values(actions: Sequence[ActionSpec]) -> dict[str, tuple[str, ...]]:
 def render_task(script: Script) -> str:
     """The first user message: introduction, goal, available actions and how to answer.
 
-    Values that several actions take are told once, after the actions. The environment and the completion conditions are the
-    DungeonMaster's and stay out.
+    Values that several actions take are listed once, after the actions. The environment and the completion conditions
+    are the DungeonMaster's and stay out.
     """
     shared = shared_values(script.actions)
     lines = [render_action(action, shared=shared) for action in script.actions]
     if shared:
         lines += ("", *map(_choice, shared, shared.values()))
-    told = "\n".join(lines)
+    listed = "\n".join(lines)
     introduction = script.introduction.strip() or "You are in an environment that answers each of your actions."
-    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{told}\n\n{INSTRUCTIONS}"
+    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{INSTRUCTIONS}"
 
 
 def _choice(name: str, values: Sequence[str]) -> str:
@@ -86,9 +90,9 @@ _LABEL = re.compile(
 def parse_player(text: str) -> PlayerTurn:
     """Read `Thought: ... Action: ...` as a player writes it.
 
-    Labels may be bold or in any case. An observation that the player makes up after its action is cut off, and so is what
-    follows a blank line within it; quotes, `**` and backticks around the action are taken off. Text before the first label
-    is taken for the thought if there is no other.
+    Labels may be bold or in any case. An observation that the player makes up after its action is cut off, and so is
+    what follows a blank line within it; quotes, `**` and backticks around the action are taken off. Text before the
+    first label is taken for the thought if there is no other.
 
     Raises:
         ValueError: No action, or more than one; the message is fit to be sent back to the model.
@@ -112,7 +116,8 @@ def parse_player(text: str) -> PlayerTurn:
 def split_thought(text: str) -> tuple[str, str]:
     """What a player thought, without its label, and the rest of its message as it stands, from `Action:` on.
 
-    Nothing else is lost: what stands before the label belongs to the thought. All is rest where there is no action, or no thought.
+    Nothing else is lost: what stands before the label belongs to the thought. All is rest where there is no action, or
+    no thought.
     """
     labels, words, at = _labels(text)
     if at is None:
@@ -162,8 +167,8 @@ def _unwrapped(action: str) -> str:
 def to_messages(trajectory: Trajectory) -> list[Message]:
     """A whole trajectory as chat messages, the closing observation included.
 
-    An opening observation joins the first user message. Assistant messages are trained on unless they are mistakes; user
-    messages never are.
+    An opening observation joins the first user message. Assistant messages are trained on unless they are mistakes;
+    user messages never are.
     """
     return render_turns(trajectory.script, trajectory.turns)
 
@@ -171,7 +176,7 @@ def to_messages(trajectory: Trajectory) -> list[Message]:
 def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[Message]:
     """Any number of turns as chat messages; what a player sees when it is about to act.
 
-    Adjacent messages of one role are joined with a blank line, so that roles alternate whatever the turns are.
+    Adjacent messages of one role are joined with a blank line, so that roles always alternate.
     """
     mistakes = set(flagged_turns(turns))
     messages = [Message("user", render_task(script), loss=False)]

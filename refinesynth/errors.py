@@ -22,7 +22,8 @@ class RunFolderError(InputError):
 
 
 class StorageError(RefinesynthError):
-    """What a run writes to fails: a full disk, a folder that may not be written, a damaged journal or one of a newer version.
+    """What a run writes to fails: a full disk, a folder that may not be written, a damaged journal or one of a newer
+    version.
 
     Everything that was committed before stays. The command line exits with 3.
     """
@@ -41,7 +42,9 @@ class EpisodeAbandoned(BackendError):
 
 
 class EpisodeLost(EpisodeAbandoned):
-    """The backend kept failing over this episode while it answered others, so nothing is known of what it would have given."""
+    """The backend kept failing over this episode while it answered others, so nothing is known of what it would have
+    given.
+    """
 
 
 class RunStopped(BackendError):
@@ -49,4 +52,6 @@ class RunStopped(BackendError):
 
 
 class BudgetSpent(RunStopped):
-    """What is left of the budget does not pay for this request; cheaper ones, and those of other episodes, may still be paid."""
+    """What is left of the budget does not pay for this request; cheaper ones, and those of other episodes, may still be
+    paid.
+    """

@@ -1,10 +1,11 @@
 """Does a player's action text match one of a script's actions, and with which parameter values?
 
-An action matches when the whole text, trimmed, matches the action's pattern and every captured group holds an allowed value
-of the parameter that it stands for. Groups are either all named, exactly as the template's placeholders, or all unnamed, in the
-placeholders' order; there are as many groups as placeholders. Case counts, since the text is trained on as it was written: fixed
-words are as the pattern has them, with its own flags, and values, trimmed, are as the script spells them; a parameter without allowed
-values takes any. A group that took no part in the match gives no value, so the action does not match.
+An action matches when the whole text, trimmed, matches the action's pattern and every captured group holds an allowed
+value of the parameter that it stands for. Groups are either all named, exactly as the template's placeholders, or all
+unnamed, in the placeholders' order; there are as many groups as placeholders. Case counts, since the text is trained on
+as it was written: fixed words are as the pattern has them, with its own flags, and values, trimmed, are as the script
+spells them; a parameter without allowed values takes any. A group that took no part in the match gives no value, so the
+action does not match.
 """
 
 import difflib
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, encode
+from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.actions.wording import listed, quoted
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.weak_cache import weakly_cached
@@ -32,7 +33,8 @@ _SHOWN = 80
 _CASE = "capital and small letters count"
 
 _REMEMBERED = 256
-"""How many answers of `match_in` are kept of a script: role, rules and DungeonMaster's request ask for the same one after another."""
+"""How many answers of `match_in` are kept of a script: role, rules and DungeonMaster's request ask for the same one
+after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,12 @@ def _assign(pattern: Pattern, placeholders: tuple[str, ...]) -> tuple[tuple[str,
 def match_action(actions: Sequence[ActionSpec], text: str) -> Match | None:
     """The first of `actions` that matches `text` with its pattern and allowed values, or None. Never raises.
 
-    Actions whose template begins with the text's first word are tried before the others: mostly one of them is meant, and
-    most patterns need not even be compiled.
+    Actions whose template begins with the text's first word are tried before the others: mostly one of them is meant,
+    and most patterns need not even be compiled.
     """
     if len(text) > MAX_ACTION_CHARACTERS or not (trimmed := text.strip()):
         return None
-    encoded = encode(trimmed)
+    encoded = to_utf8(trimmed)
     for action in _likely_first(actions, trimmed):
         if found := _match(action, encoded):
             return found
@@ -136,7 +138,8 @@ def _answers(_script: Script) -> dict[str, Match | None]:
 
 
 def meaning(script: Script, text: str) -> tuple[str, ...]:
-    """What a text does: equal for two texts that are the same action with the same values, and for two that are none and read alike.
+    """What a text does: equal for two texts that are the same action with the same values, and for two that are none
+    and read alike.
 
     White space does not matter, case does where it decides.
     """
@@ -147,7 +150,7 @@ def meaning(script: Script, text: str) -> tuple[str, ...]:
 
 def match_pattern(action: ActionSpec, text: str) -> dict[str, str | None] | None:
     """What the pattern of `action` captures from `text` by placeholder, allowed or not; None if it does not match."""
-    return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, encode(text.strip()))
+    return None if len(text) > MAX_ACTION_CHARACTERS else _captured(action, to_utf8(text.strip()))
 
 
 def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
@@ -168,10 +171,10 @@ def explain_mismatch(actions: Sequence[ActionSpec], text: str) -> Mismatch:
 
 
 def refusal(actions: Sequence[ActionSpec], text: str) -> str:
-    """What somebody in a world is told of a text that is no action there: enough to try otherwise, and no list of what there is.
+    """The message for a text that is no action in a world: enough to try otherwise, and no list of what there is.
 
-    One plain sentence. Never raises; for a text that is an action, it means nothing. `explain_mismatch` says the same to a model that
-    has to fix its text, with everything that would have been available.
+    One plain sentence. Never raises; for a text that is an action, it means nothing. `explain_mismatch` says the same
+    to a model that has to fix its text, with everything that would have been available.
     """
     if not text.strip():
         return "Nothing is done, so nothing happens."
@@ -263,7 +266,7 @@ def _explain_unknown(actions: Sequence[ActionSpec], text: str) -> str:
 def _differs_in_case(action: ActionSpec, text: str) -> bool:
     """Whether the pattern would match if case did not count. For a text that it does not match."""
     pattern = action_form(action).pattern
-    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(encode(text.strip()))
+    return pattern is not None and compile_pattern(pattern.source, ignore_case=True).matches(to_utf8(text.strip()))
 
 
 def _names(actions: Iterable[ActionSpec]) -> str:

@@ -1,8 +1,8 @@
 """Untrusted regular expressions, run on RE2: linear time, bounded memory, its log silenced.
 
-Patterns are written by an LLM. RE2 knows neither look-around nor backreferences, and a pattern that it refuses is reported
-in words. Everything is matched as UTF-8 bytes, which spares RE2's wrapper from counting characters; lone surrogates, which
-UTF-8 has no bytes for, count as U+FFFD.
+Patterns are written by an LLM. RE2 knows neither look-around nor backreferences, and a pattern that it refuses is
+reported in words. Everything is matched as UTF-8 bytes, which spares RE2's wrapper from counting characters; lone
+surrogates, which UTF-8 has no bytes for, count as U+FFFD.
 """
 
 from collections.abc import Mapping, Sequence
@@ -123,8 +123,8 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Pattern:
     return Pattern(pattern, ignore_case=ignore_case)
 
 
-def encode(text: str) -> bytes:
-    """`text` as UTF-8, whatever it holds."""
+def to_utf8(text: str) -> bytes:
+    """`text` as UTF-8, for every text."""
     try:
         return text.encode()
     except UnicodeEncodeError:

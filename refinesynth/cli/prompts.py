@@ -57,7 +57,7 @@ def show(
     from refinesynth.trajectory import Persona
 
     if persona is not None and not persona.strip():
-        raise InputError("--persona is blank; give a sentence about somebody")
+        raise InputError("--persona is blank; give a sentence about a person")
     chosen = plays.find(play or "live")
     drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
     settings = EpisodeSettings(

@@ -23,7 +23,7 @@ _HELD_OUT = {
 }
 
 
-class Pace:
+class StepPace:
     """Optimizer steps per second, of this process: what an earlier one did before a resume took time of its own."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +48,7 @@ class TrainDisplay:
     """Shows a training's events: on a terminal that can redraw with the latest figures below them, else a line for each."""
 
     def __init__(self, console: Console) -> None:
-        self._pace = Pace()
+        self._pace = StepPace()
         self._step = self._steps = 0
         self._metrics: Mapping[str, float] = {}
         self._screen = Screen(console, self._draw)

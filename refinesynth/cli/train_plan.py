@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from refinesynth.cli.figures import compact, counted
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.text.printable import one_line
-from refinesynth.train.memory import Memory
+from refinesynth.train.memory import MemoryEstimate
 from refinesynth.train.plan import Plan, SourceSizes
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _tokens(counts: "Counts") -> str:
     )
 
 
-def _memory(memory: Memory, there: int | None) -> str:
+def _memory(memory: MemoryEstimate, there: int | None) -> str:
     parts = (
         ("weights", memory.weights),
         ("gradients", memory.gradients),

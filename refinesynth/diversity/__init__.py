@@ -4,7 +4,7 @@ from refinesynth.diversity.contamination import CONTAMINATED, WORDS, Contaminati
 from refinesynth.diversity.novelty import NEAR, NEAR_DUPLICATE, NearDuplicate, Novelty
 
 CURATING = frozenset({NEAR_DUPLICATE, CONTAMINATED})
-"""Rules that look at more than a draft: with the draft alone nobody can check it again."""
+"""Rules that look at more than a draft: with the draft alone they cannot be checked again."""
 
 __all__ = [
     "CONTAMINATED",

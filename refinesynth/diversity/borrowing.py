@@ -1,7 +1,7 @@
 """What a script has in common with the examples that its writer was shown, and with as many others that it was not.
 
-Scripts of one kind always have something in common: `look around` is in most of them. So the share alone says little. Examples are
-drawn by chance, so what a script has more of those that were shown than of the others was copied.
+Scripts of one kind always have something in common: `look around` is in most of them. So the share alone says little.
+Examples are drawn by chance, so what a script has more of those that were shown than of the others was copied.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import BaseModel
 
-from refinesynth.diversity.names import MAX_ACTIONS
+from refinesynth.diversity.names import ACTIONS_COMPARED
 from refinesynth.diversity.structure import Structure
 from refinesynth.trajectory import Script
 
@@ -20,15 +20,15 @@ class Marks:
     """What a script is known by."""
 
     names: frozenset[str]
-    """Of its actions, whatever their placeholders are called, and their case and white space."""
+    """Of its actions, independent of the names of placeholders, case and white space."""
     structure: frozenset[str]
     """Features of world and actions, see `Structure`."""
 
     @classmethod
     def of(cls, script: Script) -> Self:
-        """Takes some milliseconds at most, whatever the script holds."""
+        """Takes some milliseconds at most, for any script."""
         structure = Structure.of(script)
-        blank = (action.fill(dict.fromkeys(action.placeholders, "{}")) for action in script.actions[:MAX_ACTIONS])
+        blank = (action.fill(dict.fromkeys(action.placeholders, "{}")) for action in script.actions[:ACTIONS_COMPARED])
         return cls(
             names=frozenset(" ".join(name.casefold().split()) for name in blank),
             structure=frozenset((*structure.world, *structure.actions)),

@@ -18,7 +18,7 @@ CONTAMINATED = "Contaminated"
 """The rule in whose name a trajectory is refused that shares words with an evaluation set."""
 
 WORDS = 13
-"""Length of a run of words that is no accident, unless told otherwise."""
+"""Length of a run of words that is no accident; the default."""
 
 _QUOTED = 300
 """Characters of an overlap that are shown."""
@@ -43,16 +43,17 @@ class Overlap:
 class Contamination:
     """Finds what trajectories have in common with evaluation sets.
 
-    Looked for are all runs of `words` words, and shorter texts as a whole, if they have `index.SHORTEST` words at least; each is
-    kept as 16 bytes. Case and punctuation do not count. No such run is missed; another is taken for one with a chance of 2**-64
-    for each that is kept.
+    Looked for are all runs of `words` words, and shorter texts as a whole, if they have `index.SHORTEST` words at
+    least; each is kept as 16 bytes. Case and punctuation do not count. No such run is missed; another is taken for one
+    with a chance of 2**-64 for each that is kept.
     """
 
     def __init__(self, files: Sequence[str | Path], *, words: int = WORDS) -> None:
         """Read the files, see `evaluation.texts_of`; of a folder, all files in it.
 
         Raises:
-            InputError: There are none, one cannot be read or is too long, or all together hold more than `index.MAX_RUNS` runs.
+            InputError: There are none, one cannot be read or is too long, or all together hold more than
+                `index.MAX_RUNS` runs.
             ConfigurationError: A package is missing (extra `diversity`).
         """
         check_installed("diversity", "datasketch", "numpy")
@@ -75,8 +76,8 @@ class Contamination:
 
         More evaluation sets never make the words fewer that are found.
         """
-        # Most texts are short, so they are looked at together, with an empty word after each: no run that goes over the end of a
-        # text is in an evaluation set.
+        # Most texts are short, so they are looked at together, with an empty word after each: no run that goes over the
+        # end of a text is in an evaluation set.
         row: list[str] = []
         starts: list[int] = []
         named = list(texts(trajectory))
@@ -126,7 +127,7 @@ def files_of(given: Iterable[str | Path]) -> tuple[Path, ...]:
 
 
 def digest_of(given: Iterable[str | Path]) -> str:
-    """SHA-256 over what the files of evaluation sets hold, in hexadecimal, whatever they are called and in which order they come.
+    """SHA-256 over what the files of evaluation sets hold, in hexadecimal, independent of their names and order.
 
     Raises:
         InputError: One of them cannot be read.

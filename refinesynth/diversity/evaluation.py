@@ -15,8 +15,8 @@ MAX_BYTES = 1 << 30
 """Most bytes of a file that are read, unpacked."""
 
 MAX_DOCUMENT = 1 << 26
-"""Longest JSON document that is read as such, in bytes: a file that is no JSONL, or a line of one. Its values take some twenty
-times as much memory while it is read. Of a longer line, each piece of so many bytes is a plain text."""
+"""Longest JSON document that is read as such, in bytes: a file that is no JSONL, or a line of one. Its values take some
+twenty times as much memory while it is read. Of a longer line, each piece of so many bytes is a plain text."""
 
 _COMPRESSIONS = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
@@ -32,7 +32,8 @@ class Text(NamedTuple):
 
 
 def texts_of(path: Path) -> Iterator[Text]:
-    """Every text of a file, lazily: JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text; also `.gz` and `.zst`.
+    """Every text of a file, lazily: JSONL (`.jsonl`, `.ndjson`), one JSON document, or plain text; also `.gz` and
+    `.zst`.
 
     Of JSON, all texts in it, keys left out. What is no JSON counts as plain text, line by line.
 
@@ -87,7 +88,9 @@ def _parsed(data: bytes) -> JsonValue:
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
-    """All texts in a JSON value, in their order; of a list of texts, such as a walkthrough, also all of them in a row."""
+    """All texts in a JSON value, in their order; of a list of texts, such as a walkthrough, also all of them in a
+    row.
+    """
     stack = [value]
     while stack:
         item = stack.pop()

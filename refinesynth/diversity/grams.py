@@ -17,14 +17,16 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 def words(text: str) -> list[str]:
-    """The words of a text: letters, digits and underscores, whatever stands between them."""
+    """The words of a text: letters, digits and underscores, with anything between them."""
     return _WORD.findall(text)
 
 
 def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint64]]]":
-    """Length and hashes of all runs of words, from length 1 to `longest`, as far as there are enough words; case does not count.
+    """Length and hashes of all runs of words, from length 1 to `longest`, as far as there are enough words; case does
+    not count.
 
-    The i-th hash is that of the run that begins with the i-th word. Different runs have the same hash with a chance of 2**-64.
+    The i-th hash is that of the run that begins with the i-th word. Different runs have the same hash with a chance of
+    2**-64.
     """
     import numpy as np
 
@@ -38,7 +40,7 @@ def runs(found: list[str], longest: int) -> "Iterator[tuple[int, NDArray[np.uint
 
 
 def _mixed(values: "NDArray[np.uint64]", length: int) -> "NDArray[np.uint64]":
-    """Spreads what differs in few bits over all of them; runs of different lengths are told apart."""
+    """Spreads what differs in few bits over all of them; runs of different lengths differ."""
     import numpy as np
 
     mixed = values ^ np.uint64(length * 0xD6E8FEB86659FD93 & (1 << 64) - 1)

@@ -1,4 +1,6 @@
-"""The names of a script's things, and its texts with these names taken out: what is left when everything is called otherwise."""
+"""The names of a script's things, and its texts with these names taken out: what is left when everything is called
+otherwise.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +10,7 @@ from refinesynth.trajectory import ActionSpec, Script
 NAME = "<name>"
 """Stands for a name in a text; no word is spelled like this."""
 
-MAX_ACTIONS = 100
+ACTIONS_COMPARED = 100
 """Actions that are looked at."""
 
 _MAX_VALUES = 500
@@ -26,14 +28,14 @@ def words(text: str) -> list[str]:
     return grams.words(text[:_MAX_TEXT].casefold())
 
 
-class Names:
+class ScriptNames:
     """What the actions of a script can be given. Where a name is in a text, the longest one counts."""
 
     def __init__(self, script: Script) -> None:
         self._by_first: dict[str, list[tuple[str, ...]]] = {}
         self.slots: dict[str, set[str]] = {}
         """Name, as `known` gives it, to the places of actions that take it: `1/2` is the second of two."""
-        for action in script.actions[:MAX_ACTIONS]:
+        for action in script.actions[:ACTIONS_COMPARED]:
             self._learn(action)
         for spelled in self._by_first.values():
             spelled.sort(key=lambda name: (-len(name), name))
@@ -53,7 +55,7 @@ class Names:
                 self.slots[name].add(f"{at}/{len(placeholders)}")
 
     def known(self, text: str) -> str | None:
-        """The name that a text is, whatever its case and punctuation; None if it is none."""
+        """The name that a text is, in any case and punctuation; None if it is none."""
         name = " ".join(words(text[:_MAX_NAME]))
         return name if name in self.slots else None
 

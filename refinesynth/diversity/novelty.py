@@ -17,7 +17,7 @@ NEAR_DUPLICATE = "NearDuplicate"
 """The rule in whose name a script is refused that resembles another."""
 
 NEAR = 0.85
-"""Threshold that tells copies from other scripts, see docs/diversity.md for how it was measured."""
+"""Threshold that separates copies from other scripts, see docs/diversity.md for how it was measured."""
 
 _BLOCK = 4_096
 """Sketches that are compared at a time: a megabyte, which a processor's cache holds."""
@@ -32,17 +32,18 @@ class NearDuplicate:
     similarity: float
     """0 to 1: that of world, actions and goal, weighted 8 : 5 : 3."""
     world: float
-    """Similarity of the environments' facts, whatever things are called."""
+    """Similarity of the environments' facts, independent of names."""
     actions: float
     """Similarity of what the actions look like, and in a grounded script of what they do."""
     goal: float
-    """Similarity of the goals, whatever things are called."""
+    """Similarity of the goals, independent of names."""
 
 
 class Novelty:
     """Admits scripts that resemble none that it admitted before. What it answers depends on their order alone.
 
-    It remembers `sketch.SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond or two.
+    It remembers `sketch.SIZE` (256) bytes a script and its name. A comparison with 32,000 scripts takes a millisecond
+    or two.
     """
 
     def __init__(self, threshold: float = NEAR) -> None:
@@ -66,7 +67,7 @@ class Novelty:
     def admits(self, script: Script, name: str) -> NearDuplicate | None:
         """What the script resembles too much; None if there is nothing, and then it is remembered under `name`.
 
-        Never raises, whatever the script holds.
+        Never raises, for any script.
         """
         known = sketch(script)
         found = self._nearest(known)

@@ -25,9 +25,9 @@ _MAX_COUNT = 64
 def sketch(script: Script) -> "NDArray[np.uint8]":
     """The sketch of a script, `SIZE` bytes, always the same for the same script.
 
-    MinHash by parts: a byte of a part is equal in two sketches with the probability that is the Jaccard similarity of the two
-    parts (of features with their counts), and by chance in one of 256 cases besides. So the share of equal bytes is the mean of
-    the parts' similarities, weighted by `PARTS`, with a standard error of 0.03 at most.
+    MinHash by parts: a byte of a part is equal in two sketches with the probability that is the Jaccard similarity of
+    the two parts (of features with their counts), and by chance in one of 256 cases besides. So the share of equal
+    bytes is the mean of the parts' similarities, weighted by `PARTS`, with a standard error of 0.03 at most.
     """
     import numpy as np
 

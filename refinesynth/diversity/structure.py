@@ -1,9 +1,9 @@
-"""The structure of a script: what its world is like and what its actions do, whatever things are called.
+"""The structure of a script: what its world is like and what its actions do, independent of names.
 
-The world is a tree of facts in which names stand for things. Things are told apart by the facts about them, as in
-Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by what is
-said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every level; two that
-differ in one fact share nearly all at the first level and fewer at the next ones.
+The world is a tree of facts in which names stand for things. Things are distinguished by the facts about them, as in
+Weisfeiler and Leman's colouring of graphs: at first by which actions take them, then by what is said of them, then by
+what is said of those that they are mentioned with. Two worlds that differ only in names have the same facts at every
+level; two that differ in one fact share nearly all at the first level and fewer at the next ones.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from zlib import crc32
 
 from pydantic import JsonValue
 
-from refinesynth.diversity.names import MAX_ACTIONS, NAME, Names, words
+from refinesynth.diversity.names import ACTIONS_COMPARED, NAME, ScriptNames, words
 from refinesynth.trajectory import ActionSpec, Script
 
 LEVELS = 3
-"""How often things are told apart: by the actions alone, by their own facts, and by those of their neighbours."""
+"""How many rounds distinguish things: by the actions alone, by their own facts, and by those of their neighbours."""
 
 _MAX_FACTS = 2_000
 """Facts of an environment that are looked at, in its own order."""
@@ -45,8 +45,8 @@ class Structure:
 
     @classmethod
     def of(cls, script: Script) -> "Structure":
-        """Never raises, whatever the script holds; takes time up to its limits and no longer."""
-        names = Names(script)
+        """Never raises, for any script; takes time up to its limits and no longer."""
+        names = ScriptNames(script)
         world, colours = _world(script.environment, names)
         return cls(world=world, actions=_actions(script, names), goal=_goal(script, names, colours))
 
@@ -63,8 +63,8 @@ class _Step:
 _ITEM = _Step("*", None)
 
 
-def _world(environment: Mapping[str, JsonValue], names: Names) -> tuple[Counter[str], dict[str, str]]:
-    """The facts at each level, and the things' colours once they are told apart by their own facts."""
+def _world(environment: Mapping[str, JsonValue], names: ScriptNames) -> tuple[Counter[str], dict[str, str]]:
+    """The facts at each level, and the things' colours once they are distinguished by their own facts."""
     facts = list(_facts(environment, names))
     colours = {name: digest("slots", *sorted(slots)) for name, slots in names.slots.items()}
     features: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def _world(environment: Mapping[str, JsonValue], names: Names) -> tuple[Counter[
     return features, own
 
 
-def _facts(environment: Mapping[str, JsonValue], names: Names) -> Iterator[tuple[_Step, ...]]:
+def _facts(environment: Mapping[str, JsonValue], names: ScriptNames) -> Iterator[tuple[_Step, ...]]:
     """The ways from the root to everything that is no object or list, or an empty one; iteratively, for any depth."""
 
     def step(text: str) -> _Step:
@@ -107,7 +107,7 @@ def _facts(environment: Mapping[str, JsonValue], names: Names) -> Iterator[tuple
         yield (*way, _Step(_literal(value, names) if name is None else name, name))
 
 
-def _literal(value: JsonValue, names: Names) -> str:
+def _literal(value: JsonValue, names: ScriptNames) -> str:
     if isinstance(value, str):
         plain = len(value) <= _MAX_LITERAL and not names.mentioned(value)
         return f"={value.casefold()}" if plain else "=text"
@@ -116,9 +116,9 @@ def _literal(value: JsonValue, names: Names) -> str:
     return f"={value!r}"[:_MAX_LITERAL]
 
 
-def _actions(script: Script, names: Names) -> Counter[str]:
+def _actions(script: Script, names: ScriptNames) -> Counter[str]:
     features: Counter[str] = Counter()
-    for action in script.actions[:MAX_ACTIONS]:
+    for action in script.actions[:ACTIONS_COMPARED]:
         placeholders = action.placeholders
         skeleton = [word for word in words(action.fill(dict.fromkeys(placeholders, "{}"))) if word]
         features[digest("form", str(len(placeholders)), str(len(action.requires)), str(len(action.effects)))] += 1
@@ -138,16 +138,16 @@ def _laws(action: ActionSpec) -> Iterator[str]:
         yield " ".join((effect.op, repr(effect.value)[:_MAX_LAW], *(part[:_MAX_LAW] for part in parts)))
 
 
-def _anonymous(law: str, placeholders: tuple[str, ...], names: Names) -> list[str]:
+def _anonymous(law: str, placeholders: tuple[str, ...], names: ScriptNames) -> list[str]:
     """The words of a law, its parameters by their numbers."""
     numbers = {placeholder.casefold(): f"${at}" for at, placeholder in enumerate(placeholders)}
     return [numbers.get(word, word) for word in names.masked(law)]
 
 
-def _goal(script: Script, names: Names, colours: Mapping[str, str]) -> Counter[str]:
+def _goal(script: Script, names: ScriptNames, colours: Mapping[str, str]) -> Counter[str]:
     features: Counter[str] = Counter()
     laws = script.rulebook.goal if script.rulebook is not None else ()
-    for text in (script.goal, *script.completion_conditions[:MAX_ACTIONS]):
+    for text in (script.goal, *script.completion_conditions[:ACTIONS_COMPARED]):
         for word in names.masked(text):
             if word != NAME:
                 features[digest("goal", word)] = 1

@@ -22,7 +22,7 @@ from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
-from refinesynth.rules.repairs import counted, repairs
+from refinesynth.rules.repairs import count_refinements, repairs
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
 
 
@@ -135,7 +135,7 @@ def _trajectory(accepted: Accepted, *, spent: Cost, record: Record, settings: Ep
         cost_usd=spent.cost_usd,
         script_id=script.digest,
         difficulty=_difficulty(script),
-        refinements=counted(repairs(accepted.draft)) if script.grounded else None,
+        refinements=count_refinements(repairs(accepted.draft)) if script.grounded else None,
         branch=accepted.branch,
     )
     return Trajectory.model_validate(

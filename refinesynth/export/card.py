@@ -1,7 +1,7 @@
 """The dataset card: a README.md that the Hugging Face Hub understands, about one export.
 
-Titles, model names, rules and personas are text that others wrote. Whatever they hold, the YAML header stays the header that is
-meant, and the Markdown body gets no heading, link, image or HTML from them.
+Titles, model names, rules and personas are text that others wrote. For any such text, the YAML header stays the header
+that is meant, and the Markdown body gets no heading, link, image or HTML from them.
 """
 
 from functools import cache
@@ -13,7 +13,7 @@ from refinesynth.export.facts import CardFacts
 from refinesynth.export.writing import ExportReport
 from refinesynth.files.atomic_write import output_file
 from refinesynth.text.jsontext import scrub
-from refinesynth.text.markdown import code, plain
+from refinesynth.text.markdown import code, plain_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -38,7 +38,7 @@ def _template() -> "Template":
 
     # Markdown, not HTML: the filters below escape, and each use of untrusted text goes through one of them.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
-    environment.filters.update(yaml=yaml_text, text=plain, code=code)
+    environment.filters.update(yaml=yaml_text, text=plain_text, code=code)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 

@@ -67,7 +67,7 @@ def _read(path: Path) -> dict[str, JsonValue]:
     try:
         found: object = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"cannot add a data set to {path}: {error}; mend the file or export elsewhere") from error
+        raise InputError(f"cannot add a data set to {path}: {error}; fix the file or export elsewhere") from error
     if not isinstance(found, dict):
         raise InputError(f"cannot add a data set to {path}: it holds no JSON object; export elsewhere")
     return cast("dict[str, JsonValue]", found)

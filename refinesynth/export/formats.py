@@ -33,11 +33,15 @@ class Format(Protocol):
 
     @property
     def advice(self) -> Mapping[Masking, str]:
-        """The maskings that it can express, the default first, each with what the reader must be told to honour it."""
+        """The maskings that it can express, the default first, each with what to set in the reader so that it honours
+        it.
+        """
         ...
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        """The lines for one trajectory, none if it holds nothing to train on; and the reasons why something gives no line."""
+        """The lines for one trajectory, none if it holds nothing to train on; and the reasons why something gives no
+        line.
+        """
         ...
 
 
@@ -45,7 +49,8 @@ class Format(Protocol):
 class ChatFormat:
     """A format of chat messages, as `chat.to_messages` renders them.
 
-    Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left out.
+    Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left
+    out.
     """
 
     name: str
@@ -98,7 +103,8 @@ class PaperFormat:
 
 
 DROPPED = "#correct"
-"""Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is right."""
+"""Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is
+right."""
 
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
 _SPLIT = "One record per correct turn; only its last message is marked for training."

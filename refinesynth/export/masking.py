@@ -1,7 +1,7 @@
 """How mistakes are kept out of training, for trainers with and without a flag per message.
 
-A mistake stays in the context and gives no loss (paper, equation 1). A trainer that reads a flag per message is told so;
-for one that does not, a conversation is split at its correct turns, or its mistakes are left out.
+A mistake stays in the context and gives no loss (paper, equation 1). A trainer that reads a flag per message gets
+flags; for one that does not, a conversation is split at its correct turns, or its mistakes are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,20 +16,22 @@ class Masking(StrEnum):
     FLAG = "flag"
     """One record a conversation; each message says whether it is trained on."""
     SPLIT = "split"
-    """One record a correct turn: the conversation up to it, of which only the last message is to be trained on. Exact, at
-    several times the tokens."""
+    """One record a correct turn: the conversation up to it, of which only the last message is to be trained on. Exact,
+    at several times the tokens."""
     DROP = "drop"
-    """One record a conversation, mistakes and the answers to them left out. What is left shows no refinement, and a later
-    thought may speak of an answer that is no longer there."""
+    """One record a conversation, mistakes and the answers to them left out. What is left shows no refinement, and a
+    later thought may speak of an answer that is no longer there."""
     PAIR = "pair"
-    """One record a mistake that is repaired: what came before it, and the two turns, the one to choose and the one to reject."""
+    """One record a mistake that is repaired: what came before it, and the two turns, the one to choose and the one to
+    reject."""
 
 
 def conversations(messages: Sequence[Message], masking: Masking) -> Iterator[tuple[Message, ...]]:
     """The records' messages, in order; none if nothing in `messages` is to be trained on.
 
-    `messages` alternate, a user's first, as `chat.to_messages` gives them. Each conversation ends with an assistant message:
-    nothing after the last one can be trained on, and several trainers refuse or skip a conversation that ends otherwise.
+    `messages` alternate, a user's first, as `chat.to_messages` gives them. Each conversation ends with an assistant
+    message: nothing after the last one can be trained on, and several trainers refuse or skip a conversation that ends
+    otherwise.
     """
     if masking is Masking.SPLIT:
         for at, message in enumerate(messages):

@@ -1,12 +1,13 @@
 """Pairs of a mistake and its repair in one context, for preference training (TRL's DPO form).
 
-The context is what came before the mistake. Rejected is the mistaken turn, chosen the turn that repaired it (`rules.repairs` says which
-one that is): what would have been the better turn there. The model that wrote it knew more: it had been refused meanwhile. So a pair is made
-only where the repair could have been the next turn in that context.
+The context is what came before the mistake. Rejected is the mistaken turn, chosen the turn that repaired it
+(`rules.repairs` says which one that is): what would have been the better turn there. The model that wrote it knew more:
+it had been refused meanwhile. So a pair is made only where the repair could have been the next turn in that context.
 
 - Nothing that was accepted lies between the two: else the world is another one.
-- Sentences of the repair's thought that speak of the refusal are taken out: those that admit a failure in English words, that say
-  nothing but what the refusal says, or hold a word that it alone has; and what points back to them. If no sentence is left, there is no pair; an empty thought stays empty.
+- Sentences of the repair's thought that speak of the refusal are taken out: those that admit a failure in English
+  words, that say nothing but what the refusal says, or hold a word that it alone has; and what points back to them. If
+  no sentence is left, there is no pair; an empty thought stays empty.
 - The repair's action holds no word that the refusal alone has.
 
 What cannot be found: an admission in other words, or in another language, that has no word of the refusal.

@@ -1,4 +1,6 @@
-"""Records: one line of an export, and what one looks like in each chat format, an id and messages in, a JSON object out."""
+"""Records: one line of an export, and what one looks like in each chat format, an id and messages in, a JSON object
+out.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -46,7 +48,9 @@ def agentinstruct(record_id: str, messages: Sequence[Message]) -> dict[str, Json
 
 
 def llamafactory(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """LLaMA-Factory v1: typed content, which it insists on, and `loss_weight`; `extra_info` is its own field for an id."""
+    """LLaMA-Factory v1: typed content, which it insists on, and `loss_weight`; `extra_info` is its own field for an
+    id.
+    """
     return {
         "messages": [
             {

@@ -21,8 +21,8 @@ def group_of(trajectory: Trajectory) -> str:
 def one_side(trajectories: Iterable[Trajectory], side: Side, *, held_out: float, seed: int = 0) -> Iterator[Trajectory]:
     """Those of one side, lazily and in their order; both sides together are all, and share no group.
 
-    A group is held out with the probability `held_out`. Whether it is depends on the group and `seed` alone, so it stays where it
-    is when a run goes on. Not promised: that either side of few groups holds any.
+    A group is held out with the probability `held_out`. Whether it is depends on the group and `seed` alone, so it
+    stays where it is when a run goes on. Not promised: that either side of few groups holds any.
 
     Raises:
         InputError: `held_out` is no share. At once.

@@ -34,7 +34,7 @@ class ExportReport:
     masked: int
     """Assistant messages that are context only, summed over records; split records repeat their history."""
     advice: str
-    """What the trainer must be told so that it honours the masking."""
+    """What to set in the trainer so that it honours the masking."""
     dataset_info: Path | None = None
     """The `dataset_info.json` that got an entry, if the format has one."""
     remarks: tuple[str, ...] = ()

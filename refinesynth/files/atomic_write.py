@@ -20,8 +20,8 @@ _UNFINISHED = ".part"
 def atomic_write(path: Path) -> Generator[IO[bytes]]:
     """Open a file that takes `path`'s place when the block ends well, and is removed when it does not.
 
-    Who reads `path` meanwhile, or after a crash, finds the old file or the new one. Its content is on the disk before it has the name.
-    A link at `path` is replaced, not followed.
+    Who reads `path` meanwhile, or after a crash, finds the old file or the new one. Its content is on the disk before
+    it has the name. A link at `path` is replaced, not followed.
 
     Raises:
         OSError: It cannot be written, as the system says it.

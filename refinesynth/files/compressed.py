@@ -16,8 +16,8 @@ def open_binary(path: Path, compression: str | None) -> BinaryIO:
     """Open a file for buffered reading; `compression` is `.gz`, `.zst` or None.
 
     Raises:
-        OSError: It cannot be opened. Reading it raises EOFError where it is cut off, and zlib.error, OSError or ZstdError where
-            it is no such file.
+        OSError: It cannot be opened. Reading it raises EOFError where it is cut off, and zlib.error, OSError or
+            ZstdError where it is no such file.
     """
     if compression == ".gz":
         return cast("BinaryIO", gzip.open(path, "rb"))

@@ -1,4 +1,6 @@
-"""An output folder for one process alone: locked while it is written, and set aside where its work is to begin anew."""
+"""An output folder for one process alone: locked while it is written, and set aside where its work starts from the
+beginning.
+"""
 
 import os
 import socket
@@ -36,8 +38,8 @@ class FolderLock:
     """A folder for one run, or one training, alone: for as long as the block lasts, or from `acquire` to `release`.
 
     The operating system holds the lock, so it is free as soon as its owner is dead, however it died. Two in one process
-    are kept apart as well, and a folder that is renamed stays locked. Not promised on network file systems that do not pass locks
-    on to other hosts.
+    are kept apart as well, and a folder that is renamed stays locked. Not promised on network file systems that do not
+    pass locks on to other hosts.
     """
 
     def __init__(self, folder: Path, file: str = LOCK_FILE, *, work: str = "run", names_holder: bool = True) -> None:
@@ -53,7 +55,7 @@ class FolderLock:
         self._file = folder / file
         self._work = work
         self._names_holder = names_holder
-        # Given back by whatever thread leaves the block. A lock that a dead owner keeps would be worse than none.
+        # Released by any thread that leaves the block. A lock that a dead owner keeps would be worse than none.
         self._lock = FileLock(self._file, thread_local=False, fallback_to_soft=False)
 
     def acquire(self) -> Self:
@@ -118,7 +120,9 @@ def next_aside(path: Path) -> Path:
 
 
 def refuse_from_within(path: Path) -> None:
-    """Raises: RunFolderError: The folder would be renamed while the caller's working folder is in it, and written to again."""
+    """Raises: RunFolderError: The folder would be renamed while the caller's working folder is in it, and written to
+    again.
+    """
     if Path.cwd().is_relative_to(path.resolve()):
         raise RunFolderError(
             f"{str(path)!r} cannot be moved aside from within; go to another folder first, or give another output"

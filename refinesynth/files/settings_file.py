@@ -16,7 +16,8 @@ _COMMENT_COLUMN: Final = 40
 
 
 def read_settings(path: Path, *, nested: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
-    """A YAML file that holds a mapping, JSON included; of settings that are `nested`, those inside may not stand twice either.
+    """A YAML file that holds a mapping, JSON included; of settings that are `nested`, those inside may not stand twice
+    either.
 
     Raises:
         InputError: There is no such file, it is no such YAML, or too large to be a configuration.

@@ -1,6 +1,7 @@
 """Which earlier rows share a band of their MinHash signature with this one: a hash table in a few arrays.
 
-Dictionaries of byte strings, as datasketch's own index keeps them, take some kilobytes a row, and there may be millions.
+Dictionaries of byte strings, as datasketch's own index keeps them, take some kilobytes a row, and there may be
+millions.
 """
 
 from typing import TYPE_CHECKING
@@ -15,11 +16,12 @@ _FIRST_ROWS = 1024
 
 
 def choose_bands(permutations: int, threshold: float, *, found: float = 0.99) -> tuple[int, int]:
-    """Number of bands and hash values in each, such that a pair at the threshold shares a band with probability `found`.
+    """Number of bands and hash values in each, such that a pair at the threshold shares a band with probability
+    `found`.
 
     A pair of similarity s shares one with 1 - (1 - s^rows)^bands. As many values a band as that allows, since each more
-    means fewer pairs that are looked at in vain. With few permutations and a low threshold a band has one value, and fewer
-    pairs may be found.
+    means fewer pairs that are looked at in vain. With few permutations and a low threshold a band has one value, and
+    fewer pairs may be found.
     """
     for rows in range(permutations, 1, -1):
         bands = permutations // rows

@@ -43,17 +43,19 @@ def dedup(
     overwrite: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> DedupReport:
-    """Write the personas of `source`, each with its other fields, without near-duplicates; the first of several is kept.
+    """Write the personas of `source`, each with its other fields, without near-duplicates; the first of several is
+    kept.
 
-    The output is JSONL, compressed if its name ends in `.gz` or `.zst`; it appears whole or not at all. The same input and
-    settings give the same bytes, and running it on its own output leaves nothing more out. Rows are read once and not held.
+    The output is JSONL, compressed if its name ends in `.gz` or `.zst`; it appears whole or not at all. The same input
+    and settings give the same bytes, and running it on its own output leaves nothing more out. Rows are read once and
+    not held.
 
     Args:
         source: What to read; the personas that ship with the package if None.
         output: File to write.
         similar: What counts as a near-duplicate; Persona Hub's settings if None.
-        removed: File to list what was left out: its row, the row that it repeats, and how similar they are. Rows are numbered
-            among those that are personas, from 1.
+        removed: File to list what was left out: its row, the row that it repeats, and how similar they are. Rows are
+            numbered among those that are personas, from 1.
         overwrite: Replace `output` and `removed` if they are there.
         on_progress: Called now and then with how many rows were read.
 

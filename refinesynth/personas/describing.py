@@ -35,9 +35,10 @@ class PersonaStats:
     exact_duplicates: int
     """Personas with the words of an earlier one, in its order; case and punctuation aside."""
     near_duplicates: int | None
-    """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked for."""
+    """Further personas that are near-duplicates of an earlier one that is none itself; None if they were not looked
+    for."""
     nouns: dict[str, int]
-    """What the personas are, as far as their first words tell; the most frequent."""
+    """What the personas are, by their first words; the most frequent."""
     domains: dict[str, int] | None
     """The most frequent domains, `(none)` for rows that name none; None if no row has a field for it."""
     distinct_domains: int | None

@@ -13,7 +13,7 @@ from refinesynth.personas.rows import Record
 DOMAIN = "domain"
 """Balance by whichever of `DOMAIN_FIELDS` a row has."""
 AUTO = "auto"
-"""Balance by what personas are, as far as their first words tell."""
+"""Balance by what personas are, by their first words."""
 
 DOMAIN_FIELDS = (
     "general domain (top 1 percent)",
@@ -22,7 +22,8 @@ DOMAIN_FIELDS = (
     "domain",
     "category",
 )
-"""Fields that are taken for a domain; the first that says something counts. Persona Hub's elite files have the first two."""
+"""Fields that are taken for a domain; the first that says something counts. Persona Hub's elite files have the first
+two."""
 
 NO_DOMAIN = "(none)"
 """The domain of rows whose fields name none; such rows are one group."""
@@ -36,8 +37,8 @@ _SPACE = re.compile(r"\s+")
 def domain_of(record: Record, by: str = DOMAIN) -> str | None:
     """The domain of a row: None if its fields name none.
 
-    Names of fields are compared without regard to case and punctuation, so that a misspelled extra column of the same name
-    stands in for a field that is empty. Domains are compared without regard to case, space and quotes around them.
+    Names of fields are compared without regard to case and punctuation, so that a misspelled extra column of the same
+    name stands in for a field that is empty. Domains are compared without regard to case, space and quotes around them.
 
     Args:
         record: The row.
@@ -109,8 +110,9 @@ _LOOKED_AT = 12
 def leading_noun(text: str) -> str:
     """What a persona is, roughly: `A retired engineering professor who ...` is a `professor`.
 
-    Of the words before the first that ends a noun phrase, the last that looks like a name for people, else the last one. For
-    texts that begin in a script other than Latin, the first word of that letter's name in Unicode (`cyrillic`, `cjk`, ...).
+    Of the words before the first that ends a noun phrase, the last that looks like a name for people, else the last
+    one. For texts that begin in a script other than Latin, the first word of that letter's name in Unicode (`cyrillic`,
+    `cjk`, ...).
     """
     letter = next(filter(str.isalpha, text), None)
     script = "unknown" if letter is None else unicodedata.name(letter, "unknown").split()[0].casefold()

@@ -53,7 +53,7 @@ class PersonaFile:
             raise InputError(f"{str(path)!r} is a folder; expected a file with personas")
         if self._format not in _READERS and self._format != ".parquet":
             raise InputError(
-                f"cannot tell what is in {str(path)!r} by its name; expected one that ends in "
+                f"unknown file format by the name of {str(path)!r}; expected one that ends in "
                 f"{', '.join((*_READERS, '.parquet'))}, and perhaps {' or '.join(COMPRESSIONS)} after that"
             )
         if self._format == ".parquet":
@@ -84,7 +84,8 @@ class PersonaFile:
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
 
     def at_most(self) -> int | None:
-        """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file on a disk.
+        """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file
+        on a disk.
 
         Of a Parquet file its rows. What cannot be read is said where the rows are.
         """

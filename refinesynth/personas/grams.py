@@ -1,4 +1,4 @@
-"""A text as the set of its words, by which near-duplicates are told."""
+"""A text as the set of its words, by which near-duplicates are found."""
 
 import hashlib
 import re

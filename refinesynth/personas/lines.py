@@ -12,7 +12,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Lines:
-    """Iterates over lines without the line feed that ends them; a line that is too long comes empty, with `too_long` set.
+    """Iterates over lines without the line feed that ends them; a line that is too long comes empty, with `too_long`
+    set.
 
     `stop` may be called from another thread: the iteration ends within one read.
     """

@@ -1,7 +1,7 @@
 """Near-duplicates by MinHash, as Persona Hub's authors removed them: 1-grams, 128 permutations, Jaccard similarity 0.9.
 
-Section 7 of the method. Candidates come from MinHash (datasketch) and are then compared exactly, by the sets of their grams, so
-that no persona is taken for a near-duplicate that is none.
+Section 7 of the method. Candidates come from MinHash (datasketch) and are then compared exactly, by the sets of their
+grams, so that no persona is taken for a near-duplicate that is none.
 """
 
 from array import array
@@ -16,7 +16,8 @@ from refinesynth.personas.bands import BandIndex, choose_bands
 from refinesynth.personas.grams import fingerprint, grams, words
 
 _MOST_COMPARED = 128
-"""Rows in one chain of one band that a row is compared with; bounds the time that hostile or monotonous data can take."""
+"""Rows in one chain of one band that a row is compared with; bounds the time that hostile or monotonous data can
+take."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class Twin:
 class NearDuplicates:
     """Admits personas that are not near-duplicates of one admitted before.
 
-    Deterministic, and the first of several near-duplicates is the one admitted. Nothing below the threshold is refused. At the
-    threshold itself 99 % of the pairs are found, above it more: 99.99 % at 0.95 for the default of 0.9. In data where
-    more than a hundred admitted personas share most of their words, only the newest of these are compared.
+    Deterministic, and the first of several near-duplicates is the one admitted. Nothing below the threshold is refused.
+    At the threshold itself 99 % of the pairs are found, above it more: 99.99 % at 0.95 for the default of 0.9. In data
+    where more than a hundred admitted personas share most of their words, only the newest of these are compared.
 
     Memory for each admitted persona: 4 bytes for each distinct gram, 16, and for each band (12 by default) 12 to 16.
     """

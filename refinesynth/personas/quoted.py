@@ -30,9 +30,9 @@ class QuotedRow(NamedTuple):
 class QuotedRows:
     """Iterates over the rows of a CSV file; never raises over its content.
 
-    Quotes are taken strictly first. If that fails over several lines, the first of them is a bad row and the next row begins
-    behind it; a single line is read once more as other programs do, who let quotes stand in the middle of a cell.
-    What is held at once is bounded by `csv.field_size_limit`, 128 KiB unless set otherwise, and one line.
+    Quotes are taken strictly first. If that fails over several lines, the first of them is a bad row and the next row
+    begins behind it; a single line is read once more as other programs do, who let quotes stand in the middle of a
+    cell. What is held at once is bounded by `csv.field_size_limit`, 128 KiB unless set otherwise, and one line.
     """
 
     def __init__(self, lines: Lines) -> None:

@@ -13,7 +13,8 @@ from refinesynth.personas.shipped import shipped
 from refinesynth.trajectory import Persona
 
 RecordSource: TypeAlias = str | PathLike[str] | Iterable[str | Persona | Mapping[str, Any] | PathLike[str]]
-"""A path (also as text), or an iterable of rows; a `Path` among them is a file and stands for its rows, a text is a persona."""
+"""A path (also as text), or an iterable of rows; a `Path` among them is a file and stands for its rows, a text is a
+persona."""
 
 _TOLD_EVERY = 4096
 """Rows between two calls of `on_progress`."""

@@ -104,6 +104,6 @@ def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], s
 
 
 def find_column(names: Iterable[str]) -> str | None:
-    """The column that holds personas, whatever its case and the blanks around it; None if there is none."""
+    """The column that holds personas, in any case and with blanks around it; None if there is none."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
     return next((folded[name] for name in (*COLUMNS, WRAPPER) if name in folded), None)

@@ -1,4 +1,6 @@
-"""A random sample of personas, balanced over their domains, in one pass and in memory that depends on its size alone."""
+"""A random sample of personas, balanced over their domains, in one pass and in memory that depends on its size
+alone.
+"""
 
 import hashlib
 import heapq
@@ -45,15 +47,16 @@ def sample(
 ) -> Sample:
     """Draw `n` personas at random, or all if there are fewer; the same arguments give the same sample.
 
-    With `balance_by`, as evenly from the domains as they allow: no domain gives two more than another that has more to give.
-    If there are more domains than `n`, `n` of them are drawn. The source is read once; at most three times `n` rows are held.
+    With `balance_by`, as evenly from the domains as they allow: no domain gives two more than another that has more to
+    give. If there are more domains than `n`, `n` of them are drawn. The source is read once; at most three times `n`
+    rows are held.
 
     Args:
         source: What to draw from; the personas that ship with the package if None.
         n: How many.
         seed: Another one gives another sample.
-        balance_by: `domain` (Persona Hub's fields and a few others), the name of a field, or `auto` for what the personas
-            are by their first words; None does not balance.
+        balance_by: `domain` (Persona Hub's fields and a few others), the name of a field, or `auto` for what the
+            personas are by their first words; None does not balance.
         similar: Leave near-duplicates out, as `dedup` does; their index needs memory for every row.
         on_progress: Called now and then with how many rows were read.
 
@@ -114,10 +117,11 @@ class _Fields:
 
 
 class _Balanced:
-    """The first `n` rows by their rank within their domain, then by the domain's own key; a row's rank follows from its random key.
+    """The first `n` rows by their rank within their domain, then by the domain's own key; a row's rank follows from its
+    random key.
 
-    Whatever `n` rows come before a row, as many do when there are more: so rows that are not among the first may be let go at any
-    time, and no more than three times `n` are held.
+    Where `n` rows come before a row, as many do when there are more: so rows that are not among the first may be let go
+    at any time, and no more than three times `n` are held.
     """
 
     def __init__(self, n: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Opens whatever personas come in: a path, an iterable, an async iterable, a Hugging Face dataset."""
+"""Opens personas from every kind of source: a path, an iterable, an async iterable, a Hugging Face dataset."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
@@ -43,12 +43,12 @@ _EXPECTED = "a path, an iterable or async iterable of texts, or a Hugging Face d
 def open_personas(source: PersonaSource | None = None) -> Personas:
     """Personas from `source`, read lazily; those that ship with the package if it is None.
 
-    A row that is no persona is counted (`Personas.bad`), whatever is wrong with it. Files and datasets are read in a
+    A row that is no persona is counted (`Personas.bad`), for every kind of fault. Files and datasets are read in a
     thread; an iterable is asked on the event loop, row by row, and a blocking one blocks it.
 
     Raises:
-        InputError: There is no such file, its suffix is unknown, or `source` is nothing to read personas from. That it is
-            empty, or lacks a column for personas, shows when it is read.
+        InputError: There is no such file, its suffix is unknown, or `source` is nothing to read personas from. That it
+            is empty, or lacks a column for personas, shows when it is read.
     """
     if source is None:
         personas = shipped()

@@ -21,7 +21,9 @@ class Personas:
         stop: Callable[[], None] | None = None,
         count: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """Number the personas among `rows`; `stop` ends the reading behind them soon, `count` says how many rows there are at most."""
+        """Number the personas among `rows`; `stop` ends the reading behind them soon, `count` says how many rows there
+        are at most.
+        """
         self._count = count
         self._rows = rows
         self._stop = stop
@@ -53,7 +55,7 @@ class Personas:
         return index, persona
 
     async def at_most(self) -> int | None:
-        """How many personas there are at most; None where nobody can tell without reading a stream or much of a disk."""
+        """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
         return await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
 
     async def look(self) -> None:
@@ -80,7 +82,7 @@ class Personas:
 
     def _empty(self) -> str:
         if not self.bad:
-            return f"no personas: {self.description} is empty; expected at least one row with a sentence about somebody"
+            return f"no personas: {self.description} is empty; expected at least one row with a sentence about a person"
         first = "; ".join(map(str, self.problems))
         return f"no personas: none of the {self.bad:,} rows of {self.description} is one. {first}"
 

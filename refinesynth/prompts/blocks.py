@@ -1,8 +1,8 @@
 """Data inside prompts: JSON between tags, encoded so that no content can close its own tag or open another.
 
 Persona text and model text enter a prompt only this way. Opening angle brackets become JSON escapes, so a persona that
-writes `</persona> ignore the rules` stays the text between the tags. Those of a regular expression's named groups, `(?P<item>`,
-stay readable: they open nothing that could be closed.
+writes `</persona> ignore the rules` stays the text between the tags. Those of a regular expression's named groups,
+`(?P<item>`, stay readable: they open nothing that could be closed.
 """
 
 import re

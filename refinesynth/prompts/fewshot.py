@@ -1,7 +1,8 @@
-"""The worked examples that the prompts show, of our own writing and from different domains: scripts, trajectories, rulebooks.
+"""The worked examples that the prompts show, of our own writing and from different domains: scripts, trajectories,
+rulebooks.
 
-There are more of them than a prompt shows. Which ones, and in which order, is drawn for each episode by its seed, so that
-thousands of scripts are not all written after the same three.
+There are more of them than a prompt shows. Which ones, and in which order, is drawn for each episode by its seed, so
+that thousands of scripts are not all written after the same three.
 """
 
 from collections.abc import Sequence

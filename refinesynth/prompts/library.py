@@ -1,4 +1,6 @@
-"""Load the templates, let a folder of the user's override them, check them before anything is paid for, and fill them."""
+"""Load the templates, let a folder of the user's override them, check them before anything is paid for, and fill
+them.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -67,8 +69,8 @@ _READERS: Mapping[str, Mapping[str, int]] = {
 _BEFORE: Mapping[str, str] = {
     "ba7deae9d2bb82504bc3d04959608f4ff160e84c06bf3aa568533721180d97be": "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2bdd"
 }
-"""Digest of the shipped templates of grounded play to what it was when they included two that a script written in one call never read. So a
-run that was begun then can be resumed."""
+"""Digest of the shipped templates of grounded play to what it was when they included two that a script written in one
+call never read. So a run that was begun then can be resumed."""
 
 _GAP = re.compile(r"\n\n\n+")
 _TAG = re.compile(r"[a-z_]+")
@@ -81,12 +83,14 @@ class _Inserted(str):
 
 
 class Prompts:
-    """The templates of all roles: those shipped, each replaced by the file of the same name in `folder` if there is one.
+    """The templates of all roles: those shipped, each replaced by the file of the same name in `folder` if there is
+    one.
 
     A template is a Jinja2 file `<name>.md.j2` with the blocks that `SECTIONS` lists. It runs sandboxed, an unknown
-    variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so that no
-    text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are. Every block can use
-    `limits`, so that what `rules` refuse for its size is told before: `{{ limits.TurnLimit.most }}` is that rule's setting `most`.
+    variable is an error, and data is printed through the filter `block` alone (`{{ persona | block("persona") }}`), so
+    that no text of a persona or a model can become part of the prompt itself; whole numbers may be printed as they are.
+    Every block can use `limits`, so that a prompt names the sizes that `rules` refuse: `{{ limits.TurnLimit.most }}` is
+    that rule's setting `most`.
 
     Raises:
         ConfigurationError: `folder` is no folder, holds a template of an unknown name, or one that cannot be read,
@@ -99,9 +103,9 @@ class Prompts:
         self.folder = None if folder is None else Path(folder)
         self.required = numbers(*rules)
         """Rule name to setting to its number, of `rules` alone."""
-        told = {**usual_numbers(), **self.required, **_READERS}
+        limits = {**usual_numbers(), **self.required, **_READERS}
         # As attributes: of a mapping, `values` would be something else.
-        self.limits = {name: SimpleNamespace(**figures) for name, figures in told.items()}
+        self.limits = {name: SimpleNamespace(**figures) for name, figures in limits.items()}
         self.examples = shipped_examples() if examples is None else examples
         self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
         environment = _environment(frozenset(self._sources.items()))
@@ -117,7 +121,9 @@ class Prompts:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 in hexadecimal over the `SHARED` templates and their examples: what a run's settings record about its prompts."""
+        """SHA-256 in hexadecimal over the `SHARED` templates and their examples: what a run's settings record about its
+        prompts.
+        """
         return sha256(self._shared()).hexdigest()
 
     def digest_with(self, templates: Collection[str], *examples: Kind) -> str:

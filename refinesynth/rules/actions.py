@@ -15,9 +15,9 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 class ValidActions(BaseRule, built_in=True):
     """An action that the DM does not call wrong matches an available action (Algorithm 1, the player's part).
 
-    Checked of a player turn whose next turn is an unflagged DM turn, or another player turn, as then nobody called it wrong
-    either. An action that the DM called wrong may be anything, and of one that was not answered yet nothing is known. Codes:
-    `unknown_action`, `value_not_allowed`, `empty_action`, `action_too_long`.
+    Checked of a player turn whose next turn is an unflagged DM turn, or another player turn, as then it was not flagged
+    either. An action that the DM called wrong may be anything, and of one that was not answered yet nothing is known.
+    Codes: `unknown_action`, `value_not_allowed`, `empty_action`, `action_too_long`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -27,16 +27,17 @@ class ValidActions(BaseRule, built_in=True):
                 continue
             if match_in(script, step.player.action) is None:
                 found = explain_mismatch(script.actions, step.player.action)
-                mend = "Take an available action with allowed values, or let the DM flag parameter_error."
-                yield self.violation(step.at, found.code, f"Turn {step.at + 1}: {found.message} {mend}")
+                fix = "Take an available action with allowed values, or let the DM flag parameter_error."
+                yield self.violation(step.at, found.code, f"Turn {step.at + 1}: {found.message} {fix}")
 
 
 @dataclass(frozen=True, config=FIELDS)
 class NoFalseAlarm(BaseRule, built_in=True):
     """The DM flags no `parameter_error` on an action that matches pattern and parameters; else code `false_alarm`.
 
-    Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can find.
-    An opening DM turn flags nothing at all, or it would count as a mistake that nobody made; else code `nothing_to_judge`.
+    Of the turns that the paper's DM called wrong, 18 % were right by human judgement; this finds those that a rule can
+    find. An opening DM turn flags nothing at all, or it would count as a mistake without an action; else code
+    `nothing_to_judge`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

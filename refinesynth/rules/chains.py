@@ -1,4 +1,6 @@
-"""The chains that come with the package: Algorithm 1, what we add to it, the same for grounded play, and the rules for scripts."""
+"""The chains that come with the package: Algorithm 1, what we add to it, the same for grounded play, and the rules for
+scripts.
+"""
 
 from refinesynth.rules.actions import NoFalseAlarm, ValidActions
 from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
@@ -37,7 +39,7 @@ from refinesynth.rules.words import WordsAgree
 def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailure:
     """Algorithm 1 of the paper (section 3.2): its checks, in its order, and of their failures the first.
 
-    Every failure keeps the turns before it, but too few errors, told last of all, which starts over from nothing. With
+    Every failure keeps the turns before it, but too few errors, reported last, which starts over from nothing. With
     `letter`, what our readers let pass is refused as well; see `ToTheLetter`.
     """
     return first_failure(
@@ -55,10 +57,10 @@ def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailu
 def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
     """`agentrefine` and what the paper does not check; the default of a synthesis.
 
-    A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of the
-    DM, no leak in a thought, observations that do not repeat, no success before the end, alternating turns that say
-    something and can be read back as rendered, at most `max_turns` of them, and not too long. All that is wrong is found,
-    not only the first.
+    A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of
+    the DM, no leak in a thought, observations that do not repeat, no success before the end, alternating turns that say
+    something and can be read back as rendered, at most `max_turns` of them, and not too long. All that is wrong is
+    found, not only the first.
     """
     return all_of(
         agentrefine(min_refinements),
@@ -80,9 +82,9 @@ def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -
 def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
     """`strict` for grounded play: the world is played again by its rulebook, and every verdict must be the rulebook's.
 
-    No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own words
-    says the same of the same. Instead the words must agree with the rulings. Mistakes are as many, and as well repaired, as there:
-    they are what is trained on, whoever says that they are some.
+    No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own
+    words says the same of the same. Instead the words must agree with the rulings. Mistakes are as many, and as well
+    repaired, as there: they are what is trained on, by either judge.
     """
     return all_of(
         agentrefine(min_refinements),
@@ -118,10 +120,11 @@ def script() -> All:
 
 @built_in
 def grounded_script(difficulty: tuple[int, int] | None = None) -> All:
-    """What a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world runs.
+    """What a script with a rulebook must satisfy before it is played: `script`, and then stage by stage that its world
+    runs.
 
-    `difficulty` is the fewest and the most actions of the shortest solution that is found; None keeps all. Of a script that fails
-    at a stage, the later ones say nothing.
+    `difficulty` is the fewest and the most actions of the shortest solution that is found; None keeps all. Of a script
+    that fails at a stage, the later ones say nothing.
 
     Raises:
         ConfigurationError: The difficulty is no band.

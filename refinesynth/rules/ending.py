@@ -31,7 +31,9 @@ class UnflaggedEnding(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class TaskSucceed(BaseRule, built_in=True):
-    """The last turn is an observation that contains `phrase`; else code `no_success`, or `no_turns` of an empty draft."""
+    """The last turn is an observation that contains `phrase`; else code `no_success`, or `no_turns` of an empty
+    draft.
+    """
 
     phrase: Annotated[str, Field(min_length=1)] = SUCCESS
     """Compared exactly, case included, as the paper does."""
@@ -55,8 +57,8 @@ class TaskSucceed(BaseRule, built_in=True):
 class SucceedsOnce(BaseRule, built_in=True):
     """No observation before the last contains `phrase`, and none that answers a mistake; else code `success_too_early`.
 
-    A player that reads it has done, whatever flag stands beside it: what it would learn from the turns after is that success
-    is no reason to stop. Where a text could not be read to its end, its last turn is not the last: otherwise the verified
+    A player that reads it has finished, with any flag: what it would learn from the turns after is that success is no
+    reason to stop. Where a text could not be read to its end, its last turn is not the last: otherwise the verified
     prefix would hold the success, and could not be gone on with.
     """
 

@@ -1,4 +1,5 @@
-"""The form of a draft: that it can be read, that its turns have their keys and say something, and that the voices alternate.
+"""The form of a draft: that it can be read, that its turns have their keys and say something, and that the voices
+alternate.
 
 The first two begin Algorithm 1 (paper, section 3.2); the others are ours.
 """
@@ -15,7 +16,7 @@ KEYS = (
     'A player turn has "role": "Player", "thought" and "action"; a DM turn has "role": "DM", "thought", the booleans '
     '"parameter_error", "place_error" and "logic_error", and "observation".'
 )
-"""What Algorithm 1 requires of each role, told to whoever left a key out."""
+"""What Algorithm 1 requires of each role, named in the message about a missing key."""
 
 
 @dataclass(frozen=True, config=FIELDS)
@@ -54,7 +55,7 @@ class Alternation(BaseRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class NothingBlank(BaseRule, built_in=True):
-    """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: nobody sees it."""
+    """A player thinks and acts, a DM answers; else code `blank`. A DM's thought may be blank: it is not shown."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for at, turn in enumerate(draft.turns):

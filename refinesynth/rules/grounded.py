@@ -21,12 +21,13 @@ _FLAGS = {
 
 @dataclass(frozen=True, config=FIELDS)
 class Replays(BaseRule, built_in=True):
-    """Carried out by its script's rulebook, the draft's actions give its flags, its progress and its success, turn by turn.
+    """Carried out by its script's rulebook, the draft's actions give its flags, its progress and its success, turn by
+    turn.
 
-    Only the actions and the marks of transient failures are taken from the draft; a transient failure must be one of an action
-    that would have changed something, and changes nothing. Codes: `not_grounded` and `done_at_start`, which start over,
-    `wrong_flags`, `wrong_progress`, `wrong_transient`, `wrong_success`, `goes_on` after the goal, and `cannot_replay` where the
-    voices do not take turns. The words beside it are `WordsAgree`'s affair.
+    Only the actions and the marks of transient failures are taken from the draft; a transient failure must be one of an
+    action that would have changed something, and changes nothing. Codes: `not_grounded` and `done_at_start`, which
+    start over, `wrong_flags`, `wrong_progress`, `wrong_transient`, `wrong_success`, `goes_on` after the goal, and
+    `cannot_replay` where the voices do not take turns. The words beside it are `WordsAgree`'s affair.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""Whether a player knows what it cannot: where something is that nobody has seen or spoken of."""
+"""Whether a player knows what it cannot know: where something is that was never visible and never mentioned."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from refinesynth.world import World
 from refinesynth.world.hidden import HiddenNames, hidden_names
 
 _PAIRED = 16
-"""Most names of one text of which it is kept that they were named together; where there are more, all count as told."""
+"""Maximum of names in one text that count as named together; with more, each counts as known."""
 
 _COMPARED = 64
 """Most other places for which an action is tried."""
@@ -34,21 +34,25 @@ _EXPLORES = re.compile(
 
 @dataclass(frozen=True, config=FIELDS)
 class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
-    """No action of a grounded draft reaches straight for something hidden where it is, before anybody could know; else `knows_hidden`.
+    """No action of a grounded draft reaches for something hidden at its place before the player could know it; else
+    `knows_hidden`.
 
-    That a value is listed says nothing of where it is. An action knows too much if all of these hold:
+    A listed value does not reveal its place. An action knows too much if all of these hold:
 
     - it names a thing and a place, and by the sights of the rulebook the thing is hidden there from the beginning on;
-    - the thing was never visible, and no introduction, opening or accepted answer before has named it. The goal, the actions'
-      descriptions and refusals count where they name thing and place together;
-    - no action before has named the place: whoever went there, or tried to open it, may try to take from it what it could hold;
-    - the rulebook minds: a part of a requirement that asks for both holds there, and not for the same thing at some other place that no
-      action has named either. So it was no last choice, and a text that fits everywhere shows no knowledge;
-    - it does not explore: its template does not begin with a word such as `search`, `open` or `go`, and if it was carried out, it changed
-      something.
+    - the thing was never visible, and no introduction, opening or accepted answer before has named it. The goal, the
+      actions' descriptions and refusals count where they name thing and place together;
+    - no action before has named the place: a player that went there, or tried to open it, may try to take from it what
+      it could hold;
+    - it matters to the rulebook: a part of a requirement that asks for both holds there, and not for the same thing at
+      some other place that no action has named either. So it was no last choice, and a text that fits everywhere shows
+      no knowledge;
+    - it does not explore: its template does not begin with a word such as `search`, `open` or `go`, and if it was
+      carried out, it changed something.
 
-    Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the beginning; where there are no
-    sights, nothing is. A lucky first try at the right place is no fault: `first_tries` counts those.
+    Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the
+    beginning; where there are no sights, nothing is. A lucky first try at the right place is no fault: `first_tries`
+    counts those.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -79,10 +83,10 @@ class FirstTry(NamedTuple):
 def first_tries(draft: Draft) -> tuple[FirstTry, ...]:
     """For each hidden thing that a grounded draft's goal needs: whether the first place tried was right. Never raises.
 
-    Needed is what the goal's text or the author's solution names. Counted are needed things that are hidden from the beginning on and of which
-    nobody said where they are. Tried is the first place that an action names which is carried out, of those that could hold such a thing and are
-    not in view, before the thing is seen. Honest players are right as often as chance has it, or a little more often where things are where
-    one expects them.
+    Needed is what the goal's text or the author's solution names. Counted are needed things that are hidden from the
+    beginning on and of which no text said where they are. Tried is the first place that an action names which is
+    carried out, of those that could hold such a thing and are not in view, before the thing is seen. Honest players are
+    right as often as chance has it, or a little more often where things are where one expects them.
     """
     played = world_played(draft) if draft.script.grounded else None
     if played is None or not (hidden := hidden_names(played.world)).where:
@@ -119,7 +123,7 @@ class _Known:
 
     names: Names
     seen: set[str]
-    told: set[str]
+    stated: set[str]
     """Words of the names that were named where nothing was refused."""
     paired: set[tuple[str, str]]
     """Words of names that were named together."""
@@ -130,23 +134,23 @@ class _Known:
     def at_the_beginning(cls, draft: Draft, played: Played) -> "_Known":
         """Before the first action."""
         known = cls(names_of(played.world), set(played.visible), set(), set())
-        known.hear(draft.script.introduction)
+        known.state(draft.script.introduction)
         opening = draft.turns[0] if draft.turns else None
         if isinstance(opening, DungeonMasterTurn):
-            known.hear(opening.observation)
+            known.state(opening.observation)
         for text in _asked(draft.script):
             known.pair(text)
         return known
 
-    def hear(self, text: str) -> None:
+    def state(self, text: str) -> None:
         """An account of the world."""
-        self.told.update(self.names.known_from(text))
+        self.stated.update(self.names.known_from(text))
 
     def pair(self, text: str) -> None:
         """A text that may name things without saying where they are."""
         found = self.names.known_from(text)
         if len(found) > _PAIRED:
-            self.told.update(found)
+            self.stated.update(found)
         else:
             self.paired.update((one, other) for one in found for other in found)
 
@@ -154,13 +158,15 @@ class _Known:
         """One exchange later."""
         self.named.update(step.ruling.values.values())
         self.seen.update(step.visible)
-        tell = self.pair if step.answer.flagged or step.answer.transient else self.hear
-        tell(step.answer.observation)
+        record = self.pair if step.answer.flagged or step.answer.transient else self.state
+        record(step.answer.observation)
 
     def of(self, thing: str, places: frozenset[str]) -> bool:
-        """Whether the player can know that a thing is at these places. What no text can be searched for counts as known."""
+        """Whether the player can know that a thing is at these places. What no text can be searched for counts as
+        known.
+        """
         words = self.names.known_from(thing)
-        if thing in self.seen or not words or not self.told.isdisjoint(words):
+        if thing in self.seen or not words or not self.stated.isdisjoint(words):
             return True
         return any((one, other) in self.paired for one in words for p in places for other in self.names.known_from(p))
 
@@ -184,14 +190,16 @@ def _knows(world: World, hidden: HiddenNames, known: _Known, step: Answered) -> 
                 and place in hidden.where[thing]
                 and place not in known.named
                 and not known.of(thing, frozenset((place,)))
-                and _minds(world, ruling.action, ruling.values, (name, other), known.named)
+                and _matters(world, ruling.action, ruling.values, (name, other), known.named)
             ):
                 return thing, place
     return None
 
 
-def _minds(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
-    """Whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other place."""
+def _matters(world: World, action: str, values: Mapping[str, str], pair: tuple[str, str], named: set[str]) -> bool:
+    """Whether a requirement of an action asks for thing and place, holds for these, and not for the thing at some other
+    place.
+    """
     state: JsonValue = world.script.environment
     taken = next(taken for taken in world.actions if taken.spec.name == action)
     _, other = pair

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from refinesynth.actions.patterns import Pattern, PatternError, encode
+from refinesynth.actions.patterns import Pattern, PatternError, to_utf8
 from refinesynth.actions.wording import quoted
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
@@ -49,7 +49,8 @@ LEAKS = (
     rf"\b(?:mistake|error)s? {_ON_PURPOSE}\b",
     rf"\b{_ON_PURPOSE} (?:making|made|{_MAKE}|choose|pick|use|try|take|give|write) (?:\w+ ){{0,4}}(?:wrong|incorrect|invalid|mistaken?|error)s?\b",
     rf"\b(?:fail {_ON_PURPOSE}|(?:i|i\Wll|to|me) {_ON_PURPOSE} fail)\b",
-    # The machinery: flag names, hidden parts of the script, the prompt and the private notes. A shell has a prompt, too.
+    # The machinery: flag names, hidden parts of the script, the prompt and the private notes. A shell has a prompt,
+    # too.
     r"\b(?:parameter|place|logic)_error\b",
     r"\bcompletion conditions?\b",
     rf"\b(?:my system prompt|the system prompt {_SAYS}|my prompt {_SAYS})\b",
@@ -90,7 +91,7 @@ class NoLeaks(BaseRule, built_in=True):
         for at, turn in enumerate(draft.turns):
             if isinstance(turn, MalformedTurn) or turn.role not in self.voices:
                 continue
-            found = reader.search(encode(turn.thought)) if reader else None
+            found = reader.search(to_utf8(turn.thought)) if reader else None
             if found is not None:
                 message = (
                     f"The thought of turn {at + 1} says {quoted(found)}, which nobody in the scene can know. A player thinks "

@@ -37,13 +37,14 @@ _TURN: Mapping[Liberty, str] = MappingProxyType(
 class ToTheLetter(BaseRule, built_in=True):
     """Nothing had to be let pass when the draft was read, but for `allow`; else codes `not_json`, `wrong_keys`.
 
-    What is let pass otherwise: extra keys, keys in another spelling than the paper's, turns without a number, flags that are not
-    JSON's true or false, JSON in a code fence or mended (see `Liberty`). Only a reader of a whole answer knows of it: a draft that was
-    played turn by turn, or read from a file of ours, passes.
+    What is let pass otherwise: extra keys, keys in another spelling than the paper's, turns without a number, flags
+    that are not JSON's true or false, JSON in a code fence or repaired (see `Liberty`). Only a reader of a whole answer
+    knows of it: a draft that was played turn by turn, or read from a file of ours, passes.
     """
 
     allow: tuple[Liberty, ...] = ()
-    """What may pass all the same. Our own prompts ask for `spelling` and `unnumbered`: a run that refuses these accepts nothing."""
+    """What may pass all the same. Our own prompts ask for `spelling` and `unnumbered`: a run that refuses these accepts
+    nothing."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         keys = KEYS if Liberty.SPELLING in self.allow else PRINTED

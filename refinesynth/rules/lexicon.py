@@ -1,7 +1,8 @@
 """What an English sentence announces: that an action worked, that it did not, or that the goal is reached.
 
-Tables of plain phrases, read clause by clause and narrow on purpose: they are to find what contradicts a ruling. A clause that is
-negated, conditional or an attempt announces no success, and what stands in quotes is what a screen or a letter says.
+Tables of plain phrases, read clause by clause and narrow on purpose: they are to find what contradicts a ruling. A
+clause that is negated, conditional or an attempt announces no success, and what stands in quotes is what a screen or a
+letter says.
 """
 
 import re
@@ -136,25 +137,28 @@ _QUOTED = re.compile(r"\"[^\"\n]{0,2000}\"|\u201c[^\u201c\u201d\n]{0,2000}\u201d
 
 _COMMON = frozenset(["the", "you", "your", "and", "with", "from", "is", "are"])
 _ENGLISH = 0.05
-"""Share of the commonest words from which on a text is taken for English: English has several times as many, other languages next to none."""
+"""Share of the commonest words from which on a text is taken for English: English has several times as many, other
+languages next to none."""
 
 
 @weakly_cached
 def is_english(script: Script) -> bool:
-    """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything is."""
-    told = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
-    words = re.findall(r"\w+", told.casefold())
+    """Whether a script is written in English, as far as its commonest words say so; one that says hardly anything
+    is.
+    """
+    text = " ".join((script.introduction, script.goal, *(action.description for action in script.actions)))
+    words = re.findall(r"\w+", text.casefold())
     return len(words) < 1 / _ENGLISH or sum(word in _COMMON for word in words) >= _ENGLISH * len(words)
 
 
-def plain(text: str) -> str:
+def normalized(text: str) -> str:
     """A text in lower case on one line, with one kind of apostrophe."""
     return " ".join(text.casefold().replace("\u2019", "'").split())
 
 
 def sentences(text: str) -> list[str]:
     """Its sentences in lower case, without what stands in quotes; lines end sentences too."""
-    return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := plain(part))]
+    return [said for part in _SENTENCES.split(_QUOTED.sub(" ", text)) if (said := normalized(part))]
 
 
 def verbs_of(action: str) -> frozenset[str]:

@@ -15,7 +15,9 @@ MAX_TOLD = 4_000
 
 @dataclass(frozen=True, config=FIELDS)
 class TurnLimit(BaseRule, built_in=True):
-    """At most so many turns; else code `too_many_turns`, which starts over: a prefix that long leaves no room to end."""
+    """At most so many turns; else code `too_many_turns`, which starts over: a prefix that long leaves no room to
+    end.
+    """
 
     most: Annotated[int, Field(ge=1)] = 100
     """Turns of both roles together."""

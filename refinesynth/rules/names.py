@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
 
-MAX_CHARACTERS = 20_000
+MAX_TEXT = 20_000
 """How much of a text is read, in characters; rules refuse longer turns long before."""
 
 MAX_WORDS = 16
@@ -26,16 +26,18 @@ _QUALITIES = (
     "you your yourself player self hand hands inventory it them"
 )
 QUALITIES = frozenset(_QUALITIES.split())
-"""Words that values of parameters often are and that name no particular thing: `set {lamp} to {state}` with on and off. They
-stand in any sentence, so they are not looked for."""
+"""Words that values of parameters often are and that name no particular thing: `set {lamp} to {state}` with on and off.
+They stand in any sentence, so they are not looked for."""
 
 _WORD = re.compile(r"\w+(?:[-./'\u2019@:+=&]+\w+)*")
 _POSSESSIVE = re.compile(r"['\u2019]s?$")
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case. `notes.txt`, `box-7` and `home/ann` are one word each; a genitive loses its ending."""
-    return [_POSSESSIVE.sub("", word) for word in _WORD.findall(text[:MAX_CHARACTERS].casefold())]
+    """The words of a text in lower case. `notes.txt`, `box-7` and `home/ann` are one word each; a genitive loses its
+    ending.
+    """
+    return [_POSSESSIVE.sub("", word) for word in _WORD.findall(text[:MAX_TEXT].casefold())]
 
 
 @dataclass(slots=True)
@@ -47,9 +49,9 @@ class _Node:
 class Names:
     """A set of names, ready to be found in texts; reading a text takes time in proportion to its length.
 
-    Left out are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin letters, and
-    `QUALITIES`: they would be found where nobody means them. Words are what blanks and punctuation part; where a language writes
-    none between its words, a name is found only where it stands alone.
+    Left out are names of more than `MAX_WORDS` words, of one word that is a number or has less than three Latin
+    letters, and `QUALITIES`: they would be found where they are not meant. Words are what blanks and punctuation part;
+    where a language writes none between its words, a name is found only where it stands alone.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -67,7 +69,8 @@ class Names:
     def mentioned(self, text: str) -> Mapping[str, str]:
         """The names that occur in a text, as their words, to how they are written; in the order of the text.
 
-        Of names that begin at one word the longest counts, and its words name nothing else: `blue mug` mentions no `mug`.
+        Of names that begin at one word the longest counts, and its words name nothing else: `blue mug` mentions no
+        `mug`.
         """
         found: dict[str, str] = {}
         words = words_of(text)

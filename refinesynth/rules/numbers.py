@@ -1,4 +1,4 @@
-"""The whole numbers in rules' settings, so that whoever is bound by them can be told before anything is refused."""
+"""The whole numbers in rules' settings, so that prompts can name the limits before anything is refused."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -11,9 +11,10 @@ _AT_LEAST = frozenset({"least", "minimum"})
 
 
 def numbers(*rules: Rule) -> dict[str, dict[str, int]]:
-    """Rule name to setting to its number, of the built-in rules that a draft must satisfy under all of `rules`; the strictest counts.
+    """Rule name to setting to its number, of the built-in rules that a draft must satisfy under all of `rules`; the
+    strictest counts.
 
-    What only warns, or may be otherwise, binds nobody.
+    Rules that only warn, or are one of two alternatives, do not count.
     """
     found: dict[str, dict[str, int]] = {}
     for rule in _binding(rules):

@@ -17,9 +17,10 @@ from refinesynth.trajectory import Draft
 class FreshObservations(BaseRule, built_in=True):
     """The same observation answers only so many accepted actions of one trajectory; else code `observation_repeats`.
 
-    Looking twice may well show the same, and so may entering a room and then looking round; a text that comes once more is a
-    DM that no longer says what the action did, or a player who goes in circles. Answers to mistakes and to transient failures
-    are left out: an error may be worded alike each time. Texts are compared without regard to case and white space.
+    Looking twice may well show the same, and so may entering a room and then looking round; a text that comes once more
+    is a DM that no longer says what the action did, or a player who goes in circles. Answers to mistakes and to
+    transient failures are left out: an error may be worded alike each time. Texts are compared without regard to case
+    and white space.
     """
 
     times: Annotated[int, Field(ge=1)] = 2

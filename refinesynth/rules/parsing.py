@@ -1,8 +1,8 @@
 """Rule chains written as text: `strict(min_refinements=3) & ~TurnLimit(most=8)`, as on the command line and in config.
 
 The text is Python's expression syntax, read by `ast` and interpreted here; nothing is evaluated. Names are those of
-`available()`; their arguments are literals; `&`, `|`, `~`, `first_failure(...)`, `all_of(...)` and `warn(...)` compose. The `repr`
-of every built-in rule and chain reads back as an equal one.
+`available()`; their arguments are literals; `&`, `|`, `~`, `first_failure(...)`, `all_of(...)` and `warn(...)` compose.
+The `repr` of every built-in rule and chain reads back as an equal one.
 """
 
 import ast
@@ -20,7 +20,7 @@ from refinesynth.trajectory import explain
 MAX_TEXT_CHARACTERS = 20_000
 """Longest text that is read, in characters."""
 
-MAX_DEPTH = 200
+MAX_RULE_DEPTH = 200
 """Deepest nesting of operators and calls."""
 
 _COMPOSERS: Mapping[str, Callable[..., Rule]] = {"first_failure": first_failure, "all_of": all_of, "warn": warn}
@@ -40,7 +40,7 @@ def parse(text: str) -> Rule:
             tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"the rules {quoted(text)} cannot be read: {error}. {_HOW}") from error
-    return _rule(tree.body, MAX_DEPTH)
+    return _rule(tree.body, MAX_RULE_DEPTH)
 
 
 _HOW = "Write, for example: strict() & TurnLimit(most=40)"
@@ -48,7 +48,7 @@ _HOW = "Write, for example: strict() & TurnLimit(most=40)"
 
 def _rule(node: ast.expr, depth: int) -> Rule:
     if depth == 0:
-        raise InputError(f"the rules are nested deeper than {MAX_DEPTH} levels")
+        raise InputError(f"the rules are nested deeper than {MAX_RULE_DEPTH} levels")
     match node:
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
             return all_of(_rule(left, depth - 1), _rule(right, depth - 1))
@@ -83,7 +83,7 @@ def _made(name: str, args: tuple[object, ...], given: Mapping[str, object]) -> R
         raise InputError(f"the arguments of {name} do not fit: {explain(error)}") from error
     except InputError:
         raise
-    except Exception as error:  # Whatever another package's rule raises.
+    except Exception as error:  # Another package's rule may raise anything.
         raise InputError(f"{name} cannot be made with these arguments: {error!r}") from error
     if not callable(rule):
         raise InputError(f"{name} makes {rule!r}, which is not a rule: it cannot be called with a draft")

@@ -1,11 +1,14 @@
-"""Whether a thought gives a plan up for a reason: by the words that it shares with the refusal, and a few English ones."""
+"""Whether a thought gives a plan up for a reason: by the words that it shares with the refusal, and a few English
+ones.
+"""
 
 import re
 
 from refinesynth.rules.names import Names, words_of
 
 _STEM = 5
-"""Letters by which words are compared, so that `unlock` and `unlocked` are one: cutting words off is a fair stemmer in most languages."""
+"""Letters by which words are compared, so that `unlock` and `unlocked` are one: cutting words off is a fair stemmer in
+most languages."""
 
 _LONG = 4
 """Shortest word that says something by itself, in letters; shorter ones do where they are part of a name."""
@@ -31,17 +34,18 @@ _DISPENSED = re.compile(
 
 
 def gives_reason(thought: str, *, refused: str, refusal: str, names: Names) -> bool:
-    """Whether a thought says why the `refused` action is given up, as far as words can tell. Time linear in the texts.
+    """Whether a thought says why the `refused` action is given up, as far as words show. Time linear in the texts.
 
-    Either it takes up the refusal: it has two words in common with it, one of which the action had not, if there is such a one. Or it says by
-    an English phrase that something is not needed or that something else will do (`instead`, `no need`, `without`, ...), and names a word
-    of the action. Words are compared by their first five letters; those count that have four, or are part of a name that actions
-    can be given, and that are none of the commonest English ones.
+    Either it takes up the refusal: it has two words in common with it, one of which the action had not, if there is
+    such a one. Or it says by an English phrase that something is not needed or that something else will do (`instead`,
+    `no need`, `without`, ...), and names a word of the action. Words are compared by their first five letters; those
+    count that have four, or are part of a name that actions can be given, and that are none of the commonest English
+    ones.
     """
-    said, asked, told = (_telling(text, names) for text in (thought, refused, refusal))
-    shared = said & told
-    new = told - asked
-    if told and len(shared) >= min(_SHARED, len(told)) and (not new or shared & new):
+    said, asked, answered = (_meaningful(text, names) for text in (thought, refused, refusal))
+    shared = said & answered
+    new = answered - asked
+    if answered and len(shared) >= min(_SHARED, len(answered)) and (not new or shared & new):
         return True
     return bool(said & asked) and _DISPENSED.search(thought) is not None
 
@@ -51,7 +55,7 @@ def is_common(word: str) -> bool:
     return word[:_STEM] in _COMMON
 
 
-def _telling(text: str, names: Names) -> frozenset[str]:
+def _meaningful(text: str, names: Names) -> frozenset[str]:
     """The beginnings of the words of a text that say something."""
     named = {word for name in names.known_from(text) for word in name.split()}
     words = (word for word in words_of(text) if len(word) >= _LONG or word in named)

@@ -18,8 +18,8 @@ from refinesynth.trajectory import Draft, DungeonMasterTurn
 class EnoughMistakes(BaseRule, built_in=True):
     """At least `minimum` DM turns flag an error (Algorithm 1); else code `too_few_errors`.
 
-    The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Told at the last turn, after
-    all other checks. Unfinished drafts pass.
+    The one failure of Algorithm 1 that keeps no prefix: generation starts over from nothing. Reported at the last turn,
+    after all other checks. Unfinished drafts pass.
     """
 
     minimum: Annotated[int, Field(ge=0)] = 2
@@ -41,11 +41,11 @@ class EnoughMistakes(BaseRule, built_in=True):
 class RealRefinement(BaseRule, built_in=True):
     """Each mistake is answered within a few player turns by an action that is accepted; else `not_refined`.
 
-    Where the world is imagined, any different action counts. Where it is executed, it has to answer the mistake: what was
-    refused succeeds, what it lacked is there, what was meant is done, or the plan is given up for a reason; `repairs` says what
-    exactly is looked at. Blamed is the last player turn that could have been the answer. Actions are compared by what they do, see
-    `meaning`. While an unfinished draft can still bring the answer in time, it passes. An action that failed for a moment answers
-    nothing yet and is not counted: it may be tried again.
+    Where the world is imagined, any different action counts. Where it is executed, it has to answer the mistake: what
+    was refused succeeds, what it lacked is there, what was meant is done, or the plan is given up for a reason;
+    `repairs` says what exactly is looked at. Blamed is the last player turn that could have been the answer. Actions
+    are compared by what they do, see `meaning`. While an unfinished draft can still bring the answer in time, it
+    passes. An action that failed for a moment answers nothing yet and is not counted: it may be tried again.
     """
 
     within: Annotated[int, Field(ge=1)] = WITHIN
@@ -73,9 +73,9 @@ class RealRefinement(BaseRule, built_in=True):
 class NoRepeatedMistake(BaseRule, built_in=True):
     """No action is taken again, unchanged, after it was called wrong; else code `mistake_repeated`.
 
-    The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the hall may
-    work in the kitchen. While it is not answered, only the latter is asked. Compared by what they do, see `meaning`.
-    What failed for a moment was not called wrong and may be tried again; it changed nothing either.
+    The exception is an action that the DM now accepts, after it accepted another one in between: what failed in the
+    hall may work in the kitchen. While it is not answered, only the latter is asked. Compared by what they do, see
+    `meaning`. What failed for a moment was not called wrong and may be tried again; it changed nothing either.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -36,7 +36,7 @@ def find(name: str) -> Factory:
     entry = installed[name]
     try:
         found = cast("object", entry.load())
-    except Exception as error:  # Whatever another package's import raises.
+    except Exception as error:  # Another package's import may raise anything.
         raise InputError(f"the rule {name!r} cannot be loaded from {entry.value!r}: {error!r}") from error
     if not callable(found):
         raise InputError(f"the rule {name!r} is {found!r} in {entry.value!r}; a class or a function is expected")
@@ -48,7 +48,7 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def _summary(factory: Factory) -> str:
-    return (inspect.getdoc(factory) or "").partition("\n")[0]
+    return " ".join((inspect.getdoc(factory) or "").partition("\n\n")[0].split())
 
 
 def _unknown(name: str, names: list[str]) -> str:

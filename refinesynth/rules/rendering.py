@@ -13,11 +13,12 @@ from refinesynth.trajectory import Draft, PlayerTurn
 
 @dataclass(frozen=True, config=FIELDS)
 class ReadsBack(BaseRule, built_in=True):
-    """A player turn as `chat` renders it is read as the same thought and action, but for blanks around; else `ambiguous_text`.
+    """A player turn as `chat` renders it is read as the same thought and action, but for blanks around; else
+    `ambiguous_text`.
 
-    Else a model learns to write what nobody can act on: a thought that holds a line `Action: ...`, or an action of two
-    paragraphs or in quotes. Turns that the DM called wrong are not trained on and may be anything; of an unfinished draft's
-    last turn it is not known yet whether it is one.
+    Else a model learns to write what cannot be parsed: a thought that holds a line `Action: ...`, or an action of two
+    paragraphs or in quotes. Turns that the DM called wrong are not trained on and may be anything; of an unfinished
+    draft's last turn it is not known yet whether it is one.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:

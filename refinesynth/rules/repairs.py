@@ -1,17 +1,19 @@
-"""Which later turn answers a mistake: the one definition of a refinement, for rules, counts and whoever reads a trajectory.
+"""Which later turn answers a mistake: the one definition of a refinement, for rules, counts and readers of a
+trajectory.
 
-Where the world is imagined, any different action that the DungeonMaster accepts counts: no program can say more. Where it is
-executed (the script has a rulebook that runs), an action that is accepted answers a mistake only if one of these holds:
+Where the world is imagined, any different action that the DungeonMaster accepts counts: no program can say more. Where
+it is executed (the script has a rulebook that runs), an action that is accepted answers a mistake only if one of these
+holds:
 
 - it is the refused action itself, which now succeeds;
 - since it, the requirement that refused the action holds, and did not before it;
-- the refused text was no action of the world, and it is what was meant: an action whose form the text has with another value, one
-  that begins with the same word, or one whose value stands in the text;
-- it is the first action that is accepted after the mistake, and its thought gives the plan up for a reason: it takes up what the
-  refusal said, or says that something is not needed and what. See `reasons.gives_reason`.
+- the refused text was no action of the world, and it is what was meant: an action whose form the text has with another
+  value, one that begins with the same word, or one whose value stands in the text;
+- it is the first action that is accepted after the mistake, and its thought gives the plan up for a reason: it takes up
+  what the refusal said, or says that something is not needed and what. See `reasons.gives_reason`.
 
-What an action only prepares is no answer yet: whoever lacks the key and walks to the shelf where it lies answers by taking it. But the thought that
-says so makes the first step an answer. Other actions that are accepted are unrelated.
+An action that only prepares an answer is none: a player without the key that walks to the key's shelf answers by taking
+it. But the thought that says so makes the first step an answer. Other actions that are accepted are unrelated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +29,8 @@ from refinesynth.trajectory import Draft, Refinements, Script, Trajectory
 from refinesynth.world import World, mentions
 
 WITHIN = 3
-"""How many player turns after a mistake may pass until its answer, that one included, unless somebody says otherwise."""
+"""How many player turns after a mistake may pass until its answer, that one included; the default of
+`RealRefinement`."""
 
 
 class Repair(NamedTuple):
@@ -47,10 +50,10 @@ class Repair(NamedTuple):
 def refinements(trajectory: Trajectory) -> Refinements:
     """What became of its mistakes: as it was counted when it was accepted, else counted now."""
     known = trajectory.provenance.refinements
-    return counted(repairs(trajectory.draft())) if known is None else known
+    return count_refinements(repairs(trajectory.draft())) if known is None else known
 
 
-def counted(found: Sequence[Repair]) -> Refinements:
+def count_refinements(found: Sequence[Repair]) -> Refinements:
     """How many mistakes are answered, and how many only unrelated actions follow."""
     return Refinements(
         answered=sum(repair.answer is not None for repair in found),
@@ -63,7 +66,9 @@ _Answers = Callable[[Exchange, Exchange, bool], bool]
 
 
 def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
-    """What became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed over."""
+    """What became of each mistake of a draft, in order. Never raises; an action that failed for a moment is passed
+    over.
+    """
     steps = [step for step in exchanges(draft.turns) if not step.transient]
     if not any(step.flagged for step in steps):
         return ()
@@ -101,7 +106,7 @@ def _judge_of(draft: Draft) -> _Answers:
     def answers(mistake: Exchange, step: Exchange, first: bool) -> bool:
         refused, now = known.get(mistake.at), known.get(step.at)
         if refused is None or now is None or refused.ruling.kind is None:
-            # What the rulebook contradicts, or nobody can replay, is `Replays`' affair.
+            # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`.
             return imagined(mistake, step, first)
         return _executed(played.world, refused, now) or (first and _gives_up(refused, step, names))
 

@@ -12,7 +12,8 @@ from refinesynth.world.expression import Expression
 from refinesynth.world.replaying import world_or_problem
 
 _AWAITED = 32
-"""Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion to its length."""
+"""Mistakes, the last ones, of which it is watched whether what they lacked comes about: a play costs time in proportion
+to its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,19 @@ class Played:
     visible: tuple[str, ...]
     """Names that can be seen at the beginning."""
     done: bool
-    """Whether the goal is reached before anybody does anything."""
+    """Whether the goal is reached before the first action."""
     progress: float
     answered: tuple[Answered, ...]
     end: int
-    """Index of the first turn that could not be played: an action without an answer, an answer to nothing, a malformed turn; the
-    number of turns if there is none."""
+    """Index of the first turn that could not be played: an action without an answer, an answer to nothing, a malformed
+    turn; the number of turns if there is none."""
 
 
 def world_played(draft: Draft) -> Played | None:
     """The draft played again; None if its script has no world. Never raises.
 
-    The last play in a world is remembered with it, without its states but the last, so that a draft that grows by an exchange
-    costs one step.
+    The last play in a world is remembered with it, without its states but the last, so that a draft that grows by an
+    exchange costs one step.
     """
     world = world_or_problem(draft.script)
     if isinstance(world, str):
@@ -103,7 +104,9 @@ class _Known:
 
 
 class _Course:
-    """The last play in one world: a function of the world and the actions, remembered. It goes with its world, so it does not hold it."""
+    """The last play in one world: a function of the world and the actions, remembered. It goes with its world, so it
+    does not hold it.
+    """
 
     def __init__(self, world: World) -> None:
         self._start: JsonValue = world.script.environment
@@ -142,7 +145,9 @@ class _Course:
 
 
 def _lack(world: World, at: int, state: JsonValue, ruling: Ruling) -> _Lack | None:
-    """The requirement that refused an action; None if it is no action of the world, or was refused for something else."""
+    """The requirement that refused an action; None if it is no action of the world, or was refused for something
+    else.
+    """
     taken = next((taken for taken in world.actions if taken.spec.name == ruling.action), None)
     unmet = None if taken is None else taken.unmet(state, ruling.values)
     return None if unmet is None else _Lack(at, unmet.requirement.condition, ruling.values)

@@ -1,7 +1,7 @@
 """What a rule is, what it finds, and how rules are composed.
 
-A rule looks at a draft and yields violations; none means that it passes. Rules are sync and pure: no I/O, no randomness,
-and they never raise, whatever the draft holds. A composition of rules is itself a rule.
+A rule looks at a draft and yields violations; none means that it passes. Rules are sync and pure: no I/O, no
+randomness, and they never raise, for any content of a draft. A composition of rules is itself a rule.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class Violation(BaseModel, frozen=True, extra="forbid"):
     code: str
     """Machine-readable kind of the fault, in snake_case."""
     message: str
-    """What is wrong and how to mend it, written to the LLM that must mend it."""
+    """What is wrong and how to fix it, written to the LLM that must fix it."""
     keeps_prefix: bool = True
     """Whether the turns before `turn` may be kept; if not, generation starts over from nothing."""
     severity: Severity = Severity.REJECT
@@ -89,8 +89,8 @@ class BaseRule:
     """A rule with operators: `a & b` (all, in order), `a | b` (either), `~a` (not).
 
     Subclasses are frozen dataclasses whose fields are the rule's settings, so that `repr` shows them, and define
-    `__call__`. With pydantic's `dataclass(frozen=True, config=FIELDS)` wrong settings are refused when the rule is made. Those that come
-    with the package are known by name: `class MyRule(BaseRule, built_in=True)`.
+    `__call__`. With pydantic's `dataclass(frozen=True, config=FIELDS)` wrong settings are refused when the rule is
+    made. Those that come with the package are known by name: `class MyRule(BaseRule, built_in=True)`.
     """
 
     def __init_subclass__(cls, *, built_in: bool = False) -> None:
@@ -182,7 +182,7 @@ class Either(BaseRule):
 
 @dataclass(frozen=True)
 class Not(BaseRule):
-    """Passes when the rule does not. Written `~a`. What it finds keeps no prefix: nobody knows which turn to blame.
+    """Passes when the rule does not. Written `~a`. What it finds keeps no prefix, since no single turn is at fault.
 
     An unfinished draft passes: what is satisfied so far may yet not be.
     """

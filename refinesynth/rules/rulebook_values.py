@@ -13,7 +13,8 @@ _LITERAL = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 
 
 def unknown_values(script: Script) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Action, placeholder and its values, for each placeholder that the world depends on and none of whose values is in it.
+    """Action, placeholder and its values, for each placeholder that the world depends on and none of whose values is in
+    it.
 
     In the world is what the environment holds as a key, a text or a number, and what the rulebook itself writes out.
     """

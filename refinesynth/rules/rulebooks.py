@@ -1,7 +1,7 @@
 """Whether a script's world can be executed, and is worth playing: stage by stage, each with what to fix.
 
-All but the first read what `world.check_solvability` found, which is bounded by a number of states and remembered; where a script fails at
-one stage, the later ones say nothing.
+All but the first read what `world.check_solvability` found, which is bounded by a number of states and remembered;
+where a script fails at one stage, the later ones say nothing.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from refinesynth.trajectory import Draft, Script
 from refinesynth.world import check_solvability
 
 _MOST = 5
-"""How many faults of a kind are told at once."""
+"""How many faults of a kind are reported at once."""
 
 
 class Stage(ScriptRule):
@@ -37,7 +37,9 @@ class Stage(ScriptRule):
 
 @dataclass(frozen=True, config=FIELDS)
 class RulebookCompiles(Stage, built_in=True):
-    """The script has a rulebook, and every condition, path and template in it can be read; else `no_rulebook`, `does_not_compile`."""
+    """The script has a rulebook, and every condition, path and template in it can be read; else `no_rulebook`,
+    `does_not_compile`.
+    """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if script.rulebook is None:
@@ -62,10 +64,11 @@ class GoalFitsConditions(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class ValuesExist(Stage, built_in=True):
-    """Of the values that an action's placeholder can take, one at least exists in the world; else code `values_unknown`.
+    """Of the values that an action's placeholder can take, one at least exists in the world; else code
+    `values_unknown`.
 
-    Names that exist nowhere are fine as distractors, but not if they are all. Asked of placeholders that a path or a condition
-    uses; what is merely written down or said need not exist.
+    Names that exist nowhere are fine as distractors, but not if they are all. Asked of placeholders that a path or a
+    condition uses; what is merely written down or said need not exist.
     """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
@@ -79,7 +82,9 @@ class ValuesExist(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class RulebookRuns(Stage, built_in=True):
-    """Wherever the check of solvability came, every path exists or is created, conditions have answers and invariants hold; else `does_not_run`."""
+    """Wherever the check of solvability came, every path exists or is created, conditions have answers and invariants
+    hold; else `does_not_run`.
+    """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         for fault in check_solvability(script).faults[:_MOST]:
@@ -101,7 +106,9 @@ class NotYetDone(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class SolutionWorks(Stage, built_in=True):
-    """The rulebook's solution, executed, reaches the goal; else code `solution_fails`. One that is left out is not missed here."""
+    """The rulebook's solution, executed, reaches the goal; else code `solution_fails`. One that is left out is not
+    missed here.
+    """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         if (
@@ -114,7 +121,9 @@ class SolutionWorks(Stage, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class Solvable(Stage, built_in=True):
-    """A way to the goal is known, the rulebook's own solution or one that a bounded search found; else code `unsolvable`."""
+    """A way to the goal is known, the rulebook's own solution or one that a bounded search found; else code
+    `unsolvable`.
+    """
 
     def faults(self, script: Script) -> Iterator[tuple[str, str]]:
         found = check_solvability(script)
@@ -164,11 +173,11 @@ class DifficultyBand(Stage, built_in=True):
             return
         band = f"{self.least} to {self.most}" if self.least < self.most else f"{self.least}"
         count = f"{len(shortest)} action{'' if len(shortest) == 1 else 's'}"
-        told = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {band}."
+        found = f"The goal can be reached in {count}, by {listed(shortest, most=300)}; wanted are {band}."
         if len(shortest) < self.least:
-            yield "too_easy", f"{told} Put more that has to be done between the beginning and the goal."
+            yield "too_easy", f"{found} Put more that has to be done between the beginning and the goal."
         elif len(shortest) > self.most:
-            yield "too_hard", f"{told} Ask for less, or begin nearer to the goal."
+            yield "too_hard", f"{found} Ask for less, or begin nearer to the goal."
 
 
 _STAGES: tuple[Stage, ...] = (

@@ -1,7 +1,7 @@
 """The patterns of a script: that RE2 takes them, and that each means its own action and no other.
 
-Actions whose pattern does not compile, or whose groups do not fit, are reported by the first two rules and passed over by the
-others.
+Actions whose pattern does not compile, or whose groups do not fit, are reported by the first two rules and passed over
+by the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from refinesynth.actions.fillings import fillings, with_samples
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern
-from refinesynth.actions.patterns import Pattern, PatternSet, encode
+from refinesynth.actions.patterns import Pattern, PatternSet, to_utf8
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import FIELDS, Violation
 from refinesynth.rules.script_shape import ScriptRule
@@ -49,7 +49,8 @@ class GroupsFitPlaceholders(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
-    """Each pattern matches its own template, filled with each allowed value, and captures these; else `misses_template`.
+    """Each pattern matches its own template, filled with each allowed value, and captures these; else
+    `misses_template`.
 
     Where a parameter takes any value, it is enough that one of a number of samples matches. One violation per action.
     """
@@ -74,7 +75,7 @@ class PatternsMatchTheirTemplates(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class PatternsAreUnambiguous(ScriptRule, built_in=True):
-    """No pattern matches another action's filled template, whatever the values; else code `ambiguous`.
+    """No pattern matches another action's filled template, with any values; else code `ambiguous`.
 
     One violation per pair of actions.
     """
@@ -117,7 +118,8 @@ def _reads_back(action: ActionSpec, values: dict[str, str]) -> bool:
 
 
 def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) -> dict[tuple[int, int], bytes]:
-    """By the numbers of two actions, the first filled template of the second that the pattern of the first matches, too.
+    """By the numbers of two actions, the first filled template of the second that the pattern of the first matches,
+    too.
 
     Of an action's fillings, those count that its own pattern matches, or all, if it matches none; `most` at most.
     """
@@ -135,7 +137,7 @@ def _also_matched(usable: Sequence[tuple[ActionSpec, Pattern]], *, most: int) ->
 def _texts(action: ActionSpec, most: int) -> list[bytes]:
     """Fillings of the template, `most` or as many for each of some samples."""
     return [
-        encode(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
+        to_utf8(action.fill(tried).strip()[:MAX_ACTION_CHARACTERS])
         for values in fillings(action, most=most)
         for tried in with_samples(action, values)
     ]

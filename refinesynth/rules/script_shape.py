@@ -1,6 +1,7 @@
 """The shape of a script: how many actions, their names and parameters, the environment's size.
 
-Script rules look at `draft.script` alone. What they find is at turn 0 and keeps no prefix: a script is written anew as a whole.
+Script rules look at `draft.script` alone. What they find is at turn 0 and keeps no prefix: a script is regenerated as a
+whole.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from refinesynth.text.jsontext import depth, write_json
 from refinesynth.trajectory import ActionSpec, Draft
 
 MAX_ACTIONS_READ = 100
-"""How many actions of a script are looked into. `ActionCount` refuses scripts long before; this bounds the work on one."""
+"""How many actions of a script are looked into. `ActionCount` refuses scripts long before; this bounds the work on
+one."""
 
 
 class ScriptRule(BaseRule):

@@ -1,7 +1,8 @@
-"""Whether an observation says what the ruling says: no name that cannot be seen, no success or failure that there is not.
+"""Whether an observation agrees with the ruling: no name that is not visible, no success or failure that did not
+happen.
 
-What it cannot find: a wrong statement about things that are visible, and lies in other words than the lexicon's. It is there to
-keep a DungeonMaster from contradicting the world, not to prove it right.
+What it cannot find: a wrong statement about visible things, and a contradiction in other words than the lexicon's. It
+is there to keep a DungeonMaster from contradicting the world, not to prove it right.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from refinesynth.actions.wording import listed, quoted
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.lexicon import (
     is_english,
-    plain,
+    normalized,
     sentences,
     tells_failure,
     tells_goal,
@@ -22,7 +23,7 @@ from refinesynth.rules.lexicon import (
     tells_success,
     verbs_of,
 )
-from refinesynth.rules.names import MAX_CHARACTERS, names_of
+from refinesynth.rules.names import MAX_TEXT, names_of
 from refinesynth.rules.replaying import Answered, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Severity, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn
@@ -33,20 +34,20 @@ class _Found(NamedTuple):
     """What is wrong with an observation."""
 
     sentence: str
-    """To its writer."""
+    """Addressed to the observation's writer."""
     by_lexicon: bool = True
-    """Whether English tables of phrases say so, which of a text in another language say nothing."""
+    """Whether the English tables of phrases found it; they do not apply to text in another language."""
 
 
 def judge_words(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool = False
 ) -> list[str]:
-    """What is wrong with an observation as the words for a ruling, each a sentence to its writer; nothing if it will do.
+    """What is wrong with an observation as the words for a ruling, each a sentence to its writer; empty if it is right.
 
-    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that it failed
-    for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence of it, as far as the first
-    `MAX_CHARACTERS` go; of the observation no more is read either. Where the script is not in English, what is announced is not judged: only
-    names are, and the words that the program itself adds. Never raises.
+    `before` are the names that were visible before the action, `action` is the player's text, and `transient` says that
+    it failed for a moment though the ruling accepts it. The ruling's own text is always right, and so is every sentence
+    of it, as far as the first `MAX_TEXT` go; of the observation no more is read either. Where the script is not in
+    English, what is announced is not judged: only names are, and the words that the program itself adds. Never raises.
     """
     found = _judge(world, ruling, before, observation, action=action, transient=transient)
     return [one.sentence for one in found if _refuses(world, one)]
@@ -59,12 +60,12 @@ def _refuses(world: World, found: _Found) -> bool:
 def _judge(
     world: World, ruling: Ruling, before: Iterable[str], observation: str, *, action: str, transient: bool
 ) -> Iterator[_Found]:
-    observation = observation[:MAX_CHARACTERS]
+    observation = observation[:MAX_TEXT]
     said = "" if transient else ruling.text
     yield from _unknown_names(world, observation, (*before, *(() if transient else ruling.visible)), (action, said))
-    if SUCCESS.casefold() in plain(observation):
-        told = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
-        yield _Found(told, by_lexicon=False)
+    if SUCCESS.casefold() in normalized(observation):
+        problem = f"It says {quoted(SUCCESS)}. Leave that out; the program adds it when the goal is reached."
+        yield _Found(problem, by_lexicon=False)
     own = [sentence for sentence in _own_sentences(observation, said) if SUCCESS.casefold() not in sentence]
     yield from map(_Found, _wrong_goal(own, done=ruling.done and not transient))
     verbs = verbs_of(action) | verbs_of(ruling.action or "")
@@ -78,7 +79,7 @@ def _judge(
 
 def _judge_opening(world: World, visible: Iterable[str], observation: str) -> Iterator[_Found]:
     """The same of an observation before the first action."""
-    observation = observation[:MAX_CHARACTERS]
+    observation = observation[:MAX_TEXT]
     yield from _unknown_names(world, observation, visible, ())
     yield from map(_Found, _wrong_goal(sentences(observation), done=False))
 
@@ -87,11 +88,11 @@ def _judge_opening(world: World, visible: Iterable[str], observation: str) -> It
 class WordsAgree(BaseRule, built_in=True):
     """Observations of a grounded draft agree with the rulings that they are the words for; else code `words_disagree`.
 
-    None names what the player can neither see before the action nor after it, and that stands neither in the action, in the
-    ruling, in the introduction nor in the goal. None tells of a success where there is a mistake or a transient failure, of a
-    failure where the action was carried out, or of a goal that is not reached; a transient failure is announced. See `judge_words`. Where the
-    script is not in English, what is wrong by our English tables of phrases is a warning.
-    A script without a rulebook that runs is `Replays`' affair.
+    None names what the player can neither see before the action nor after it, and that stands neither in the action, in
+    the ruling, in the introduction nor in the goal. None reports a success where there is a mistake or a transient
+    failure, a failure where the action was carried out, or a goal that is not reached; a transient failure is
+    announced. See `judge_words`. Where the script is not in English, what is wrong by our English tables of phrases is
+    a warning. A script without a rulebook that runs is the responsibility of `Replays`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -108,8 +109,8 @@ class WordsAgree(BaseRule, built_in=True):
 
     def _found(self, world: World, turn: int, problems: Iterable[_Found]) -> Iterator[Violation]:
         for problem in problems:
-            told = f"The observation of turn {turn + 1} is wrong. {problem.sentence}"
-            violation = self.violation(turn, "words_disagree", told)
+            message = f"The observation of turn {turn + 1} is wrong. {problem.sentence}"
+            violation = self.violation(turn, "words_disagree", message)
             yield violation if _refuses(world, problem) else violation.model_copy(update={"severity": Severity.WARN})
 
 
@@ -119,25 +120,25 @@ def _judged(world: World, before: tuple[str, ...], answered: Answered) -> Iterat
     return _judge(world, answered.ruling, before, said, action=answered.action, transient=turn.transient)
 
 
-def _unknown_names(world: World, observation: str, visible: Iterable[str], told: Iterable[str]) -> Iterator[_Found]:
+def _unknown_names(world: World, observation: str, visible: Iterable[str], stated: Iterable[str]) -> Iterator[_Found]:
     names = names_of(world)
     mentioned = names.mentioned(observation)
     if not mentioned:
         return
     left = set(mentioned)
-    for text in (*told, *_told_to_the_player(world), *visible):
+    for text in (*stated, *_player_briefing(world), *visible):
         left.difference_update(names.known_from(text))
         if not left:
             return
     unknown = [name for words, name in mentioned.items() if words in left]
-    told = (
+    problem = (
         f"It names {listed(unknown, most=300)}, which the player can neither see nor has named. Name only what is visible, what "
         "stands in the action, and what the ruling says."
     )
-    yield _Found(told, by_lexicon=False)
+    yield _Found(problem, by_lexicon=False)
 
 
-def _told_to_the_player(world: World) -> Iterator[str]:
+def _player_briefing(world: World) -> Iterator[str]:
     script = world.script
     yield script.introduction
     yield script.goal
@@ -147,10 +148,10 @@ def _told_to_the_player(world: World) -> Iterator[str]:
 def _own_sentences(observation: str, said: str) -> list[str]:
     """Sentences that the ruling does not say by the same words; one may have been cut off."""
     # The engine writes no more than this of the phrase where a rulebook says it.
-    known = " ".join(sentences(said[:MAX_CHARACTERS]))
+    known = " ".join(sentences(said[:MAX_TEXT]))
     known = f"{known} {known.replace(SUCCESS.casefold(), 'success')}"
-    told = dict.fromkeys(sentences(observation))
-    return [sentence for sentence in told if sentence.removesuffix("...").rstrip() not in known]
+    observed = dict.fromkeys(sentences(observation))
+    return [sentence for sentence in observed if sentence.removesuffix("...").rstrip() not in known]
 
 
 def _wrong_goal(own: Iterable[str], *, done: bool) -> Iterator[str]:
@@ -173,8 +174,8 @@ def _wrong_success(own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
 
 def _not_transient(ruling: Ruling, observation: str, own: Iterable[str], verbs: Iterable[str]) -> Iterator[str]:
     wrong = next((sentence for sentence in own if tells_success(sentence, verbs)), None)
-    outcome = plain(ruling.text)
-    if wrong is None and outcome and outcome in plain(observation):
+    outcome = normalized(ruling.text)
+    if wrong is None and outcome and outcome in normalized(observation):
         wrong = outcome
     if wrong is not None:
         yield f"It says {quoted(wrong)}, but the action failed for a moment and nothing has changed. Say that it did not work this time."

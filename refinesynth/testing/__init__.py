@@ -15,8 +15,8 @@
     def test_my_chain_still_catches(corruption):
         assert not rules.verify(corruption.draft, rules.strict() & MyRule()).accepted
 
-For grounded play there are the same of scripts with a rulebook and of drafts that were played by it: `valid_grounded_scripts`,
-`valid_grounded_drafts`, `grounded_corruptions`, `rulebook_corruptions`.
+For grounded play there are the same of scripts with a rulebook and of drafts that were played by it:
+`valid_grounded_scripts`, `valid_grounded_drafts`, `grounded_corruptions`, `rulebook_corruptions`.
 
 Needs `pip install refinesynth[testing]`.
 """

@@ -1,4 +1,6 @@
-"""What all corruptions have in common: a table of named ways to break what is valid, and the strategy that draws from it."""
+"""What all corruptions have in common: a table of named ways to break what is valid, and the strategy that draws from
+it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,8 @@ from typing import Any
 from refinesynth.errors import RefinesynthError
 
 Answer = str | Mapping[str, Any] | Exception
-"""What one request gets: text of an assistant message; fields of one (`content`, `tool_calls`), or a whole response with
-`choices`; or an error to raise."""
+"""What one request gets: text of an assistant message; fields of one (`content`, `tool_calls`), or a whole response
+with `choices`; or an error to raise."""
 
 
 class ScriptedCompletion:

@@ -1,8 +1,8 @@
 """Valid grounded drafts, each broken in one named way, with the rule that must catch it.
 
-What is broken is always a statement of the draft that its rulebook contradicts. Where a change may leave everything true, as when
-two exchanges change places that have nothing to do with each other, only those are drawn that do not: an executor without
-memory plays them and tells.
+What is broken is always a statement of the draft that its rulebook contradicts. Where a change may leave everything
+true, as when two exchanges change places that have nothing to do with each other, only those are drawn that do not: an
+executor without memory plays them and reports.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def _progress_changed(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _transient_added(draft: Draft, draw: st.DrawFn) -> Draft:
-    """As if what was told to have worked had failed for a moment."""
+    """An action that is reported as carried out is reported as failed for a moment."""
     return change_turn(draft, _some(draft, draw, _accepted), transient=True)
 
 
@@ -112,8 +112,8 @@ def _success_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     return change_turn(draft, at, observation=pick(draw, _CLAIMS))
 
 
-def _would_be_success_told(draft: Draft, draw: st.DrawFn) -> Draft:
-    """An action failed for a moment, and is told as if it had not."""
+def _would_be_success_reported(draft: Draft, draw: st.DrawFn) -> Draft:
+    """An action that failed for a moment is reported as carried out."""
     at = _some(draft, draw, _transient)
     return change_turn(draft, at, observation=_rulings(draft)[_answers(draft).index(at)].text)
 
@@ -125,12 +125,12 @@ def _failure_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
 
 def _goal_claimed(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: "Task Succeed" not in turn.observation)
-    told = draft.turns[at].model_dump()["observation"]
-    return change_turn(draft, at, observation=f"{told} {pick(draw, _GOALS)}")
+    observation = draft.turns[at].model_dump()["observation"]
+    return change_turn(draft, at, observation=f"{observation} {pick(draw, _GOALS)}")
 
 
 def _hidden_named(draft: Draft, draw: st.DrawFn) -> Draft:
-    """Something is told of that nobody can see."""
+    """The observation names something that is not visible."""
     world = world_of(draft.script)
     before = world.visible(draft.script.environment)
     found: list[tuple[int, str]] = []
@@ -143,8 +143,8 @@ def _hidden_named(draft: Draft, draw: st.DrawFn) -> Draft:
         before = before if cast("DungeonMasterTurn", draft.turns[at]).transient else ruling.visible
     assume(found)
     at, name = pick(draw, found)
-    told = draft.turns[at].model_dump()["observation"]
-    return change_turn(draft, at, observation=f"There is {name}, too. {told}")
+    observation = draft.turns[at].model_dump()["observation"]
+    return change_turn(draft, at, observation=f"There is {name}, too. {observation}")
 
 
 def _success_removed(draft: Draft, draw: st.DrawFn) -> Draft:
@@ -154,8 +154,8 @@ def _success_removed(draft: Draft, draw: st.DrawFn) -> Draft:
 def _success_added(draft: Draft, draw: st.DrawFn) -> Draft:
     at = _some(draft, draw, lambda turn: "Task Succeed" not in turn.observation)
     cut = whether(draw)
-    told = draft.turns[at].model_dump()["observation"]
-    broken = change_turn(draft, at, observation=f"{told} Task Succeed")
+    observation = draft.turns[at].model_dump()["observation"]
+    broken = change_turn(draft, at, observation=f"{observation} Task Succeed")
     return with_turns(broken, broken.turns[: at + 1]) if cut else broken
 
 
@@ -200,7 +200,7 @@ def _action_changed(draft: Draft, draw: st.DrawFn) -> Draft:
 
 
 def _state_changed(draft: Draft, draw: st.DrawFn) -> Draft:
-    """The play is told of a world in which the player begins elsewhere, or something is open that was shut."""
+    """The play is reported for a world in which the player begins elsewhere, or something is open that was shut."""
     environment: dict[str, Any] = deepcopy(draft.script.environment)
     you, places = environment["you"], environment["places"]
     place = pick(draw, sorted(places))
@@ -263,7 +263,9 @@ def _rulings(draft: Draft) -> list[Ruling]:
 
 
 def _untrue(draft: Draft) -> Draft:
-    """The draft, if a flag, a progress or the success in it is not what its rulebook says; else the example is given up."""
+    """The draft, if a flag, a progress or the success in it is not what its rulebook says; else the example is given
+    up.
+    """
     world = world_of(draft.script)
     progress, done = world.progress(draft.script.environment), False
     for at, ruling in zip(_answers(draft), _rulings(draft), strict=True):
@@ -294,7 +296,9 @@ def _transient_at(draft: Draft, at: int) -> bool:
 
 
 def _helps(draft: Draft, wrong: int, at: int) -> bool:
-    """Whether the world says something else of a refused action after a later one; of what it cannot read, whether they share a word."""
+    """Whether the world says something else of a refused action after a later one; of what it cannot read, whether they
+    share a word.
+    """
     world = world_of(draft.script)
     action, later = (cast("PlayerTurn", draft.turns[place]).action for place in (wrong, at))
     if world.read(action) is None:
@@ -328,7 +332,7 @@ _BREAKS: Breaks[Draft] = {
     "transient failure added": ("WordsAgree", _transient_added),
     "transient failure removed": ("WordsAgree", _transient_removed),
     "success claimed": ("WordsAgree", _success_claimed),
-    "would-be success told": ("WordsAgree", _would_be_success_told),
+    "would-be success reported": ("WordsAgree", _would_be_success_reported),
     "failure claimed": ("WordsAgree", _failure_claimed),
     "goal claimed": ("WordsAgree", _goal_claimed),
     "hidden thing named": ("WordsAgree", _hidden_named),

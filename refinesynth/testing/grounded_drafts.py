@@ -1,4 +1,4 @@
-"""Drafts that `rules.grounded()` accepts, played in small worlds: what the rulebook rules, told in its own words."""
+"""Drafts that `rules.grounded()` accepts, played in small worlds: what the rulebook rules, in its own words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -31,9 +31,11 @@ _STRIDES = (1, 101, 211, 307, 401)
 
 @st.composite
 def valid_grounded_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each answered by the next action.
+    """A whole draft that `rules.grounded()` accepts: two to four mistakes of any kind, each answered by the next
+    action.
 
-    Either what was refused can be done then, or the player says why it does something else. It may open with an observation, wander about, and have transient failures, each tried again with success.
+    Either what was refused can be done then, or the player says why it does something else. It may open with an
+    observation, wander about, and have transient failures, each tried again with success.
     """
     script = draw(valid_grounded_scripts())
     play = _Play(draw, script)
@@ -66,9 +68,9 @@ class _Play:
     def right(self, action: str, *, thought: str | None = None) -> None:
         """Carry out an action, which may fail for a moment before."""
         if self._rule(action).state is not self.state and not whole(self.draw, 0, 4):
-            told = pick(self.draw, _PASSING)
+            observation = pick(self.draw, _PASSING)
             progress = self.world.progress(self.state)
-            self.turns.extend((self._said(action, thought), _answer(told, progress=progress, transient=True)))
+            self.turns.extend((self._said(action, thought), _answer(observation, progress=progress, transient=True)))
         self._act(action, thought)
 
     def mistake(self) -> str:
@@ -100,7 +102,7 @@ class _Play:
         return None
 
     def _foreknown(self, action: str) -> bool:
-        """Whether it takes something from where it is, which perhaps nobody could know."""
+        """Whether it takes something from its place, which the player perhaps could not know."""
         read = self.world.read(action)
         spots = cast("Mapping[str, Any]", self.world.script.environment["places"])
         values: Mapping[str, str] = {} if read is None else read[1]

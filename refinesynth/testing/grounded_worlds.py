@@ -30,9 +30,11 @@ _OPEN = Requirement(condition="state.places[place].open", hint="{place} is shut.
 
 @st.composite
 def valid_grounded_scripts(draw: st.DrawFn) -> Script:
-    """A script that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things to carry.
+    """A script that `rules.grounded_script()` accepts: two to four places, one of them shut, two or three things to
+    carry.
 
-    With one condition in its goal or two; with hidden things, or everything in sight. Its goal can be reached from every state.
+    With one condition in its goal or two; with hidden things, or everything in sight. Its goal can be reached from
+    every state.
     """
     places = pick_some(draw, _PLACES, least=2, most=4)
     things = pick_some(draw, _THINGS, least=2, most=3)

@@ -93,7 +93,9 @@ def turns(*, surrogates: bool = True) -> st.SearchStrategy[PlayerTurn | DungeonM
 
 @cache
 def drafts(*, surrogates: bool = True) -> st.SearchStrategy[Draft]:
-    """Any draft: hostile scripts, turns in any order or none, unread text, whole or unfinished; and valid ones cut or mixed."""
+    """Any draft: hostile scripts, turns in any order or none, unread text, whole or unfinished; and valid ones cut or
+    mixed.
+    """
     some = turns(surrogates=surrogates)
     hostile = st.builds(
         Draft,

@@ -13,8 +13,8 @@ from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requ
 def rulebook_corruptions(*names: str) -> st.SearchStrategy[Corruption]:
     """Drafts without turns whose grounded script is broken, of the `names` given or of all in `RULEBOOK_CORRUPTIONS`.
 
-    `rules.grounded_script()` refuses each, with `DifficultyBand()` where that is the rule named, and the rule named is among those
-    that find something.
+    `rules.grounded_script()` refuses each, with `DifficultyBand()` where that is the rule named, and the rule named is
+    among those that find something.
     """
     return broken(valid_grounded_scripts(), _BREAKS, names)
 
@@ -99,7 +99,9 @@ def _goal_out_of_reach(script: Script, draw: st.DrawFn) -> Script:
 
 
 def _never_usable(script: Script, draw: st.DrawFn) -> Script:
-    """One more way to look, which nobody ever has: it asks for what no action brings about, and that is certain in a world of any size."""
+    """One more way to look, which is never possible: it asks for what no action brings about, and that is certain in a
+    world of any size.
+    """
     never = pick(draw, ("false", "state.lamp == 'lit'", "state.lamp != 'out' && state.you.at != 'the moon'"))
     stare = script.actions[-1].model_copy(
         update={"name": "stare", "pattern": "stare", "requires": (Requirement(condition=never),)}

@@ -1,4 +1,6 @@
-"""Scripts that `rules.script()` accepts, and drafts that `rules.strict()` accepts, put together rather than filtered."""
+"""Scripts that `rules.script()` accepts, and drafts that `rules.strict()` accepts, put together rather than
+filtered.
+"""
 
 from collections.abc import Sequence
 
@@ -43,9 +45,11 @@ def valid_scripts(draw: st.DrawFn) -> Script:
 
 @st.composite
 def valid_drafts(draw: st.DrawFn) -> Draft:
-    """A whole draft that `rules.strict()` accepts: two to four mistakes of any kind, each repaired by the next accepted action.
+    """A whole draft that `rules.strict()` accepts: two to four mistakes of any kind, each repaired by the next accepted
+    action.
 
-    It may open with an observation; actions have blanks around, and their fixed words another case where the pattern allows it.
+    It may open with an observation; actions have blanks around, and their fixed words another case where the pattern
+    allows it.
     """
     script = draw(valid_scripts())
     known = _action_texts(script.actions)

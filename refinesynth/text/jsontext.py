@@ -1,4 +1,6 @@
-"""Read JSON out of untrusted model text (fenced, surrounded by prose, slightly broken, or hostile), and write any JSON."""
+"""Read JSON out of untrusted model text (fenced, surrounded by prose, slightly broken, or hostile), and write any
+JSON.
+"""
 
 import json
 import math
@@ -18,13 +20,14 @@ MAX_DEPTH = 100
 """Deepest nesting that is accepted, in levels."""
 
 MAX_REPAIRED_CHARACTERS = 30_000
-"""Longest broken JSON that is mended, in characters. `json-repair` takes quadratic time on some text, and an event loop waits."""
+"""Longest broken JSON that is repaired, in characters. `json-repair` takes quadratic time on some text, and an event
+loop waits."""
 
 _LOOP_RATIO = 25
-"""Text that shrinks by more than this is a model caught in a loop; mending it takes longest and gives nothing."""
+"""Text that shrinks by more than this is a model caught in a loop; repairing it takes longest and gives nothing."""
 
 _LOOP_CHARACTERS = 2_000
-"""Shorter text is mended quickly, looping or not."""
+"""Shorter text is repaired quickly, looping or not."""
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
@@ -87,13 +90,15 @@ def read_json(text: str) -> JsonValue:
     return value
 
 
-def written(text: str) -> Literal["plain", "fenced", "mended"]:
-    """How `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is, or neither."""
+def json_form(text: str) -> Literal["plain", "fenced", "repaired"]:
+    """How `read_json` comes by the JSON in a text that it can read: all of the text is JSON, a fenced block in it is,
+    or neither.
+    """
     text = scrub(text)
     if _strict(text) is not None:
         return "plain"
     fenced = _FENCE.search(text)
-    return "mended" if fenced is None or _strict(fenced.group(1)) is None else "fenced"
+    return "repaired" if fenced is None or _strict(fenced.group(1)) is None else "fenced"
 
 
 def _strict(text: str) -> JsonValue:
@@ -132,9 +137,9 @@ def _worth_mending(text: str) -> bool:
 def write_json(value: object, *, default: Callable[[object], object] | None = None, option: int | None = None) -> bytes:
     """`value` as JSON on one line, whatever text it holds; `default` and `option` are orjson's.
 
-    One line for every reader: what some take for the end of a line (U+0085, U+2028, U+2029) is escaped, as control characters are.
-    Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits become what reading them back would make of them: the
-    nearest float, and null beyond all floats, as infinity does.
+    One line for every reader: what some take for the end of a line (U+0085, U+2028, U+2029) is escaped, as control
+    characters are. Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits become what reading them
+    back would make of them: the nearest float, and null beyond all floats, as infinity does.
 
     Raises:
         TypeError: `value` holds something that is not JSON and `default` does not turn into it.

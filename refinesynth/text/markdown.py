@@ -10,7 +10,7 @@ _PUNCTUATION: Final = re.compile(r"([\\`*_{}\[\]<>#|~&!$@:^]|(?<=www)\.)", re.IG
 """What means something inside a line, the beginning of a bare address included; the text never begins one."""
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text that Markdown shows as it is."""
     return _PUNCTUATION.sub(r"\\\1", _one_line(text))
 

@@ -13,7 +13,7 @@ _HEAD = "<th style='text-align:left;vertical-align:top'>{}</th>"
 def html_table(rows: Iterable[Sequence[str]]) -> str:
     """A row for each of `rows`, the first of its texts being its head.
 
-    Whatever the texts hold, the table has no other elements than its own, and no character that a reader cannot see.
+    For any texts, the table has no other elements than its own, and no character that a reader cannot see.
     """
     return f"<table>{''.join(map(_row, rows))}</table>"
 

@@ -1,4 +1,6 @@
-"""An adapter that is there already, to train on with or to merge: what its own settings say of it. No torch, no peft."""
+"""An adapter that is there already, to train on with or to merge: what its own settings say of it. No torch, no
+peft.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +45,8 @@ class Adapter:
 
 
 def find_adapter(name: str, at: str | None = None) -> Adapter | None:
-    """The adapter in a folder, or of this name on the hub, in its revision `at`; None where there is a whole model, or nothing.
+    """The adapter in a folder, or of this name on the hub, in its revision `at`; None where there is a whole model, or
+    nothing.
 
     Raises:
         InputError: It cannot be read, is no LoRA, or has no safetensors.
@@ -92,7 +95,9 @@ def _read(folder: Path, settings: Mapping[str, Any] | list[Any]) -> Adapter:
 
 @cache
 def _fetched(name: str, at: str | None) -> Path | None:
-    """The settings of an adapter of the hub; beside them its weights, and what it has of a tokenizer and of settings for generation."""
+    """The settings of an adapter of the hub; beside them its weights, and what it has of a tokenizer and of settings
+    for generation.
+    """
     reachable = find_on_hub(name, "model", at)
     from huggingface_hub import HfApi, errors
 

@@ -27,7 +27,8 @@ _PACKAGES: Final = (
 
 
 class Artefacts(NullEvents):
-    """Writes settings, plan, versions, metrics and plots as a training goes on, and its card when it is finished; for rank 0.
+    """Writes settings, plan, versions, metrics and plots as a training goes on, and its card when it is finished; for
+    rank 0.
 
     Raises:
         ConfigurationError: A library that was asked for is not installed.
@@ -59,7 +60,8 @@ class Artefacts(NullEvents):
         self._draw()
 
     def finish(self, result: TrainResult) -> None:
-        """Draw the curves; if the training is finished, and not interrupted, write its card and its result, and push them.
+        """Draw the curves; if the training is finished, and not interrupted, write its card and its result, and push
+        them.
 
         Raises:
             TrainingError: The model is whole, but could not be pushed.

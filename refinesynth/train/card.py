@@ -1,7 +1,7 @@
 """The model card: a README.md that the Hugging Face Hub understands, beside the tuned model.
 
-Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they stand in code
-spans, so that neither becomes anything else.
+Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they
+stand in code spans, so that neither becomes anything else.
 """
 
 import json
@@ -32,7 +32,7 @@ LOSSES: Final[Mapping[LossOn, str]] = {
     LossOn.NO_REFINEMENT_TURNS: "Neither mistakes nor the turns that repair them give loss (the paper's ablation without refinement "
     "loss).",
 }
-METRICS: Final[Mapping[str, str]] = {
+METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS: "trained tokens",
     events.LOSS_CORRECT: "correct turns",
     events.LOSS_REFINEMENT: "refinements",
@@ -109,7 +109,7 @@ def render_card(facts: ModelFacts) -> str:
     by_source = {name: code_in_table(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
     held_out = {
         what: f"{losses[name]:.4f}"
-        for name, what in {**METRICS, **by_source}.items()
+        for name, what in {**METRIC_TITLES, **by_source}.items()
         if math.isfinite(losses.get(name, math.nan))
     }
     return (

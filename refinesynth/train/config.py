@@ -23,7 +23,7 @@ def _whole_from_one(value: float) -> float:
 
 ShareOrNumber = Annotated[float, AfterValidator(_whole_from_one)]
 """A share below 1, or a whole number."""
-Schedule = Literal[
+LearningRateSchedule = Literal[
     "cosine",
     "linear",
     "constant",
@@ -77,9 +77,11 @@ class LoraConfig(BaseModel):
     targets: str | tuple[str, ...] = "all-linear"
     """Modules that get an adapter: `all-linear` (all but the head), a regular expression, or a list of names' ends."""
     modules_to_save: tuple[Name, ...] = ()
-    """Modules that are trained whole beside the adapters, and saved with them, by their names' ends: lm_head, embed_tokens."""
+    """Modules that are trained whole beside the adapters, and saved with them, by their names' ends: lm_head,
+    embed_tokens."""
     quantize: Literal["4bit", "8bit"] | None = None
-    """Hold the frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes (extra `quantize`). Not with zero3 or fsdp."""
+    """Hold the frozen weights in 4 bits (QLoRA: nf4, double quantization) or 8, by bitsandbytes (extra `quantize`). Not
+    with zero3 or fsdp."""
 
 
 class TrainConfig(BaseModel):
@@ -89,10 +91,12 @@ class TrainConfig(BaseModel):
 
     # What is trained, on what, into where.
     data: tuple[Name, ...]
-    """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags, whose assistant
-    turns are all learned. `NAME:0.3` takes a share of a source's conversations, drawn by `seed`; above 1 it repeats them."""
+    """Run folders, exported files, or Hugging Face datasets: in one of our export forms, or general chat without flags,
+    whose assistant turns are all learned. `NAME:0.3` takes a share of a source's conversations, drawn by `seed`; above
+    1 it repeats them."""
     model: Name
-    """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer made from the data."""
+    """Hub name or folder of a causal language model; or `scratch`: a tiny random one, with a tokenizer made from the
+    data."""
     output: Name
     """Folder that gets the model, its card and everything to repeat the training."""
     recipe: str | None = None
@@ -102,14 +106,17 @@ class TrainConfig(BaseModel):
     tokenizer: str | None = None
     """Hub name or folder; by default the model's."""
     tokenizer_revision: Name | None = None
-    """Branch, tag or commit of the tokenizer; by default the model's where the tokenizer is the model's, else its newest."""
+    """Branch, tag or commit of the tokenizer; by default the model's where the tokenizer is the model's, else its
+    newest."""
     chat_template: str | None = None
-    """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has none."""
+    """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, or react where it has
+    none."""
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Variables of the chat template, such as enable_thinking: false; the tuned tokenizer's template has them as defaults."""
+    """Variables of the chat template, such as enable_thinking: false; the tuned tokenizer's template has them as
+    defaults."""
     thought_as: Literal["content", "reasoning"] = "content"
-    """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of its own,
-    given to them apart (`reasoning`: as reasoning_content, the message then begins with Action)."""
+    """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of
+    its own, given to them apart (`reasoning`: as reasoning_content, the message then begins with Action)."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do anything that you can."""
 
@@ -119,14 +126,16 @@ class TrainConfig(BaseModel):
     over_length: Literal["truncate", "drop"] = "truncate"
     """A longer one is cut behind its last trained turn that fits, or left out; both are counted."""
     loss_on: LossOn = LossOn.REFINEMENT
-    """Turns that are learned: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's erroneous
-    loss), `no_refinement_turns` (neither mistakes nor the turns that repair them)."""
+    """Turns that are learned: `refinement` (equation 1: all but mistakes), `all_turns` (mistakes too, the paper's
+    erroneous loss), `no_refinement_turns` (neither mistakes nor the turns that repair them)."""
     without_refinement: bool = False
     """Take mistakes and the answers to them out of the data, as the paper's ablation without refinement data does."""
     on_rewrite: Literal["refuse", "expand"] = "refuse"
-    """For chat templates that rewrite earlier turns: refuse, or make one record of each trained turn (exact, many more tokens)."""
+    """For chat templates that rewrite earlier turns: refuse, or make one record of each trained turn (exact, many more
+    tokens)."""
     held_out: Annotated[ShareOrNumber, Field(ge=0)] = 0.02
-    """Share of the personas/environments (below 1), or their number (from 1 on), kept out of training to evaluate; 0: none."""
+    """Share of the personas/environments (below 1), or their number (from 1 on), kept out of training to evaluate; 0:
+    none."""
 
     # How long, in which steps.
     epochs: Annotated[float, Field(gt=0)] = 10.0
@@ -136,14 +145,16 @@ class TrainConfig(BaseModel):
     batch_size: Annotated[int, Field(ge=1)] = 64
     """Conversations per optimizer step, over all ranks and all accumulation (paper: 64)."""
     packing: bool = True
-    """Put several conversations into one row without padding and without attention across them. The loss is the same."""
+    """Put several conversations into one row without padding and without attention across them. The loss is the
+    same."""
     tokens_per_pack: Annotated[int, Field(ge=1)] | None = None
-    """Tokens that one forward pass holds on one device; by default `max_length`. Memory grows with it, results do not change."""
+    """Tokens that one forward pass holds on one device; by default `max_length`. Memory grows with it, results do not
+    change."""
 
     # The optimizer: AdamW.
     learning_rate: Annotated[float, Field(gt=0)] = 5e-6
     """Peak (paper: 5e-6, all weights)."""
-    schedule: Schedule = "cosine"
+    schedule: LearningRateSchedule = "cosine"
     """How the learning rate falls after the warm-up, to 0 at the last step (paper: cosine); its own settings are
     `trainer.lr_scheduler_kwargs`."""
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
@@ -155,24 +166,26 @@ class TrainConfig(BaseModel):
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled down to it; 0: never."""
     trainer: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Fields of transformers' `TrainingArguments`, such as `optim: adamw_8bit`, `neftune_noise_alpha: 5` or `report_to: wandb`. Those that
-    would change the loss, or are settings of their own, are refused with the reason."""
+    """Fields of transformers' `TrainingArguments`, such as `optim: adamw_8bit`, `neftune_noise_alpha: 5` or `report_to:
+    wandb`. Those that would change the loss, or are settings of their own, are refused with the reason."""
 
     # What it is computed on, and with.
     precision: Literal["auto", "bf16", "fp32", "fp64", "bf16-pure"] = "auto"
-    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights too, where steps of 5e-6 are mostly rounded
-    away. `auto`: bf16 on a GPU, fp32 on a CPU."""
+    """`bf16`: fp32 weights, computed under bf16 autocast. `bf16-pure`: bf16 weights too, where steps of 5e-6 are mostly
+    rounded away. `auto`: bf16 on a GPU, fp32 on a CPU."""
     gradient_checkpointing: Literal["auto"] | bool = "auto"
     """Compute activations again in the backward pass instead of keeping them; `auto`: on GPUs whose memory they would
     fill, by the plan's estimate."""
     attention: str = "auto"
     """`auto`, or an attention implementation that the engine or transformers knows by this name."""
     router_aux_loss: Literal["auto", "off"] | Annotated[float, Field(ge=0)] = "auto"
-    """Coefficient of the load-balancing loss of a mixture of experts; `auto`: its own where all weights are trained (`router_aux_loss_coef`)."""
+    """Coefficient of the load-balancing loss of a mixture of experts; `auto`: its own where all weights are trained
+    (`router_aux_loss_coef`)."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of all weights."""
     parallel: Literal["auto", "none", "ddp", "zero2", "zero3", "fsdp"] = "auto"
-    """How several processes share the work: copies (ddp), optimizer and gradients split (zero2), weights too (zero3, fsdp)."""
+    """How several processes share the work: copies (ddp), optimizer and gradients split (zero2), weights too (zero3,
+    fsdp)."""
     deepspeed: str | None = None
     """A DeepSpeed JSON file of your own."""
     processes: Annotated[int, Field(ge=1)] = 1
@@ -184,7 +197,8 @@ class TrainConfig(BaseModel):
 
     # What is measured, written down and kept.
     evaluate_every: Every = "epoch"
-    """Evaluate on what is held out: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1 on)."""
+    """Evaluate on what is held out: `epoch`, `never`, a share of an epoch (below 1) or a number of steps (from 1
+    on)."""
     save_every: Every = "epoch"
     """Write a checkpoint to resume from, in the same units."""
     keep: Literal["all"] | Annotated[int, Field(ge=1)] = 2
@@ -198,10 +212,11 @@ class TrainConfig(BaseModel):
     plots: bool = True
     """Draw the curves as PNG in `plots/` in the output folder."""
     save_dtype: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = "auto"
-    """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32). Checkpoints to go on
-    from hold all that was trained."""
+    """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32).
+    Checkpoints to go on from hold all that was trained."""
     resume: str = "auto"
-    """`auto`: go on from the newest sound checkpoint in the output folder. `never`: begin anew. Or a checkpoint's folder."""
+    """`auto`: go on from the newest sound checkpoint in the output folder. `never`: begin anew. Or a checkpoint's
+    folder."""
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:

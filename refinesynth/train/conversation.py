@@ -1,6 +1,7 @@
 """What is trained on: a conversation whose assistant turns are labelled.
 
-No trainer's library is needed to hold one; `train.data` reads them and `train.render` turns them into tokens and labels.
+No trainer's library is needed to hold one; `train.data` reads them and `train.render` turns them into tokens and
+labels.
 """
 
 from dataclasses import dataclass
@@ -63,7 +64,8 @@ class Conversation:
     where: str
     """File and line that it comes from, for messages: `runs/first/trajectories.jsonl:17`."""
     environment: str = ""
-    """Digest of the environment that it is played in, where that is known; conversations that share it are held out together."""
+    """Digest of the environment that it is played in, where that is known; conversations that share it are held out
+    together."""
     script: str = ""
     """Digest of the script that it is played in, where that is recorded; likewise."""
     marked: bool = True

@@ -30,7 +30,8 @@ LOSS_REFINEMENT: Final = "loss_refinement"
 LOSS_MISTAKE: Final = "loss_mistake"
 """Measured, never trained on by default: it should not fall."""
 LOSS_OF_SOURCE: Final = "loss/"
-"""Before a source's label: the loss on its held-out trained tokens, where data has more than one source (`loss/chat.jsonl`)."""
+"""Before a source's label: the loss on its held-out trained tokens, where data has more than one source
+(`loss/chat.jsonl`)."""
 
 
 class Events(Protocol):

@@ -18,8 +18,8 @@ from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable, portable_config, to_yaml
 
 MARKER: Final = ".refinesynth-training"
-"""Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, even where other things are called as
-our files are."""
+"""Written before anything else, and locked while a training is at work: only what is in a folder with it is ours, even
+where other things are called as our files are."""
 CONFIG: Final = "train.yaml"
 PLAN: Final = "plan.json"
 METRICS: Final = "metrics.jsonl"
@@ -51,7 +51,8 @@ MAY_CHANGE: Final = frozenset(
         "trust_remote_code",
     ]
 )
-"""Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is learned."""
+"""Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is
+learned."""
 
 
 def check_output(config: TrainConfig) -> TrainResult | None:
@@ -60,7 +61,8 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     Gives the result that is there already, if this very training is finished.
 
     Raises:
-        InputError: The folder holds something else, or a training with other settings; or the checkpoint to go on from is not there.
+        InputError: The folder holds something else, or a training with other settings; or the checkpoint to go on from
+            is not there.
         StorageError: It cannot be read.
     """
     output = Path(config.output)
@@ -81,8 +83,8 @@ def check_output(config: TrainConfig) -> TrainResult | None:
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Make the output folder ready for a training that can work, and write its settings and its plan; for rank 0.
 
-    With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`. The folder is locked until the lock that
-    is given back is released, or gone. Nothing is written into a folder with files that are not a training's.
+    With `resume="never"` what is there is kept beside the folder, as `FOLDER.old-1`. The folder is locked until the
+    lock that is given back is released, or gone. Nothing is written into a folder with files that are not a training's.
 
     Raises:
         InputError: The folder holds something else, or a training on other data, or another training is at work in it.
@@ -171,7 +173,9 @@ def _is_taken(output: Path) -> bool:
 
 
 def _marked(output: Path) -> FolderLock:
-    """The folder, with its marker, which is what is locked; where a file system has no locks, nothing is locked and nothing refused."""
+    """The folder, with its marker, which is what is locked; where a file system has no locks, nothing is locked and
+    nothing refused.
+    """
     lock = FolderLock(output, MARKER, work="training", names_holder=False)
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.train.config import ALL, SCRATCH, TrainConfig
-from refinesynth.train.memory import Memory, ModelShape, Parallel, Precision, held_bytes
+from refinesynth.train.memory import MemoryEstimate, ModelShape, Parallel, Precision, held_bytes
 
 _GIB: Final = 2**30
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
@@ -65,7 +65,7 @@ class HostUsage:
 def estimate_host_usage(
     config: TrainConfig,
     model: ModelShape,
-    memory: Memory,
+    memory: MemoryEstimate,
     *,
     kind: Literal["cpu", "gpu"],
     precision: Precision,
@@ -76,8 +76,8 @@ def estimate_host_usage(
 ) -> HostUsage:
     """What a training takes of a machine with `ranks` processes that saves `saved` times.
 
-    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where the model
-    allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
+    On GPUs every process loads the model into the machine's memory before its device gets it, with FSDP one alone where
+    the model allows it; on CPUs weights, gradients and optimizer lie there, and activations come on top.
     """
     held = held_bytes(precision, parallel)
     written = model.trainable * max(held, _FLOAT) if model.adapted else model.parameters * held

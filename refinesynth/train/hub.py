@@ -32,8 +32,8 @@ def check_model_name(model: str) -> None:
     """Refuse what was meant to be a folder, and is none, before a hub is asked for it.
 
     Raises:
-        InputError: No hub has such names; or there is a folder `a` here, and `a/b` was meant to be in it; or a name without an owner is
-            nearly that of a folder here.
+        InputError: No hub has such names; or there is a folder `a` here, and `a/b` was meant to be in it; or a name
+            without an owner is nearly that of a folder here.
     """
     owner, slash, last = bare(model).rpartition("/")
     if _NAME.fullmatch(bare(model)) is None:
@@ -65,10 +65,12 @@ def located(name: str, revision: str | None = None) -> dict[str, Any]:
 
 @cache
 def find_on_hub(name: str, kind: Literal["model", "dataset"], revision: str | None = None) -> bool:
-    """Whether the hub answers for `name`; False where it cannot be reached and there is something of that name in its cache here.
+    """Whether the hub answers for `name`; False where it cannot be reached and there is something of that name in its
+    cache here.
 
     Raises:
-        InputError: There is none, or no such revision of it, or the hub cannot be reached and nothing was fetched from it before.
+        InputError: There is none, or no such revision of it, or the hub cannot be reached and nothing was fetched from
+            it before.
     """
     require("huggingface_hub", "train")
     import huggingface_hub as hub

@@ -1,4 +1,6 @@
-"""Checks of a training's inputs: all that is given by name exists, before torch is imported, data read or a model fetched."""
+"""Checks of a training's inputs: all that is given by name exists, before torch is imported, data read or a model
+fetched.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

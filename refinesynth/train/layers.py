@@ -55,9 +55,9 @@ def layered(
 ) -> Layered:
     """Put the layers on each other. A file may name a `recipe` of its own, which `recipe` overrides.
 
-    What has settings of its own (`lora`, a mapping) is put together from all layers; dotted names (`lora.rank`) reach into it. `false`
-    or `null` takes away what the layers below say of it; a model of settings may also be `true`: with their defaults, or as a layer
-    below says. `defaults` are for fields that have none.
+    What has settings of its own (`lora`, a mapping) is put together from all layers; dotted names (`lora.rank`) reach
+    into it. `false` or `null` takes away what the layers below say of it; a model of settings may also be `true`: with
+    their defaults, or as a layer below says. `defaults` are for fields that have none.
 
     Raises:
         ConfigurationError: No such recipe or field, a value that a field does not take, a field that is missing.

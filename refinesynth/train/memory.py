@@ -33,11 +33,14 @@ class ModelShape:
     dtype: str | None = None
     """What its checkpoint holds weights in, by torch's name; None where its settings do not say."""
     frozen_bytes: int | None = None
-    """Of all weights that are not trained, where they are quantized; else they are held in the precision that is computed in."""
+    """Of all weights that are not trained, where they are quantized; else they are held in the precision that is
+    computed in."""
     read_once: bool = True
-    """Whether with FSDP one process of a machine can read the weights for all on it (`fsdp_loading.can_be_broadcast`)."""
+    """Whether with FSDP one process of a machine can read the weights for all on it
+    (`fsdp_loading.can_be_broadcast`)."""
     unused: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without adapters."""
+    """Parameters that text gives no gradient, by prefix of their names (a vision tower): frozen, and without
+    adapters."""
 
     @property
     def adapted(self) -> bool:
@@ -46,7 +49,9 @@ class ModelShape:
 
     @property
     def largest_piece(self) -> int:
-        """Parameters of a layer or of the embedding, whichever is larger: what is put together at once where weights are split."""
+        """Parameters of a layer or of the embedding, whichever is larger: what is put together at once where weights
+        are split.
+        """
         return max(self.parameters // max(1, self.layers), self.vocabulary * self.hidden)
 
 
@@ -68,8 +73,10 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes on one device, estimated from sizes alone: fragments, and what libraries keep for themselves, come on top."""
+class MemoryEstimate:
+    """Bytes on one device, estimated from sizes alone: fragments, and what libraries keep for themselves, come on
+    top.
+    """
 
     weights: int
     gradients: int
@@ -97,11 +104,11 @@ def estimate_memory(
     parallel: Parallel,
     ranks: int,
     gradient_checkpointing: bool,
-) -> Memory:
+) -> MemoryEstimate:
     """Bytes on each of `ranks` devices.
 
-    Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where the estimate is unsure, in the
-    activations, it is meant to be high; the other parts are exact up to padding.
+    Frozen weights below adapters are held in the precision that is computed in, others as those that are trained. Where
+    the estimate is unsure, in the activations, it is meant to be high; the other parts are exact up to padding.
     """
     compute, held = _COMPUTED[precision], held_bytes(precision, parallel)
     sharded = parallel in {"zero2", "zero3"}
@@ -114,7 +121,7 @@ def estimate_memory(
     of_gradients = ranks if parallel in {"zero2", "zero3", "fsdp"} else 1
     buckets = 2 if parallel == "ddp" else 1
     working = _working_copies(model, compute, parallel=parallel, casts=mixed and not sharded)
-    return Memory(
+    return MemoryEstimate(
         weights=(model.trainable * held + (frozen * at_rest if model.frozen_bytes is None else model.frozen_bytes))
         // of_weights,
         gradients=model.trainable * held * buckets // of_gradients,
@@ -124,15 +131,17 @@ def estimate_memory(
 
 
 def held_bytes(precision: Precision, parallel: Parallel) -> int:
-    """Of a trained weight as a rank holds it: DeepSpeed in what it computes in, beside an fp32 copy; all others in fp32 over bf16."""
+    """Of a trained weight as a rank holds it: DeepSpeed in what it computes in, beside an fp32 copy; all others in fp32
+    over bf16.
+    """
     return _FLOAT if precision == "bf16" and parallel not in {"zero2", "zero3"} else _COMPUTED[precision]
 
 
 def _working_copies(model: ModelShape, compute: int, *, parallel: Parallel, casts: bool) -> int:
     """Weights in the form that is computed with, beside those that are held.
 
-    Autocast keeps the bf16 copy of every trained weight through a forward pass; split weights are put together piece by piece, one
-    ahead of the one in use.
+    Autocast keeps the bf16 copy of every trained weight through a forward pass; split weights are put together piece by
+    piece, one ahead of the one in use.
     """
     if parallel in {"zero3", "fsdp"}:
         return 2 * model.largest_piece * compute
@@ -142,9 +151,10 @@ def _working_copies(model: ModelShape, compute: int, *, parallel: Parallel, cast
 def _activations(model: ModelShape, load: Load, compute: int, *, gradient_checkpointing: bool) -> int:
     """Bytes that the backward pass needs of the forward pass, attention without its square of scores.
 
-    Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value before and
-    after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width), and the two
-    fp32 copies that norms make. With checkpointing a layer keeps its input alone, and one layer at a time is computed again.
+    Per token and layer: the residual stream before each half and what its norm gives (4 widths), query, key and value
+    before and after their rotation (at most 6), attention's output (1), the gated feed-forward part (4 of its width),
+    and the two fp32 copies that norms make. With checkpointing a layer keeps its input alone, and one layer at a time
+    is computed again.
     """
     in_a_layer = load.tokens * (compute * (11 * model.hidden + 4 * model.intermediate) + 2 * _FLOAT * model.hidden)
     if gradient_checkpointing:

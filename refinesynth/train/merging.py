@@ -39,10 +39,11 @@ def merge(
     device: Literal["auto", "cpu"] = "cpu",
     trust_remote_code: bool = False,
 ) -> Merged:
-    """Merge LoRA into its base, and write a whole model with tokenizer, chat template and card to `output`, a new or empty folder.
+    """Merge LoRA into its base, and write a whole model with tokenizer, chat template and card to `output`, a new or
+    empty folder.
 
-    The base is the one that the adapter names, or `model`; its weights are held once, in bf16 if it is in that, else in fp32. An adapter that was
-    trained over quantized weights is merged into those that are not.
+    The base is the one that the adapter names, or `model`; its weights are held once, in bf16 if it is in that, else in
+    fp32. An adapter that was trained over quantized weights is merged into those that are not.
 
     Raises:
         InputError: No such adapter or base, they do not belong together, or the output holds something.

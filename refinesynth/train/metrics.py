@@ -14,7 +14,7 @@ from refinesynth.files.atomic_write import write_file
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.events import NullEvents
 
-Kind = Literal["train", "held_out"]
+MetricsKind = Literal["train", "held_out"]
 _FIXED: Final = {"kind", "step", "time"}
 
 
@@ -22,7 +22,7 @@ _FIXED: Final = {"kind", "step", "time"}
 class Measured:
     """One line of metrics."""
 
-    kind: Kind
+    kind: MetricsKind
     step: int
     """Optimizer steps done."""
     values: Mapping[str, float]
@@ -32,8 +32,8 @@ class Measured:
 class MetricsFile(NullEvents):
     """Writes `metrics.jsonl` from a training's events.
 
-    When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each step is
-    there once. Infinite and undefined numbers are written as null.
+    When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each
+    step is there once. Infinite and undefined numbers are written as null.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class MetricsFile(NullEvents):
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         self._write("held_out", step, metrics)
 
-    def _write(self, kind: Kind, step: int, metrics: Mapping[str, float]) -> None:
+    def _write(self, kind: MetricsKind, step: int, metrics: Mapping[str, float]) -> None:
         if self._fresh:
             self._fresh = False
             _forget_from(self._path, step)
@@ -60,7 +60,9 @@ class MetricsFile(NullEvents):
 
 
 def read_metrics(path: Path) -> Iterator[Measured]:
-    """The lines of a `metrics.jsonl`, in order; none if there is no such file. A torn line, at the end after a crash, is left out."""
+    """The lines of a `metrics.jsonl`, in order; none if there is no such file. A torn line, at the end after a crash,
+    is left out.
+    """
     for _, found in _lines(path):
         yield found
 

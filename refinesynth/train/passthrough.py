@@ -1,4 +1,6 @@
-"""Passthrough to transformers' `TrainingArguments`: the fields that exist, and those that are decided elsewhere. No torch."""
+"""Passthrough to transformers' `TrainingArguments`: the fields that exist, and those that are decided elsewhere. No
+torch.
+"""
 
 import ast
 import difflib
@@ -79,7 +81,7 @@ _WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in name
 
 PUSHING: Final = frozenset({"push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"})
 """Fields that mean here what they mean there, and are done here: see `pushing.py`."""
-MAY_CHANGE: Final = PUSHING.union(
+MAY_CHANGE_FIELDS: Final = PUSHING.union(
     [
         "report_to",
         "run_name",
@@ -112,7 +114,9 @@ MAY_CHANGE: Final = PUSHING.union(
 
 @cache
 def field_names() -> frozenset[str]:
-    """The fields of `TrainingArguments` as its source has them: importing it takes seconds. None where it is not installed."""
+    """The fields of `TrainingArguments` as its source has them: importing it takes seconds. None where it is not
+    installed.
+    """
     found = find_spec("transformers")
     if found is None or not found.submodule_search_locations:
         return frozenset()
@@ -127,7 +131,9 @@ def field_names() -> frozenset[str]:
 
 
 def instead_of(name: str) -> str | None:
-    """The setting to give for what `TrainingArguments` calls `name`; None if it has no such field, or there is none to give."""
+    """The setting to give for what `TrainingArguments` calls `name`; None if it has no such field, or there is none to
+    give.
+    """
     if name in _WHY:
         return _WHY[name][1]
     return f"trainer.{name}" if name in field_names() else None
@@ -153,4 +159,4 @@ def problems(given: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
 
 def deciding(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields that are given, those that decide about the weights."""
-    return {name: value for name, value in sorted(given.items()) if name not in MAY_CHANGE}
+    return {name: value for name, value in sorted(given.items()) if name not in MAY_CHANGE_FIELDS}

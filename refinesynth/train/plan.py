@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from refinesynth.errors import InputError
 from refinesynth.train.config import TrainConfig, interval
 from refinesynth.train.host_usage import Host, HostUsage, estimate_host_usage, refuse_too_small_host
-from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, describe_unused, estimate_memory
+from refinesynth.train.memory import (
+    Load,
+    MemoryEstimate,
+    ModelShape,
+    Parallel,
+    Precision,
+    describe_unused,
+    estimate_memory,
+)
 
 if TYPE_CHECKING:
     # It brings numpy.
@@ -50,7 +58,8 @@ class SourceSizes:
     conversations: int
     """In it."""
     unmarked: int
-    """Of these, the ones without flags: no turn of them is marked as a mistake, and all of the assistant's are learned."""
+    """Of these, the ones without flags: no turn of them is marked as a mistake, and all of the assistant's are
+    learned."""
     taken: int
     """Of these, by the weight; repeated ones count each time."""
     held_out: int
@@ -103,10 +112,11 @@ class Plan:
     """Optimizer steps of the whole training."""
     steps_per_epoch: int
     passes_per_step: int
-    """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come together."""
+    """Forward passes that a rank does for an optimizer step, at least: it depends on which conversations come
+    together."""
     evaluations: int
     checkpoints: int
-    memory: Memory
+    memory: MemoryEstimate
     """Estimated, of one device."""
     room: HostUsage
     """Estimated, of the machine and its disk."""
@@ -226,8 +236,10 @@ def _nothing_to_train(config: TrainConfig, counts: "Counts") -> str:
     )
 
 
-def _refuse_too_large(memory: Memory, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
-    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see `host_usage.py`."""
+def _refuse_too_large(memory: MemoryEstimate, devices: Devices, means: ComputeSettings, config: TrainConfig) -> None:
+    """Raises: InputError: What does not depend on the data alone is more than a GPU has; of CPUs see
+    `host_usage.py`.
+    """
     # An optimizer of the user's own may keep less than AdamW does.
     sure = memory.fixed - (memory.optimizer if config.trainer.get("optim") else 0)
     if devices.kind != "gpu" or devices.memory is None or sure <= devices.memory:
@@ -245,7 +257,9 @@ def _refuse_too_large(memory: Memory, devices: Devices, means: ComputeSettings, 
 
 
 def fullest_load(config: TrainConfig, sizes: Sizes) -> Load:
-    """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on average."""
+    """The fullest pack that may come: as many tokens as are allowed, trained ones in the share that they have on
+    average.
+    """
     tokens = config.pack_tokens if config.packing else min(sizes.longest, config.max_length)
     share = sizes.counts.trained_tokens / max(1, sizes.counts.tokens)
     return Load(tokens, math.ceil(tokens * share))
@@ -293,7 +307,7 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
 
 
 def _remarks_on_means(
-    config: TrainConfig, model: ModelShape, devices: Devices, means: ComputeSettings, memory: Memory
+    config: TrainConfig, model: ModelShape, devices: Devices, means: ComputeSettings, memory: MemoryEstimate
 ) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)

@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from refinesynth.files.atomic_write import write_file
 from refinesynth.train import events
-from refinesynth.train.metrics import Kind, Measured
+from refinesynth.train.metrics import Measured, MetricsKind
 
 
 class Curve(NamedTuple):
     """One line of a plot: a metric over optimizer steps."""
 
-    kind: Kind
+    kind: MetricsKind
     metric: str
     label: str
     style: Mapping[str, Any]

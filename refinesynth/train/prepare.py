@@ -23,7 +23,8 @@ class Counts:
     conversations: int = 0
     """Read."""
     records: int = 0
-    """Examples made of them and kept: as many, unless some were left out, or expanded for a template that rewrites history."""
+    """Examples made of them and kept: as many, unless some were left out, or expanded for a template that rewrites
+    history."""
     tokens: int = 0
     """In the kept examples."""
     trained_tokens: int = 0
@@ -39,10 +40,11 @@ class Counts:
     cut_turns: int = 0
     """Assistant turns that were cut off the truncated ones."""
     repeated: int = 0
-    """Conversations that say the same as an earlier one, as where a run is given twice; kept, so they count double. Not those that a
-    weight above 1 repeats."""
+    """Conversations that say the same as an earlier one, as where a run is given twice; kept, so they count double. Not
+    those that a weight above 1 repeats."""
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Ids of the first few, by `truncated`, `dropped_long`, `dropped_untrained` and `repeated`; a kind without any has no entry."""
+    """Ids of the first few, by `truncated`, `dropped_long`, `dropped_untrained` and `repeated`; a kind without any has
+    no entry."""
 
     @property
     def trained_share(self) -> float:
@@ -71,13 +73,13 @@ def prepare(
     Raises:
         InputError: A conversation cannot be rendered; see `Renderer.render`.
     """
-    account = Account()
+    account = RunningCounts()
     store = TokenStore.of(examples(conversations, renderer, max_length, over_length, account))
     return Prepared(store, account.counts)
 
 
 @dataclass(slots=True)
-class Account:
+class RunningCounts:
     """Kept while rendering goes on."""
 
     conversations: int = 0
@@ -139,7 +141,7 @@ def examples(
     renderer: Renderer,
     max_length: int,
     over_length: Literal["truncate", "drop"],
-    account: Account,
+    account: RunningCounts,
 ) -> Iterator[Rendered]:
     """What `prepare` keeps, one example after the other; `account` is whole at the end."""
     ahead: deque[tuple[str, str]] = deque()  # Ids and sources of what the renderer has read and not given back.
@@ -165,8 +167,8 @@ def examples(
 def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "drop"]) -> Rendered | None:
     """The example, or its longest beginning of at most `max_length` tokens that ends with a trained turn.
 
-    A turn is never cut through: its end-of-turn token is what it is cut behind. None where `over_length` is `drop`, or where not
-    even the first trained turn fits in.
+    A turn is never cut through: its end-of-turn token is what it is cut behind. None where `over_length` is `drop`, or
+    where not even the first trained turn fits in.
     """
     if len(rendered) <= max_length:
         return rendered
@@ -183,7 +185,7 @@ def fit(rendered: Rendered, max_length: int, over_length: Literal["truncate", "d
 
 
 def _fitted(
-    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: Account
+    example: Rendered, max_length: int, over_length: Literal["truncate", "drop"], account: RunningCounts
 ) -> Rendered | None:
     fitted = fit(example, max_length, over_length)
     if not example.trained:

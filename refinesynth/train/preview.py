@@ -1,4 +1,6 @@
-"""Examples as the model sees them, in pieces to colour: what is trained on, what is context, what is a masked mistake."""
+"""Examples as the model sees them, in pieces to colour: what is trained on, what is context, what is a masked
+mistake.
+"""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -46,7 +48,9 @@ class Preview:
 
 
 def preview(rendered: Rendered, tokenizer: Any) -> Preview:
-    """What `rendered` looks like to the model. Takes a decoding for each change of label, so it is for a few examples."""
+    """What `rendered` looks like to the model. Takes a decoding for each change of label, so it is for a few
+    examples.
+    """
     labels = rendered.labels
     edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(rendered)] if len(rendered) else [0]
     texts = _decoded(tokenizer, rendered.input_ids.tolist(), edges)
@@ -77,7 +81,8 @@ def _decoded(tokenizer: Any, ids: Sequence[int], edges: Sequence[int]) -> list[s
 
 
 def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:
-    """The first `number` examples, cut to `max_length` as they would be; fewer where there are not so many. No weights are loaded, nothing is written.
+    """The first `number` examples, cut to `max_length` as they would be; fewer where there are not so many. No weights
+    are loaded, nothing is written.
 
     What would be left out is left out here too. No more of the data is read than that takes.
 

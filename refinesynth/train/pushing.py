@@ -22,8 +22,8 @@ _PUSHED: Final = (
     "train.yaml",
     "plots/*.png",
 )
-"""What a training writes, by its kind, since tokenizers call their files as they like. Files of these kinds that a user puts beside
-them go with them."""
+"""What a training writes, by its kind, since tokenizers call their files as they like. Files of these kinds that a user
+puts beside them go with them."""
 
 
 class Pushing:

@@ -22,10 +22,12 @@ def portable(path: str) -> str:
 
 
 def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
-    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name says; on this machine it is found by that, too.
+    """What others may read a model is called, and its revision: the one that is asked for, or that its folder's name
+    says; on this machine it is found by that, too.
 
-    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path would show
-    whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can be, it begins with `~`.
+    A folder in the hub's cache is the hub's model. Any other is named from the working folder where the absolute path
+    would show whose machine it is on: what loads it (`AutoPeftModelForCausalLM`) looks there. Only where neither can
+    be, it begins with `~`.
     """
     path, here = Path(model), Path.cwd()
     if (cached := _CACHED.search(model)) is not None and path.is_dir():

@@ -1,7 +1,7 @@
 """The examples of a training as a file: token ids and labels, for other trainers.
 
-A row is `{"input_ids": [...], "labels": [...]}`, where a label is the token's own id, or -100 where nothing is learned. That is what TRL's
-SFTTrainer takes as it is, and what transformers' own Trainer does.
+A row is `{"input_ids": [...], "labels": [...]}`, where a label is the token's own id, or -100 where nothing is learned.
+That is what TRL's SFTTrainer takes as it is, and what transformers' own Trainer does.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_conversations
 from refinesynth.train.input_check import check_inputs
 from refinesynth.train.layers import layered
-from refinesynth.train.prepare import Account, Counts, examples
+from refinesynth.train.prepare import Counts, RunningCounts, examples
 from refinesynth.train.tokens import Label, Rendered
 
 IGNORED: Final = -100
@@ -45,18 +45,21 @@ def write_tokens(
 ) -> TokenFile:
     """Write the examples that a training with these settings would see, nothing held out, one row a line.
 
-    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, but for sources with a weight.
+    The file appears whole or not at all; `.gz` and `.zst` compress it. Memory does not grow with the data, but for
+    sources with a weight.
 
     Args:
-        data: As `read_conversations` takes it: a run folder, a file, a dataset, several with weights, or trajectories, read once.
+        data: As `read_conversations` takes it: a run folder, a file, a dataset, several with weights, or trajectories,
+            read once.
         path: The file.
         model: Hub name or folder; only its tokenizer is loaded.
         overwrite: Whether a file may be replaced.
-        fields: Those of `TrainConfig` that say what the model sees: `max_length`, `over_length`, `loss_on`, `chat_template`, `tokenizer`,
-            `on_rewrite`, `seed`, ...
+        fields: Those of `TrainConfig` that say what the model sees: `max_length`, `over_length`, `loss_on`,
+            `chat_template`, `tokenizer`, `on_rewrite`, `seed`, ...
 
     Raises:
-        InputError: Data or tokenizer cannot be read, nothing is to be learned, or the file exists and may not be replaced.
+        InputError: Data or tokenizer cannot be read, nothing is to be learned, or the file exists and may not be
+            replaced.
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
@@ -86,7 +89,7 @@ def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwri
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
     reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
-    account = Account()
+    account = RunningCounts()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):
             file.write(write_json(_row(example)) + b"\n")

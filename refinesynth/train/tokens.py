@@ -21,7 +21,8 @@ class Label(IntEnum):
     """What a token is to the loss."""
 
     CONTEXT = 0
-    """Read, never written: prompts, observations, headers, and assistant turns that give no loss though they are right."""
+    """Read, never written: prompts, observations, headers, and assistant turns that give no loss though they are
+    right."""
     TRAINED = 1
     """Gives loss."""
     MISTAKE = 2
@@ -47,7 +48,8 @@ class Rendered:
     input_ids: NDArray[np.int32]
     """(tokens,)"""
     labels: NDArray[np.int8]
-    """(tokens,) of `Label`. A token's own label: `labels[k]` says whether the model learns to predict `input_ids[k]`."""
+    """(tokens,) of `Label`. A token's own label: `labels[k]` says whether the model learns to predict
+    `input_ids[k]`."""
     spans: tuple[Span, ...]
     """Assistant turns, in order, not overlapping."""
     source: str = ""
@@ -161,7 +163,9 @@ class TokenStore:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over tokens, labels and spans, in order: the same for the same training data, wherever it was read."""
+        """SHA-256 over tokens, labels and spans, in order: the same for the same training data, wherever it was
+        read.
+        """
         total = hashlib.sha256()
         for part in (self.offsets, self.input_ids, self.labels, self.span_offsets, self.spans):
             total.update(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())

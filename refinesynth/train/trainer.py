@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 class Trainer:
     """A training that can be looked at before it is begun.
 
-        trainer = Trainer(model="Qwen/Qwen3-4B-Instruct-2507", data="runs/first", output="models/first", recipe="lora", epochs=3)
-        print(trainer.plan().memory)
-        result = trainer.train()
+        trainer = Trainer(model="Qwen/Qwen3-4B-Instruct-2507", data="runs/first", output="models/first", recipe="lora",
+        epochs=3) print(trainer.plan().memory) result = trainer.train()
 
-    `data` is a run folder, a file or the name of a dataset, or several; or what is in memory: a `datasets.Dataset`, or trajectories or
-    records of any form that files may have. A weight stands behind a name (`"runs/b:0.3"`), or beside anything in a pair (`(dataset, 0.3)`). What can be read only once is read here, and kept.
+    `data` is a run folder, a file or the name of a dataset, or several; or what is in memory: a `datasets.Dataset`, or
+    trajectories or records of any form that files may have. A weight stands behind a name (`"runs/b:0.3"`), or beside
+    anything in a pair (`(dataset, 0.3)`). What can be read only once is read here, and kept.
 
-    `model` may be left out where the recipe names one, as `smoke` does. `fields` are those of `TrainConfig`; they override the recipe. Every method blocks until it is done: in an event loop, call it in
-    a thread or a process of its own.
+    `model` may be left out where the recipe names one, as `smoke` does. `fields` are those of `TrainConfig`; they
+    override the recipe. Every method blocks until it is done: in an event loop, call it in a thread or a process of its
+    own.
 
     Raises:
         ConfigurationError: There is no such recipe or field, or a field does not take its value.
@@ -58,7 +59,8 @@ class Trainer:
         return self._config
 
     def plan(self) -> Plan:
-        """What the training will do and take; reads the data and the model's description, loads no weights, writes nothing.
+        """What the training will do and take; reads the data and the model's description, loads no weights, writes
+        nothing.
 
         Raises:
             InputError: It cannot work; the message says why.
@@ -85,10 +87,10 @@ class Trainer:
 def train(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train as `config` says and write everything to its output folder; returns when that is done, which may take days.
 
-    A training that was interrupted goes on from its newest sound checkpoint; one that is finished is not done again, and gives its
-    result. SIGTERM, and Ctrl-C in the main thread, make it save a checkpoint and return a result that names the signal. With several
-    `processes` they are started here, and `events` get nothing: rank 0 shows its own. `sources` are data in memory, in the place
-    of `config.data`; they cannot go to processes that are started here.
+    A training that was interrupted goes on from its newest sound checkpoint; one that is finished is not done again,
+    and gives its result. SIGTERM, and Ctrl-C in the main thread, make it save a checkpoint and return a result that
+    names the signal. With several `processes` they are started here, and `events` get nothing: rank 0 shows its own.
+    `sources` are data in memory, in the place of `config.data`; they cannot go to processes that are started here.
 
     Raises:
         InputError: What was asked for cannot be; the message says why.

@@ -1,4 +1,4 @@
-"""A draft: a script with turns that nobody has verified yet."""
+"""A draft: a script with turns that are not verified yet."""
 
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -16,7 +16,7 @@ _TELLING = 3
 
 
 class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
-    """A script with turns that nobody has verified yet: what a `Rule` looks at."""
+    """A script with turns that are not verified yet: what a `Rule` looks at."""
 
     script: Script
     turns: tuple[DraftTurn, ...] = ()
@@ -25,7 +25,8 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     finished: bool = True
     """Whether this is meant to be the whole trajectory; of a part, rules do not ask for an ending."""
     liberties: tuple[tuple[int, Liberty], ...] = Field(default=(), exclude=True, repr=False)
-    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has none.
+    """Index of a turn and what the reader let pass there, in order. Never written: a draft that is read from a file has
+    none.
 
     Drafts are equal that say the same, however they were read.
     """
@@ -52,7 +53,7 @@ class Draft(Value):  # noqa: PLW1641 - a script, being JSON, has no hash either
     ) -> Self:
         """`prefix` and what a model wrote after it.
 
-        Turns that start over with those of `prefix` are recognised and not doubled, even if they are told in other words: a
+        Turns that start over with those of `prefix` are recognised and not doubled, even in other words: a
         few different actions that are judged alike are enough.
         """
         before = tuple(prefix)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from refinesynth.text.jsontext import written
+from refinesynth.text.jsontext import json_form
 from refinesynth.trajectory.turns import EXECUTED, DraftTurn, MalformedTurn, listed_turns, read_turn
 
 _FLAGS = ("parameter_error", "place_error", "logic_error")
@@ -26,7 +26,7 @@ class Liberty(StrEnum):
     FENCED = "fenced"
     """The JSON stands in a code fence, perhaps among words; what is in the fence parses as it is."""
     MENDED_JSON = "mended_json"
-    """The text is no JSON; what was read was found in it, or mended."""
+    """The text is no JSON; what was read was found in it, or repaired."""
 
 
 class Answer(NamedTuple):
@@ -34,11 +34,14 @@ class Answer(NamedTuple):
 
     turns: tuple[DraftTurn, ...]
     liberties: tuple[tuple[int, Liberty], ...] = ()
-    """Index of a turn in `turns` and what was let pass there, in order. What is wrong with the whole text stands at its first turn."""
+    """Index of a turn in `turns` and what was let pass there, in order. What is wrong with the whole text stands at its
+    first turn."""
 
     def written_as(self, text: str) -> "Answer":
         """This answer with what is to be said of the text that it was read from."""
-        found = {"plain": (), "fenced": ((0, Liberty.FENCED),), "mended": ((0, Liberty.MENDED_JSON),)}[written(text)]
+        found = {"plain": (), "fenced": ((0, Liberty.FENCED),), "repaired": ((0, Liberty.MENDED_JSON),)}[
+            json_form(text)
+        ]
         return self._replace(liberties=(*found, *self.liberties))
 
 

@@ -38,11 +38,14 @@ class Usage(Value):
 PLAY_NAME = r"^[a-z][a-z0-9_-]{0,63}$"
 
 PlayName = Annotated[str, Field(pattern=PLAY_NAME)]
-"""How an episode was played, by name: `live`, `narrated`, `grounded`, or a play of another package, which need not be installed here."""
+"""How an episode was played, by name: `live`, `narrated`, `grounded`, or a play of another package, which need not be
+installed here."""
 
 
 class Difficulty(Value):
-    """How hard a grounded script is, measured by executing it; shares and counts, see `refinesynth.world.check_solvability`."""
+    """How hard a grounded script is, measured by executing it; shares and counts, see
+    `refinesynth.world.check_solvability`.
+    """
 
     steps: int = Field(ge=0)
     """Length of the shortest solution that was found, in actions."""
@@ -94,7 +97,8 @@ class Provenance(Value):
     script_attempts: int = Field(ge=1)
     """Scripts written until one passed."""
     usage: Usage = Usage()
-    """Of the whole episode, refused attempts included; an equal share of it where the episode gave several trajectories."""
+    """Of the whole episode, refused attempts included; an equal share of it where the episode gave several
+    trajectories."""
     cost_usd: float | None = None
     """US dollars for the same; None where a model's price is unknown."""
     script_id: str | None = Field(default=None, exclude_if=absent)
@@ -102,7 +106,8 @@ class Provenance(Value):
     difficulty: Difficulty | None = Field(default=None, exclude_if=absent)
     """Of a grounded script."""
     refinements: Refinements | None = Field(default=None, exclude_if=absent)
-    """Of a grounded trajectory, counted when it was accepted, since the world has to be executed for it; None where an earlier version wrote it."""
+    """Of a grounded trajectory, counted when it was accepted, since the world has to be executed for it; None where an
+    earlier version wrote it."""
     branch: Branch | None = Field(default=None, exclude_if=absent)
     """Which of its episode's trajectories this is; None where an episode has one."""
 

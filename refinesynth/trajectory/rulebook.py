@@ -1,9 +1,9 @@
 """The machine-readable part of a script: what must hold for an action, what it changes, what is seen. Data only.
 
-The world's state is the script's environment, one JSON object. Conditions are CEL expressions over `state`, the action's
-parameters by name, and `visible`, the list of names that the player can see; paths are JSON Pointers into the state; texts are
-templates: `{item}` stands for a parameter's value and `{state:/places/{place}/items}` for what the state holds there.
-`refinesynth.world` executes it and says what of CEL is available and how values become words.
+The world's state is the script's environment, one JSON object. Conditions are CEL expressions over `state`, the
+action's parameters by name, and `visible`, the list of names that the player can see; paths are JSON Pointers into the
+state; texts are templates: `{item}` stands for a parameter's value and `{state:/places/{place}/items}` for what the
+state holds there. `refinesynth.world` executes it and says what of CEL is available and how values become words.
 """
 
 from enum import StrEnum
@@ -42,7 +42,7 @@ class Requirement(Value):
     kind: MistakeKind = MistakeKind.LOGIC
     """What the player got wrong if it does not hold."""
     hint: str = Field(default="Nothing happens.", max_length=MAX_TEXT)
-    """Template for what the player is told then, filled from the state before the action."""
+    """Template of the message to the player in that case, filled from the state before the action."""
 
 
 class EffectOp(StrEnum):
@@ -66,29 +66,32 @@ class Effect(Value):
     path: str = Field(max_length=MAX_TEXT)
     """JSON Pointer whose steps may hold `{item}` and `{state:/...}`; values are escaped as the pointer needs it."""
     value: JsonValue = Field(default=None, exclude_if=_unsaid)
-    """What to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and nothing else
-    becomes the JSON value there. Null means none for remove and move."""
+    """What to set, add, remove or move; every text in it is a template, and a text that is one `{state:/...}` and
+    nothing else becomes the JSON value there. Null means none for remove and move."""
     from_path: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
     """JSON Pointer to what moves; for `move` alone."""
     when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
-    """CEL over `state` (as the effects before this one left it) and the parameters; the effect is left out unless it holds."""
+    """CEL over `state` (as the effects before this one left it) and the parameters; the effect is left out unless it
+    holds."""
 
 
 class Sight(Value):
     """Somewhere that the player sees things: names that are visible in a state. What no sight shows is hidden."""
 
     path: str = Field(max_length=MAX_TEXT)
-    """JSON Pointer to what is seen: a list shows its texts, an object its keys, a text itself; anything else, and what is not
-    there, shows nothing. Its steps may hold `{state:/...}`, and `{each}` where `each` is given."""
+    """JSON Pointer to what is seen: a list shows its texts, an object its keys, a text itself; anything else, and what
+    is not there, shows nothing. Its steps may hold `{state:/...}`, and `{each}` where `each` is given."""
     each: str | None = Field(default=None, max_length=MAX_TEXT, exclude_if=_unsaid)
-    """JSON Pointer to a list of texts or an object: `path` and `when` are then read once for each of its texts or keys, which is
-    called `each` there."""
+    """JSON Pointer to a list of texts or an object: `path` and `when` are then read once for each of its texts or keys,
+    which is called `each` there."""
     when: str | None = Field(default=None, max_length=MAX_CEL, exclude_if=_unsaid)
     """CEL over `state`, and `each` where it is given; nothing is seen here unless it holds."""
 
 
 class Invariant(Value):
-    """Something that must hold after every step; an action that would break it is a fault of the rulebook and changes nothing."""
+    """Something that must hold after every step; an action that would break it is a fault of the rulebook and changes
+    nothing.
+    """
 
     condition: str = Field(max_length=MAX_CEL)
     """CEL over `state`."""
@@ -100,10 +103,11 @@ class Rulebook(Value):
     """What a grounded script has beside the laws of its actions (`ActionSpec.requires`, `effects`, `reveals`)."""
 
     goal: tuple[str, ...] = Field(min_length=1, max_length=MAX_PARTS)
-    """CEL over `state`, one condition for each of the script's completion conditions, in their order. The goal is reached when
-    all hold; the share that holds is the progress."""
+    """CEL over `state`, one condition for each of the script's completion conditions, in their order. The goal is
+    reached when all hold; the share that holds is the progress."""
     sights: tuple[Sight, ...] = Field(default=(), max_length=MAX_PARTS)
-    """What the player can see; none means that nothing is hidden and `visible` holds every name that an action can be given."""
+    """What the player can see; none means that nothing is hidden and `visible` holds every name that an action can be
+    given."""
     invariants: tuple[Invariant, ...] = Field(default=(), max_length=MAX_PARTS)
     solution: tuple[str, ...] = Field(default=(), max_length=MAX_SOLUTION)
     """Action texts by which its author reaches the goal from the beginning. Never shown to the player."""

@@ -13,7 +13,7 @@ from refinesynth.trajectory.value import Value, absent, spelled
 
 
 class Persona(Value):
-    """One sentence about somebody: where an environment comes from."""
+    """One sentence about a person: where an environment comes from."""
 
     text: str = Field(min_length=1, max_length=10_000, validation_alias=spelled("text", "persona"))
 
@@ -41,9 +41,11 @@ class ActionSpec(Value):
     )
     """Placeholder name to the values that it may take; no values means any."""
     requires: tuple[Requirement, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
-    """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always succeeds."""
+    """In a grounded script: what must hold, in order; the first unmet one decides. An action with none always
+    succeeds."""
     effects: tuple[Effect, ...] = Field(default=(), max_length=MAX_PARTS, exclude_if=absent)
-    """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be applied, none is."""
+    """In a grounded script: what it changes, in order, each on the state that the one before left; if one cannot be
+    applied, none is."""
     reveals: str = Field(default="", max_length=MAX_TEXT, exclude_if=absent)
     """In a grounded script: template for what the player perceives, filled from the state after the effects."""
 
@@ -89,7 +91,7 @@ class Script(Value):
     """What an episode is played in: written once, by the ScriptWriter (paper, section 3.1)."""
 
     introduction: str = Field(default="", validation_alias=spelled("introduction", "Introduction"))
-    """What the player is told about the place before the first turn; the paper's scripts have none."""
+    """What the player reads about the place before the first turn; the paper's scripts have none."""
     environment: dict[str, JsonValue] = Field(validation_alias=spelled("environment", "Environment"))
     """The world's initial state, for the DungeonMaster's eyes."""
     goal: str = Field(min_length=1, validation_alias=spelled("goal", "Goal"))
@@ -127,9 +129,10 @@ class Script(Value):
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for any change.
+        """16 hexadecimal digits that say which script this is: the same wherever and however it was read, another for
+        any change.
 
-        Computed anew each time.
+        Computed again each time.
         """
         return blake2b(self.to_json(), digest_size=8).hexdigest()
 

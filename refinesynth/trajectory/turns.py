@@ -53,9 +53,11 @@ class DungeonMasterTurn(Value):
     logic_error: bool
     observation: str = Field(validation_alias=spelled("observation", "Observation"))
     progress: float | None = Field(default=None, ge=0, le=1, exclude_if=absent)
-    """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where nobody computed it."""
+    """Grounded play: the share of the goal's conditions that hold after this turn, 0 to 1; None where it was not
+    computed."""
     transient: bool = Field(default=False, exclude_if=absent)
-    """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is right."""
+    """Grounded play: a right action failed for a moment, by chance, and changed nothing. No mistake: trying again is
+    right."""
     plain: bool = Field(default=False, exclude_if=absent)
     """Grounded play: a DungeonMaster was asked for words, none of them would do, and these are the rulebook's own."""
 
@@ -93,7 +95,7 @@ class MalformedTurn(Value):
     raw: str = Field(max_length=MAX_RAW_CHARACTERS)
     """The turn as it came, as JSON text, cut at `MAX_RAW_CHARACTERS`."""
     problem: str
-    """What is wrong with it, in words fit for the LLM that must mend it."""
+    """What is wrong with it, in words fit for the LLM that must fix it."""
 
 
 Turn = Annotated[PlayerTurn | DungeonMasterTurn, Field(discriminator="role")]
@@ -177,7 +179,7 @@ def _like_turns(value: list[JsonValue]) -> bool:
 
 
 def explain(error: ValidationError, *, most: int = 5) -> str:
-    """A validation error as one line per problem, fit for the LLM that must mend its answer (no values, no links)."""
+    """A validation error as one line per problem, fit for the LLM that must fix its answer (no values, no links)."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [f"{'.'.join(str(part) for part in item['loc']) or 'answer'}: {item['msg']}" for item in problems[:most]]
     if len(problems) > most:

@@ -1,4 +1,6 @@
-"""A cache by weak reference: a result goes with the object that it was made of, so no cache keeps what an episode is done with."""
+"""A cache by weak reference: a result goes with the object that it was made of, so no cache keeps what an episode is
+done with.
+"""
 
 from collections.abc import Callable
 from functools import partial, update_wrapper
@@ -15,8 +17,8 @@ MAX_ENTRIES = 1_024
 class weakly_cached(Generic[K, T]):  # noqa: N801 - a decorator
     """A decorator: compute once per object, and drop the result with the object.
 
-    An object is known by its identity, so it need not be hashable; two that are equal are two. What is made must not hold on
-    to the object, or both stay until they are crowded out.
+    An object is known by its identity, so it need not be hashable; two that are equal are two. What is made must not
+    hold on to the object, or both stay until they are crowded out.
     """
 
     def __init__(self, make: Callable[[K], T]) -> None:

@@ -1,4 +1,6 @@
-"""Executes a rulebook over a JSON state: parse the action, check what it requires, apply its effects, see what is visible."""
+"""Executes a rulebook over a JSON state: parse the action, check what it requires, apply its effects, see what is
+visible.
+"""
 
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.executor import World

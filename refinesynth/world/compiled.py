@@ -58,7 +58,7 @@ class CompiledAction:
         return None
 
     def applied(self, state: JsonValue, values: Mapping[str, str]) -> JsonValue:
-        """The state after all effects, whatever is required; the very same object if nothing changed.
+        """The state after all effects, without a check of requirements; the very same object if nothing changed.
 
         Raises:
             Inapplicable: An effect has no meaning in this state.

@@ -31,10 +31,11 @@ def difficulty_of(explorer: Explorer, path: Sequence[Node], solution: Sequence[G
 def losable(
     explorer: Explorer, path: Sequence[Node], solution: Sequence[GroundAction], *, complete: bool
 ) -> bool | None:
-    """Whether a single action, taken instead of one of the solution's, can make the goal unreachable; None if that is not known.
+    """Whether a single action, taken instead of one of the solution's, can make the goal unreachable; None if that is
+    not known.
 
-    `complete` says whether the explorer knows all actions. An action counts as safe if the rest of the solution can be carried out after it,
-    or if it can be undone; as fatal if it is certain that nothing leads to the goal.
+    `complete` says whether the explorer knows all actions. An action counts as safe if the rest of the solution can be
+    carried out after it, or if it can be undone; as fatal if it is certain that nothing leads to the goal.
     """
     deviations = _Deviations(explorer, set(path), complete=complete)
     unknown = False
@@ -57,7 +58,9 @@ class _Deviations:
         self._verdicts: dict[Node, bool | None] = {}
 
     def fatal(self, node: Node, rest: Sequence[GroundAction]) -> bool | None:
-        """Whether the goal cannot be reached from this state; None if that is not known. `rest` is what was to be done next."""
+        """Whether the goal cannot be reached from this state; None if that is not known. `rest` is what was to be done
+        next.
+        """
         if node in self._safe or self._explorer.done(node):
             return False
         if node not in self._verdicts:
@@ -76,7 +79,9 @@ class _Deviations:
         return True if self._complete and explorer.out_of_reach(node) else None
 
     def _leads_on(self, node: Node, actions: Sequence[GroundAction]) -> bool:
-        """Whether these actions lead from here to the goal or to a state that is safe; those on the way are safe then too."""
+        """Whether these actions lead from here to the goal or to a state that is safe; those on the way are safe then
+        too.
+        """
         nodes = self._explorer.follow(node, actions)
         for at, each in enumerate(nodes):
             if each in self._safe or self._explorer.done(each):

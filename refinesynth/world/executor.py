@@ -104,7 +104,7 @@ class World:
         return self._accepted(state, new, action, values)
 
     def after(self, state: JsonValue, action: CompiledAction, values: Mapping[str, str]) -> JsonValue:
-        """The state after an action, whatever it requires; the very same object if nothing changed.
+        """The state after an action, without a check of requirements; the very same object if nothing changed.
 
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
@@ -138,7 +138,8 @@ class World:
         return all(condition.answer(state, {}) is True for condition in self.goal)
 
     def withheld(self, state: JsonValue, ruling: Ruling) -> Ruling:
-        """The ruling on an action in this state if it fails by chance: all that it says of the state is as it was before.
+        """The ruling on an action in this state if it fails by chance: all that it says of the state is as it was
+        before.
 
         What is left of the ruling as it was is what the action is and whether it would have been a mistake.
         """

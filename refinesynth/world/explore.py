@@ -1,7 +1,7 @@
 """Exploration of a world: states, what can be done in each, and the faults met on the way.
 
-What holds in a state is carried over to the next one, except where an action wrote what a condition reads. So a further state
-costs a fraction of what asking every action anew would.
+What holds in a state is carried over to the next one, except where an action wrote what a condition reads. So a further
+state costs a fraction of asking every action again.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,9 @@ class BreadthFirstResult:
 
 
 class Explorer:
-    """A world's states as far as they were reached. Every method raises `WorkLimitExceeded` where the planner's work is done."""
+    """A world's states as far as they were reached. Every method raises `WorkLimitExceeded` where the planner's work is
+    done.
+    """
 
     def __init__(self, planner: Planner, faults: RulebookFaults) -> None:
         self.planner = planner
@@ -132,14 +134,17 @@ class Explorer:
         return BreadthFirstResult(tuple(queue[:at]), found, exhausted=at == len(queue))
 
     def out_of_reach(self, node: Node) -> bool:
-        """Whether it is certain that the goal cannot be reached from here, however long one tries, with the actions that are known.
+        """Whether it is certain that the goal cannot be reached from here, however long one tries, with the actions
+        that are known.
 
         False says nothing.
         """
         return not self._conceivable(node).issuperset(self._goal)
 
     def never_possible(self, node: Node) -> frozenset[str]:
-        """Name templates of actions no form of which can ever be possible from here on; certain for the actions that are known."""
+        """Name templates of actions no form of which can ever be possible from here on; certain for the actions that
+        are known.
+        """
         conceivable = self._conceivable(node)
         names = {action.action.spec.name for action in self.planner.actions}
         return frozenset(
@@ -151,7 +156,9 @@ class Explorer:
         )
 
     def _conceivable(self, node: Node) -> set[int]:
-        """Conditions that may hold some time after this state, if whatever an action writes to may become anything; no others can."""
+        """Conditions that may hold some time after this state, if everything that an action writes to may become
+        anything; no others can.
+        """
         possible = {number for number in range(len(self._facts)) if self._ask(node, number) == _HOLDS}
         waiting = list(range(len(self._needs)))
         while useful := [at for at in waiting if possible.issuperset(self._needs[at])]:

@@ -1,8 +1,8 @@
 """Conditions: CEL that is safe to take from a stranger, and fast on large states.
 
-Of CEL there is: comparison, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`, `int`,
-`double`, `string`, `contains`, `startsWith`, `endsWith`, and over lists and objects `all`, `exists`, `exists_one` and `filter`.
-The rest is refused with what to write instead: it could build huge values or is no JSON.
+Of CEL there is: comparison, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`,
+`int`, `double`, `string`, `contains`, `startsWith`, `endsWith`, and over lists and objects `all`, `exists`,
+`exists_one` and `filter`. The rest is refused with what to write instead: it could build huge values or is no JSON.
 """
 
 from collections.abc import Mapping
@@ -168,7 +168,9 @@ def compile_expression(
 
 @lru_cache(maxsize=REMEMBERED)
 def _read(source: str, parameters: frozenset[str], *, sees: bool) -> "tuple[Analysis, cel.Program, Quick | None]":
-    """What of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each world knows itself."""
+    """What of an expression depends on its text alone; the quick way too, unless it asks what is visible, which each
+    world knows itself.
+    """
     import cel
 
     analysis = analyse(source, parameters, sees=sees)

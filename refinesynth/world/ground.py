@@ -35,8 +35,8 @@ Place = tuple[str | Item | None, ...]
 def ground_actions(world: World) -> Iterator[str]:
     """Every action filled with every combination of its allowed values, in the rulebook's order.
 
-    An action with a parameter that takes any value is left out, as its values cannot be listed. There may be more than can ever be
-    gone through: take as many as you need.
+    An action with a parameter that takes any value is left out, as its values cannot be listed. There may be more than
+    can ever be gone through: take as many as you need.
     """
     for action in world.actions:
         yield from _fillings(action)
@@ -271,7 +271,8 @@ def _written(effect: CompiledEffect, values: Mapping[str, str]) -> Iterator[Plac
     for pointer in (effect.path, effect.from_path):
         if pointer is not None:
             place = _place(pointer, values)
-            # An item that is added or taken out; a number or text that grows is at the place itself, which is the beginning of this one.
+            # An item that is added or taken out; a number or text that grows is at the place itself, which is the
+            # beginning of this one.
             yield place if name is None else (*place, Item(name))
 
 

@@ -1,9 +1,9 @@
 """The planner's heuristic: the distance from a state to the goal, estimated backwards, and which actions look helpful.
 
-Each condition that does not hold yet costs what the cheapest action costs that would make it hold: one, and whatever that
-action's own unmet requirements cost. The cheapest actions together are a relaxed plan, and their number is the estimate (the FF
-heuristic of classical planning), made for conditions that one can only ask: whether an action would make one hold is
-found out by trying its effects, with its requirements set aside.
+Each condition that does not hold yet costs what the cheapest action costs that would make it hold: one, and everything
+that action's own unmet requirements cost. The cheapest actions together are a relaxed plan, and their number is the
+estimate (the FF heuristic of classical planning), made for conditions that one can only ask: whether an action would
+make one hold is found out by trying its effects, with its requirements set aside.
 """
 
 from collections.abc import Iterator
@@ -87,8 +87,8 @@ class Heuristic:
     def ways(self, fact: Need, state: JsonValue) -> Iterator[_Way]:
         """Ways to make a condition hold that does not.
 
-        For a name to be visible: by where it could be seen. Else by one action; else by two, the first of which decides where the second
-        one writes; else by changing what it reads.
+        For a name to be visible: by where it could be seen. Else by one action; else by two, the first of which decides
+        where the second one writes; else by changing what it reads.
         """
         sightings = tuple(self._sightings(fact, state))
         if sightings:
@@ -105,7 +105,9 @@ class Heuristic:
             yield from (_Way((action,), _PARTLY) for action in (*fixed.change, *moving.change))
 
     def _pairs(self, fact: Need, state: JsonValue) -> Iterator[tuple[GroundAction, GroundAction]]:
-        """Two actions that make a condition hold one after the other, the first of which decides where the second one writes."""
+        """Two actions that make a condition hold one after the other, the first of which decides where the second one
+        writes.
+        """
         after: dict[GroundAction, JsonValue] = {}
         tried = 0
         for second in self.touching(fact):
@@ -125,7 +127,8 @@ class Heuristic:
     def _sightings(self, fact: Need, state: JsonValue) -> Iterator[tuple[Need, ...]]:
         """All that must hold for a name to be visible, for each of the places where it could be seen.
 
-        Only places where it is already, as far as there are any: then the sight's own conditions are all that is needed.
+        Only places where it is already, as far as there are any: then the sight's own conditions are all that is
+        needed.
         """
         if not isinstance(fact, Fact) or fact.visibility is None or fact.condition.analysis.sought is None:
             return

@@ -1,8 +1,8 @@
 """Where hidden things are at the beginning, as the rulebook's sights would show them.
 
-A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and whatever its condition says, it
-shows everything that can become visible there; the names on the way are the places. What a sight never reads is not hidden
-but never visible, and is left out.
+A sight shows what is at its path. Read for every key at which a step of the path is not fixed, and without its
+condition, it shows everything that can become visible there; the names on the way are the places. What a sight never
+reads is not hidden but never visible, and is left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,8 @@ class HiddenNames:
     where: Mapping[str, frozenset[str]]
     """Name that cannot be seen to the places where it is."""
     among: Mapping[str, frozenset[str]]
-    """The same names to the places where something of the kind could be and that are not in view: those where it is included."""
+    """The same names to the places where something of the kind could be and that are not in view: those where it is
+    included."""
     places: frozenset[str]
     """Every name on the way to what a sight could show."""
 
@@ -78,7 +79,8 @@ def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tu
         return
     fixed = step.constant
     keys = [*value][:MAX_READ] if fixed is None else [fixed] if fixed in value else []
-    # Where a thing says itself where it is (`"key": {"at": "drawer"}`), the place is no key but a text beside what is shown.
+    # Where a thing says itself where it is (`"key": {"at": "drawer"}`), the place is no key but a text beside what is
+    # shown.
     each = any(isinstance(part, Slot) for part in step.parts)
     for key in keys:
         below = value[key]

@@ -26,7 +26,9 @@ def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:
 
 
 def put(state: JsonValue, keys: tuple[str, ...], value: JsonValue) -> JsonValue:
-    """The state with `value` at `keys`, whose last key may be new in an object. The same state if it is there already."""
+    """The state with `value` at `keys`, whose last key may be new in an object. The same state if it is there
+    already.
+    """
     if not keys:
         return value
 

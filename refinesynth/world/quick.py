@@ -1,7 +1,8 @@
 """Plain conditions answered without the CEL library, where the answer is beyond doubt.
 
-Most conditions compare a field with a parameter, or ask whether something is in a list. These are answered here in a fraction of
-the time. Whatever is not plain, or would have no answer, is left to the library, so that both always say the same.
+Most conditions compare a field with a parameter, or ask whether something is in a list. These are answered here in a
+fraction of the time. All that is not plain, or would have no answer, is left to the library, so that both always say
+the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,6 @@
-"""A trajectory's states, made again from its script and its actions alone; and worlds kept as long as their scripts are there."""
+"""A trajectory's states, made again from its script and its actions alone; and worlds kept as long as their scripts are
+there.
+"""
 
 from collections.abc import Container, Iterable
 from typing import cast
@@ -47,12 +49,15 @@ def world_of(script: Script) -> World:
 
 @weakly_cached
 def world_or_problem(script: Script) -> World | str:
-    """The world of a script; in words why it cannot be run, if so. Asking again of the same object costs next to nothing."""
+    """The world of a script; in words why it cannot be run, if so. Asking again of the same object costs next to
+    nothing.
+    """
     digest = script.digest
     world = _by_digest.get(digest)
     if world is None:
         try:
-            # Of a copy, which shares all its parts: a world that held on to the script would keep it, and so itself, for ever.
+            # Of a copy, which shares all its parts: a world that held on to the script would keep it, and so itself,
+            # for ever.
             world = _by_digest[digest] = World(script.model_copy())
         except RulebookError as error:
             return str(error)

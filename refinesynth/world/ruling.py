@@ -48,8 +48,8 @@ class Ruling:
     kind: MistakeKind | None
     """What the player got wrong; None if the action was carried out."""
     text: str
-    """The filled observation, or the filled hint of what was not met. Where the rulebook has sights, the observation of an action that
-    was carried out ends with the names that appeared and that it does not mention."""
+    """The filled observation, or the filled hint of what was not met. Where the rulebook has sights, the observation of
+    an action that was carried out ends with the names that appeared and that it does not mention."""
     action: str | None
     """Name template of the action that the text is, if it is one."""
     values: Mapping[str, str]
@@ -59,8 +59,8 @@ class Ruling:
     progress: float
     """Share of the goal's conditions that hold, 0 to 1; 1 exactly if done."""
     problem: str | None = None
-    """What the rulebook or state itself is at fault for, in words to its author: a condition without an answer, an effect that
-    cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing."""
+    """What the rulebook or state itself is at fault for, in words to its author: a condition without an answer, an
+    effect that cannot be applied, a broken invariant. Such an action counts as a logic mistake and changes nothing."""
     visible: tuple[str, ...] = ()
     """Names that can be seen after it."""
     appeared: tuple[str, ...] = ()
@@ -85,7 +85,9 @@ def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
 
 
 def mentions(text: str, name: str) -> bool:
-    """Whether a name stands in a text, as whole words and without regard to case; looked for in its first `MAX_SEARCHED` characters."""
+    """Whether a name stands in a text, as whole words and without regard to case; looked for in its first
+    `MAX_SEARCHED` characters.
+    """
     return _stands_in(text[:MAX_SEARCHED].casefold(), name.casefold())
 
 

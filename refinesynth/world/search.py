@@ -27,15 +27,16 @@ def plan(
 ) -> tuple[str, ...] | None:
     """Action texts that lead from `state` to the goal; empty if it is reached already.
 
-    First only actions are tried that reasoning backwards from the goal finds helpful, then all. The same world, state and
-    candidates give the same plan; no action of it can be left out, though it need not be the shortest.
+    First only actions are tried that reasoning backwards from the goal finds helpful, then all. The same world, state
+    and candidates give the same plan; no action of it can be left out, though it need not be the shortest.
 
     Args:
         world: Whose actions and goal.
         state: Where to begin.
-        candidates: Action texts worth trying, in the order in which they are preferred; those that are no action are left
-            out. None means every ground action, or of more than `MAX_GROUND_ACTIONS` some of each action.
-        most: Bound on the states that are expanded, in each of the two searches. Apart from this, all the work is bounded.
+        candidates: Action texts worth trying, in the order in which they are preferred; those that are no action are
+            left out. None means every ground action, or of more than `MAX_GROUND_ACTIONS` some of each action.
+        most: Bound on the states that are expanded, in each of the two searches. Apart from this, all the work is
+            bounded.
 
     Returns:
         None if no plan is found within the bound, or there is none.
@@ -50,7 +51,8 @@ def plan(
 
 
 class Planner:
-    """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the next.
+    """Searches in one world with one set of actions; what one search finds out about conditions and actions helps the
+    next.
 
     Every search raises `WorkLimitExceeded` where the work limit is reached.
     """
@@ -64,7 +66,7 @@ class Planner:
         self._heuristic = Heuristic(self.actions, self.goal, self.facts)
 
     def after(self, action: GroundAction, state: JsonValue) -> JsonValue:
-        """The state after an action, whatever it requires.
+        """The state after an action, without a check of requirements.
 
         Raises:
             Inapplicable: An effect has no meaning in this state, or an invariant would be broken.
@@ -117,7 +119,9 @@ class Planner:
         return None
 
     def _digest(self, state: JsonValue) -> bytes | None:
-        """The state as a key, the same in whatever order objects name theirs; None if it is no JSON. Counts as looking at it."""
+        """The state as a key, the same for every order of keys in objects; None if it is no JSON. Counts as looking at
+        it.
+        """
         encoded = json_bytes(state, sort=True)
         if encoded is None:
             return None

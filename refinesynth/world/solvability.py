@@ -52,14 +52,15 @@ class Solvability:
     shortest: tuple[str, ...] | None = None
     """The best solution that was found, the author's or another; None if none was."""
     exhausted: bool = False
-    """Whether every state was seen that can be reached: what was not found then does not exist, and `shortest` is the shortest."""
+    """Whether every state was seen that can be reached: what was not found then does not exist, and `shortest` is the
+    shortest."""
     met_at_start: bool = False
     """Whether the goal is reached before anything is done."""
     unusable: tuple[str, ...] = ()
     """Name templates of actions that can never be possible, wherever one goes: that is certain."""
     faults: tuple[str, ...] = ()
-    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there: where, and how
-    to fix it."""
+    """Effects that cannot be applied, conditions without an answer, broken invariants, lookups of what is never there:
+    where, and how to fix it."""
     difficulty: Difficulty | None = None
     """None if no solution was found."""
 
@@ -148,7 +149,9 @@ class _Checker:
     def _own_solution(
         self, explorer: Explorer, start: Node, solution: Sequence[str]
     ) -> tuple[GroundAction, ...] | None:
-        """The author's solution up to where it reaches the goal, without what changes nothing; None if it does not reach it."""
+        """The author's solution up to where it reaches the goal, without what changes nothing; None if it does not
+        reach it.
+        """
         if not solution:
             self.solution_problem = (
                 "the rulebook has no solution; write the actions that reach the goal from the beginning"

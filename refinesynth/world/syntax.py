@@ -1,7 +1,7 @@
 """What a condition's text says before it is compiled: which parts of the state it reads, and how much work it can be.
 
-A small reader of CEL's tokens, stricter than CEL: what it does not know, it refuses with what to write instead. So nothing
-that reaches the CEL library can build huge values, and all that an evaluation costs is known from sizes.
+A small reader of CEL's tokens, stricter than CEL: what it does not know, it refuses with what to write instead. So
+nothing that reaches the CEL library can build huge values, and all that an evaluation costs is known from sizes.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,8 @@ _FUNCTIONS = frozenset({"has", "size", "int", "double", "string"})
 _WORDS = frozenset({"true", "false", "null", "in"})
 _KEYWORDS = "as break const continue else false for function if import in let loop namespace null package return true var void while"
 RESERVED = frozenset({"state", VISIBLE, "each", *_KEYWORDS.split()})
-"""Names that no parameter can have: CEL's own, and those of the state, of what is visible in it and of what a sight is read for."""
+"""Names that no parameter can have: CEL's own, and those of the state, of what is visible in it and of what a sight is
+read for."""
 
 _INSTEAD = {
     "map": "write exists, all or filter instead of map",
@@ -59,7 +60,8 @@ class Analysis:
     conjuncts: tuple[str, ...]
     """The expressions that `&&` joins at the top; the expression itself if there is one only."""
     members: tuple[tuple[Chain, str | Slot], ...] = ()
-    """For chains that occur only as in `x in state.list`: what is looked for there. Nothing else of the list or object matters."""
+    """For chains that occur only as in `x in state.list`: what is looked for there. Nothing else of the list or object
+    matters."""
     sees: bool = False
     """Whether it mentions what is visible."""
     sought: str | Slot | None = None
@@ -255,7 +257,9 @@ def _ordered(source: str, tokens: tuple[Token, ...], partner: dict[int, int]) ->
 
 
 def _operand(tokens: tuple[Token, ...], at: int, partner: dict[int, int]) -> int:
-    """Where the operand begins whose last token is at `at`: a name or bracket with all fields, indices and calls after it."""
+    """Where the operand begins whose last token is at `at`: a name or bracket with all fields, indices and calls after
+    it.
+    """
     while True:
         if at in partner:
             at = partner[at]

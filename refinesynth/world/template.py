@@ -1,9 +1,9 @@
 """Texts and pointers with parameters and looked-up state in them.
 
-`{item}` stands for a parameter's value, `{state:/places/{place}/items}` for what the state holds there, `{visible}` in a text
-for the names that can be seen, `{{` and `}}` for braces. In a text, looked-up values become words: a list is `a, b and c`, an empty one `nothing`, an object the list of its
-keys, null and missing `nothing`, true and false `yes` and `no`. In a pointer a step may hold both; a slash in a value never
-begins a new step.
+`{item}` stands for a parameter's value, `{state:/places/{place}/items}` for what the state holds there, `{visible}` in
+a text for the names that can be seen, `{{` and `}}` for braces. In a text, looked-up values become words: a list is `a,
+b and c`, an empty one `nothing`, an object the list of its keys, null and missing `nothing`, true and false `yes` and
+`no`. In a pointer a step may hold both; a slash in a value never begins a new step.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ from refinesynth.world.pointer import resolve, unescape
 from refinesynth.world.visible_names import Visible
 
 REMEMBERED = 4_096
-"""Texts of each kind of which it is remembered how they are read: many worlds say the same, and each is compiled more than once."""
+"""Texts of each kind of which it is remembered how they are read: many worlds say the same, and each is compiled more
+than once."""
 
 MAX_POINTER_STEPS = 32
 """Most steps of one pointer."""

@@ -1,4 +1,6 @@
-"""Visibility (partial observability): which names the player can perceive in a state, computed from the rulebook's sights."""
+"""Visibility (partial observability): which names the player can perceive in a state, computed from the rulebook's
+sights.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +18,8 @@ EACH = "each"
 """What a sight calls the text or key that it is read for."""
 
 MAX_READINGS = 512
-"""Most often that the sights are read in one state, all of them together: once, or once for each of the texts at `each`."""
+"""Most often that the sights are read in one state, all of them together: once, or once for each of the texts at
+`each`."""
 
 MAX_SEEN = 1_000
 """Most names that are visible at once."""
@@ -53,7 +56,7 @@ class CompiledSight:
             return None
 
     def holds(self, state: JsonValue, values: dict[str, str], name: str) -> bool:
-        """Whether this name is there for one reading, whatever `when` says."""
+        """Whether this name is there for one reading, without a look at `when`."""
         return name in names_at(_found(self.path, state, values))
 
     def shows(self, state: JsonValue, values: dict[str, str]) -> tuple[str, ...] | str:
@@ -67,7 +70,9 @@ class CompiledSight:
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """A rulebook's visibility: all its sights. What is visible depends on the state's content alone, and is remembered by it."""
+    """A rulebook's visibility: all its sights. What is visible depends on the state's content alone, and is remembered
+    by it.
+    """
 
     sights: tuple[CompiledSight, ...]
     everything: VisibleNames

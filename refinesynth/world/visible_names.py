@@ -13,7 +13,8 @@ class VisibleNames:
     names: tuple[str, ...]
     """Each once, in the order of the sights; keys of an object in the alphabet's order."""
     problem: str | None = None
-    """What of the sights has no answer here, or was left out because there is too much of it; in words to their author."""
+    """What of the sights has no answer here, or was left out because there is too much of it; in words to their
+    author."""
     known: frozenset[str] = field(init=False, repr=False)
     """The same names, to ask for one."""
 

@@ -6,7 +6,8 @@ MAX_WORK = 20_000_000_000
 """Work of one search by default: some tens of seconds, which only rulebooks made to be slow ever need."""
 
 BASE = 1_000
-"""What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state touched."""
+"""What asking or changing anything costs, however small: the same unit as that of a condition's cost, bytes of state
+touched."""
 
 
 class WorkLimitExceeded(Exception):

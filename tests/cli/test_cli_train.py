@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.terminal import SafeConsole
-from refinesynth.cli.train_display import Pace, TrainDisplay, in_a_line
+from refinesynth.cli.train_display import StepPace, TrainDisplay, in_a_line
 from refinesynth.cli.train_plan import as_lines
 from refinesynth.cli.train_preview import laid_out as preview_laid_out
 from refinesynth.cli.train_settings import given
@@ -478,7 +478,7 @@ class Clock:
 
 def test_the_time_that_is_left_is_told_from_this_processs_own_steps() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = StepPace(clock)
     assert pace.remaining(100) is None
     pace.observe(50)
     assert pace.remaining(100) is None

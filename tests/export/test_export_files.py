@@ -163,7 +163,7 @@ def test_sharegpt_adds_its_entry_beside_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("{", "mend the file"), ("[]", "no JSON object"), ('{"refine": {"file_name": "x"}}', "another data set 'refine'")],
+    [("{", "fix the file"), ("[]", "no JSON object"), ('{"refine": {"file_name": "x"}}', "another data set 'refine'")],
 )
 def test_a_dataset_info_that_cannot_take_the_entry_stops_the_export(content: str, says: str, tmp_path: Path) -> None:
     info = tmp_path / "dataset_info.json"

@@ -13,7 +13,7 @@ from refinesynth.actions.matching import (
     match_in,
     match_pattern,
 )
-from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, encode
+from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS, Pattern, PatternError, compile_pattern, to_utf8
 from refinesynth.trajectory import ActionSpec, Script
 
 
@@ -173,7 +173,7 @@ class TestHostile:
         assert str(caught.value).encode()
 
     def test_lone_surrogates_in_actions_count_as_replacement_characters(self) -> None:
-        assert encode("a\ud800") == "a\ufffd".encode()
+        assert to_utf8("a\ud800") == "a\ufffd".encode()
         found = match_action((SAY,), "say \udfff")
         assert found is not None
         assert found.values == {"words": "\ufffd"}

@@ -9,7 +9,7 @@ from refinesynth import rules
 from refinesynth.rules import RealRefinement
 from refinesynth.rules.names import names_of
 from refinesynth.rules.reasons import gives_reason
-from refinesynth.rules.repairs import counted, refinements, repairs
+from refinesynth.rules.repairs import count_refinements, refinements, repairs
 from refinesynth.trajectory import (
     Draft,
     DraftTurn,
@@ -171,7 +171,7 @@ def test_what_was_counted_when_it_was_accepted_is_not_counted_again() -> None:
     turns = played(TAKE, "open fridge", "take mug from fridge", "look").turns
     found = accepted(Draft(script=HOUSE, turns=turns))
     assert found.provenance.refinements is None, "as an earlier version wrote it"
-    assert refinements(found) == counted(repairs(found.draft())) == Refinements(answered=1, unrelated=1)
+    assert refinements(found) == count_refinements(repairs(found.draft())) == Refinements(answered=1, unrelated=1)
     assert "refinements" not in found.provenance.model_dump(mode="json")
     kept = Refinements(answered=7, unrelated=0)
     stored = found.model_copy(update={"provenance": provenance(refinements=kept)})

@@ -10,7 +10,7 @@ from rule_drafts import NeverSay, draft, make_plain, right
 
 from refinesynth import rules
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.rules.parsing import MAX_DEPTH, MAX_TEXT_CHARACTERS
+from refinesynth.rules.parsing import MAX_RULE_DEPTH, MAX_TEXT_CHARACTERS
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.trajectory import Liberty
 
@@ -104,7 +104,7 @@ def test_what_a_user_may_write(text: str, rule: rules.Rule) -> None:
         ("\x00", "cannot be read"),
         ("'\ud800'", "cannot be read"),
         ("strict & " * 5_000 + "strict", "characters"),
-        ("~" * (MAX_DEPTH + 1) + "strict", "deeper"),
+        ("~" * (MAX_RULE_DEPTH + 1) + "strict", "deeper"),
         ("(" * 5_000 + ")" * 5_000, "cannot be read|deeper"),
         ("~" * 15_000 + "x", "cannot be read|deeper"),
         ("TaskSucceed(" + "[" * 150 + "]" * 150 + ")", "do not fit"),

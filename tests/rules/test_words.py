@@ -11,7 +11,7 @@ from refinesynth import rules, testing
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.rules import judge_words
 from refinesynth.rules.lexicon import is_english, sentences
-from refinesynth.rules.names import MAX_CHARACTERS, Names, words_of
+from refinesynth.rules.names import MAX_TEXT, Names, words_of
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, ground_actions, replay, world_of
 
@@ -139,7 +139,7 @@ def test_anything_may_be_said_of_anything_and_nothing_is_raised(action: str, obs
 def test_of_long_words_only_the_beginning_is_read(piece: str) -> None:
     long = piece * (1_000_000 // len(piece))
     for case in (Case("open fridge", long), Case("open drawer", long, transient=True)):
-        assert judged(case) == judged(case._replace(observation=long[:MAX_CHARACTERS]))
+        assert judged(case) == judged(case._replace(observation=long[:MAX_TEXT]))
 
 
 def test_a_ruling_that_says_very_much_is_right_in_its_own_words() -> None:
@@ -153,7 +153,7 @@ def test_a_ruling_that_says_very_much_is_right_in_its_own_words() -> None:
     world = world_of(loud)
     ruling = world.step(loud.environment, "look")
     before = world.visible(loud.environment)
-    assert len(ruling.text) > MAX_CHARACTERS
+    assert len(ruling.text) > MAX_TEXT
     assert judge_words(world, ruling, before, ruling.text, action="look") == []
     wrong = judge_words(world, ruling, before, "Error A is invalid. " * 500, action="look")
     assert len(wrong) == 1

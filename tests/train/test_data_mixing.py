@@ -16,7 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train import Trainer
 from refinesynth.train.conversation import Conversation, TurnLabel
 from refinesynth.train.data import read_conversations, split
-from refinesynth.train.data.mixing import drawn, labels, weighed
+from refinesynth.train.data.mixing import labels, take_share, weighed
 from refinesynth.train.input_check import check_data
 
 
@@ -43,7 +43,7 @@ TALKS = [tiny.talk("cmr", id=f"t{k}") for k in range(3)] + [tiny.talk("c" * k, i
 def test_a_weight_takes_that_share_whole_passes_first_whatever_the_order(
     weight: float, seed: int, chance: random.Random
 ) -> None:
-    taken = drawn(TALKS, weight, seed)
+    taken = take_share(TALKS, weight, seed)
     number = max(1, round(weight * len(TALKS)))
     assert len(taken) == number
     times = Counter(one.id for one in taken)
@@ -52,7 +52,7 @@ def test_a_weight_takes_that_share_whole_passes_first_whatever_the_order(
     assert Counter((one.id, one.again) for one in taken).most_common(1)[0][1] == 1
     mixed = list(TALKS)
     chance.shuffle(mixed)
-    assert Counter(map(words, drawn(mixed, weight, seed))) == Counter(map(words, taken))
+    assert Counter(map(words, take_share(mixed, weight, seed))) == Counter(map(words, taken))
 
 
 def words(one: Conversation) -> tuple[str, ...]:
@@ -63,13 +63,13 @@ def words(one: Conversation) -> tuple[str, ...]:
 @given(weights, weights, st.integers(0, 9))
 def test_a_smaller_weight_takes_a_part_of_what_a_larger_one_takes(one: float, other: float, seed: int) -> None:
     small, large = sorted((one, other))
-    within = Counter(each.id for each in drawn(TALKS, large, seed))
-    assert Counter(each.id for each in drawn(TALKS, small, seed)) <= within
+    within = Counter(each.id for each in take_share(TALKS, large, seed))
+    assert Counter(each.id for each in take_share(TALKS, small, seed)) <= within
 
 
 def test_another_seed_takes_others() -> None:
-    assert len({tuple(one.id for one in drawn(TALKS, 0.3, seed)) for seed in range(5)}) > 1
-    assert drawn([], 0.3, 0) == []
+    assert len({tuple(one.id for one in take_share(TALKS, 0.3, seed)) for seed in range(5)}) > 1
+    assert take_share([], 0.3, 0) == []
 
 
 def test_what_is_taken_of_a_source_does_not_depend_on_the_others_or_on_where_it_lies(tmp_path: Path) -> None:

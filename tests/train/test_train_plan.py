@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from train_values import GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
 
 from refinesynth.errors import InputError
-from refinesynth.train.memory import Load, Memory, ModelShape, Parallel, Precision, estimate_memory
+from refinesynth.train.memory import Load, MemoryEstimate, ModelShape, Parallel, Precision, estimate_memory
 from refinesynth.train.plan import ComputeSettings
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32", "fp64", "bf16-pure")
@@ -28,7 +28,7 @@ def estimated(
     parallel: Parallel = "none",
     ranks: int = 1,
     gradient_checkpointing: bool = True,
-) -> Memory:
+) -> MemoryEstimate:
     return estimate_memory(
         model,
         Load(tokens, trained),
@@ -97,7 +97,7 @@ shapes = st.builds(
 def test_memory_grows_with_tokens_and_shrinks_by_checkpointing(
     model: ModelShape, tokens: int, precision: Precision, parallel: Parallel, ranks: int
 ) -> None:
-    def found(tokens: int, *, gradient_checkpointing: bool) -> Memory:
+    def found(tokens: int, *, gradient_checkpointing: bool) -> MemoryEstimate:
         return estimated(
             model,
             tokens=tokens,

@@ -22,8 +22,8 @@ COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     """Every record of a file, with `file:line`; read line by line, blank lines left out.
 
-    A last line that is cut off (no newline behind it, and no JSON), as a run that was killed may leave one, is left out and its
-    place appended to `torn`; not so where it is all that the file holds, which then is something else.
+    A last line that is cut off (no newline behind it, and no JSON), as a run that was killed may leave one, is left out
+    and its place appended to `torn`; not so where it is all that the file holds, which then is something else.
 
     Raises:
         InputError: The file cannot be read, or another line is not JSON.

@@ -1,12 +1,13 @@
 """How much of each source is taken, and what sources are called.
 
-A weight is the share of a source's own conversations that is taken: `runs/b:0.3` is 30 % of what is in `runs/b`, with any other sources.
-Above 1 they are repeated: `runs/b:2.5` is every conversation twice, and half of them a third time. It is not the share of the mix.
-Trainers put data together one after the other by default, and a share of the source goes on from there: it needs no rule for a
-source that runs out, and what is taken of one does not change when another is added.
+A weight is the share of a source's own conversations that is taken: `runs/b:0.3` is 30 % of what is in `runs/b`, with
+any other sources. Above 1 they are repeated: `runs/b:2.5` is every conversation twice, and half of them a third time.
+It is not the share of the mix. Trainers put data together one after the other by default, and a share of the source
+goes on from there: it needs no rule for a source that runs out, and what is taken of one does not change when another
+is added.
 
-Which ones are taken depends on the seed and on what they say: not on their order, on where the file lies, or on the other sources. So
-what a smaller weight takes is part of what a larger one takes.
+Which ones are taken depends on the seed and on what they say: not on their order, on where the file lies, or on the
+other sources. So what a smaller weight takes is part of what a larger one takes.
 """
 
 import hashlib
@@ -41,7 +42,8 @@ class Taken:
 
 
 def weighed(source: Any) -> tuple[type_of_source, float]:
-    """A source without its weight, and the weight: of text `SOURCE:WEIGHT`, of a pair `(source, weight)`; 1 where none is given.
+    """A source without its weight, and the weight: of text `SOURCE:WEIGHT`, of a pair `(source, weight)`; 1 where none
+    is given.
 
     What is there by its whole name is a path, even if that ends as a weight would.
 
@@ -98,7 +100,7 @@ def _telling(part: tuple[str, ...], parts: Sequence[tuple[str, ...]]) -> int:
     return next((n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others)), len(part))
 
 
-def drawn(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
+def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
     """What a weight takes of a source, in the source's order, pass by pass; one at least, where there is one."""
     if not conversations:
         return []

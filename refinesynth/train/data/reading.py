@@ -9,7 +9,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import tables
 from refinesynth.train.data.files import TRAJECTORIES, records
-from refinesynth.train.data.mixing import Taken, drawn, labels, type_of_source, weighed
+from refinesynth.train.data.mixing import Taken, labels, take_share, type_of_source, weighed
 from refinesynth.train.data.shapes import read_record
 from refinesynth.train.data.turn_labels import without_mistakes
 
@@ -53,7 +53,7 @@ class Reading(Iterator[Conversation]):
         self.open()
         for opened, taken in zip(self._opened, self.taken, strict=True):
             found = self._found_in(opened, taken)
-            for one in found if taken.weight == 1 else drawn(list(found), taken.weight, self._seed):
+            for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
                 kept = without_mistakes(one) if self._without_refinement else one
                 if kept is None:
@@ -113,7 +113,7 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
     if isinstance(source, str) and tables.is_hub_name(source):
         if tables.hub_name(source) != source or not path.parent.is_dir():
             return "hub"
-        hub = f" (one of this name on the Hugging Face Hub is {tables.HUB}{source})"
+        hub = f" (one of this name on the Hugging Face Hub is {tables.HUB_DATASETS}{source})"
     raise InputError(
         f"there is no file or folder {str(source)!r}; give a run folder, an exported file or a dataset{hub}"
     )
@@ -122,18 +122,21 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
 def read_conversations(
     sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0
 ) -> Reading:
-    """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its turn comes.
+    """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its
+    turn comes.
 
-    A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face dataset (an
-    object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or an iterable of trajectories, records or conversations. Forms are
-    recognised by their keys; see `shapes`. A weight (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations
-    that is taken, drawn by `seed`; see `mixing`.
+    A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face
+    dataset (an object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or
+    an iterable of trajectories, records or conversations. Forms are recognised by their keys; see `shapes`. A weight
+    (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations that is taken, drawn by
+    `seed`; see `mixing`.
 
-    `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights take; see
-    `speaking.without_mistakes`.
+    `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
+    take; see `speaking.without_mistakes`.
 
     Raises:
-        InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound; with file and line.
+        InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound;
+            with file and line.
     """
     named = [sources] if isinstance(sources, str | Path) else sources
     return Reading(named, without_refinement=without_refinement, seed=seed)

@@ -7,11 +7,12 @@
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a prompt and
-completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of such records nothing is known:
-they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as our exports without mistakes have it. All other
-records without flags are general chat, where nothing is a mistake: every message of the assistant is trained on, and the conversation
-is not `marked`, so that the plan can say how many there were.
+A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a
+prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of
+such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as
+our exports without mistakes have it. All other records without flags are general chat, where nothing is a mistake:
+every message of the assistant is trained on, and the conversation is not `marked`, so that the plan can say how many
+there were.
 """
 
 import re
@@ -25,7 +26,7 @@ from refinesynth.chat import Message, render_turns, to_messages
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, opening
+from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, task_digest
 from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns
 
 _FLAGS = ("loss", "loss_weight", "training", "weight")
@@ -155,7 +156,7 @@ def _named(
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
     marked = _MARKED.match(name) if name else None
     read = conversation(name or where, "", messages, where, last_only=last_only)
-    group = f"record {marked['whole'] if marked else name}" if name else f"task {opening(read.turns)}"
+    group = f"record {marked['whole'] if marked else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation
-from refinesynth.train.data.turn_labels import opening
+from refinesynth.train.data.turn_labels import task_digest
 
 
 class Split(NamedTuple):
@@ -19,9 +19,9 @@ class Split(NamedTuple):
 def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0) -> Split:
     """Hold out some groups: a share of them if `held_out` is below 1, else so many; at least one if it is above 0.
 
-    Conversations belong together if they share a persona (`group`), a script, an environment, or the text of their task, and so
-    do those that are linked through others. Which groups are held out depends on what they hold and on `seed` alone, not on their order
-    or on the machine; both sides keep the order.
+    Conversations belong together if they share a persona (`group`), a script, an environment, or the text of their
+    task, and so do those that are linked through others. Which groups are held out depends on what they hold and on
+    `seed` alone, not on their order or on the machine; both sides keep the order.
 
     Raises:
         InputError: There are not enough groups to hold out so many and train on one.
@@ -46,7 +46,7 @@ def split(conversations: Iterable[Conversation], held_out: float, seed: int = 0)
 
 def _keys(one: Conversation) -> Iterator[str]:
     yield f"group:{one.group}"
-    yield f"task:{opening(one.turns)}"
+    yield f"task:{task_digest(one.turns)}"
     if one.script:
         yield f"script:{one.script}"
     if one.environment:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from refinesynth.errors import InputError
 from refinesynth.train.data.files import COMPRESSIONS
 
-HUB = "hf://datasets/"
+HUB_DATASETS = "hf://datasets/"
 """May stand before the name of a dataset on the hub."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = (".json", ".jsonl", *COMPRESSIONS)
@@ -26,7 +26,7 @@ def is_hub_name(name: str) -> bool:
 
 def hub_name(name: str) -> str:
     """Without what may stand before it."""
-    return name.removeprefix(HUB)
+    return name.removeprefix(HUB_DATASETS)
 
 
 def is_dataset(source: object) -> bool:

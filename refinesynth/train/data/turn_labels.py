@@ -1,4 +1,6 @@
-"""From messages with flags to a conversation: the label of each assistant turn, and whether roles and contents are valid."""
+"""From messages with flags to a conversation: the label of each assistant turn, and whether roles and contents are
+valid.
+"""
 
 import hashlib
 import re
@@ -65,8 +67,8 @@ def conversation(
 def without_mistakes(whole: Conversation) -> Conversation | None:
     """The conversation without its mistakes and the answers to them: the paper's data without refinement.
 
-    Every trajectory of the method holds mistakes, so that to leave out whole ones would leave none; what is left of each shows
-    no refinement. None if nothing that is right is left.
+    Every trajectory of the method holds mistakes, so that to leave out whole ones would leave none; what is left of
+    each shows no refinement. None if nothing that is right is left.
 
     Raises:
         InputError: It is not known which of its turns are mistakes.
@@ -87,7 +89,7 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
     return replace(whole, turns=tuple(kept))
 
 
-def opening(turns: Iterable[Turn]) -> str:
+def task_digest(turns: Iterable[Turn]) -> str:
     """Digest of the task: the user's messages up to the assistant's first attempt."""
     before = takewhile(lambda turn: turn.label in {None, TurnLabel.PREAMBLE}, turns)
     return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))

@@ -21,7 +21,8 @@ from refinesynth.train.engine.save_check import Trained, file_differences
 
 
 def with_adapters(model: nn.Module, lora: LoraConfig, *, exclude: Sequence[str] = ()) -> nn.Module:
-    """`model` with trainable low-rank adapters, all else frozen; modules called as one of `exclude` says, and those in them, get none.
+    """`model` with trainable low-rank adapters, all else frozen; modules called as one of `exclude` says, and those in
+    them, get none.
 
     `exclude` are names, or ends of names: `lm_head`, `model.vision_tower`.
 
@@ -82,21 +83,26 @@ def _put_on(model: nn.Module, wanted: Any, hint: str) -> nn.Module:
             made = require("peft", "train").get_peft_model(cast("Any", model), wanted)
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc
-    # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does; `weights.py` writes it.
+    # By its name peft asks the hub at every save whether the vocabulary was changed, which nothing here does;
+    # `weights.py` writes it.
     cast("Any", model).name_or_path, wanted.base_model_name_or_path = "", None
     _untie_what_was_replaced(model)
     return cast("nn.Module", made)
 
 
 def hold_exactly(model: nn.Module) -> None:
-    """Hold what is trained in fp32: peft does so with adapters alone, and leaves modules that are trained whole in the frozen weights' bf16."""
+    """Hold what is trained in fp32: peft does so with adapters alone, and leaves modules that are trained whole in the
+    frozen weights' bf16.
+    """
     for one in model.parameters():
         if one.requires_grad and not hasattr(one, "ds_id"):  # DeepSpeed keeps fp32 copies of its own
             one.data = one.data.float()
 
 
 def _untie_what_was_replaced(model: nn.Module) -> None:
-    """Have the library tie no weights anew, as accelerate asks it to for FSDP, that an adapter's module holds by another name."""
+    """Have the library tie no weights anew, as accelerate asks it to for FSDP, that an adapter's module holds by
+    another name.
+    """
     tied = cast("dict[str, str]", getattr(model, "all_tied_weights_keys", None) or {})
     if {*tied, *tied.values()} <= {name for name, _ in model.named_parameters(remove_duplicate=False)}:
         return
@@ -107,7 +113,9 @@ def _untie_what_was_replaced(model: nn.Module) -> None:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without what peft says that no user need change: old names by which it asks, where it was loaded before, heads that are tied no longer."""
+    """Without what peft says that no user need change: old names by which it asks, where it was loaded before, heads
+    that are tied no longer.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "The PEFT config's `base_model_name_or_path` was renamed")

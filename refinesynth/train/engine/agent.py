@@ -44,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _second_ends_ranks() -> None:
-    """End them at a second signal: torchrun takes a second signal for another first one, and waits on while they save."""
+    """End them at a second signal: torchrun takes a second signal for another first one, and waits on while they
+    save.
+    """
     first = api._terminate_process_handler  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     received: list[int] = []
 

@@ -108,14 +108,17 @@ def deepspeed_json(config: TrainConfig, parallel: str, kind: Literal["cpu", "gpu
 
 
 def _leave_shared_memory_alone() -> None:
-    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: which takes a minute and a compiler and is of no use here."""
+    """Keep DeepSpeed from compiling its kernel for CPU ranks of one machine: which takes a minute and a compiler and is
+    of no use here.
+    """
     import deepspeed.ops
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # pyright: ignore
 
 
 def _fsdp() -> dict[str, Any]:
-    # No activation_checkpointing: below its wrappers peft loses adapters, and the model's own gathers no weights again either.
+    # No activation_checkpointing: below its wrappers peft loses adapters, and the model's own gathers no weights again
+    # either.
     options = {
         "version": 2,
         "reshard_after_forward": True,

@@ -1,11 +1,11 @@
 """Attention within each conversation of a pack: an implementation for transformers' attention interface.
 
 `SEGMENTS` is registered under that name. On a GPU in half precision it is flash attention for rows of several sequences
-(`torch.nn.attention.varlen`), elsewhere scaled dot product attention sequence by sequence, which on a CPU is two to three times
-as fast as the library's block-diagonal mask, since that pays for the whole square.
+(`torch.nn.attention.varlen`), elsewhere scaled dot product attention sequence by sequence, which on a CPU is two to
+three times as fast as the library's block-diagonal mask, since that pays for the whole square.
 
-The conversations' boundaries come as `cu_seq_lens_q`, which models hand through to their attention as a keyword. What comes
-without, rows of one sequence or text that is being generated, goes to the library's own function.
+The conversations' boundaries come as `cu_seq_lens_q`, which models hand through to their attention as a keyword. What
+comes without, rows of one sequence or text that is being generated, goes to the library's own function.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -111,7 +111,9 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _flash_dtype(query: Tensor, value: Tensor, dropout: float) -> torch.dtype | None:
-    """The half precision to compute in, if flash attention can; the rotary embedding leaves queries in fp32 under autocast."""
+    """The half precision to compute in, if flash attention can; the rotary embedding leaves queries in fp32 under
+    autocast.
+    """
     if not query.is_cuda or dropout or query.shape[-1] != value.shape[-1] or query.shape[-1] > _LONGEST_HEAD:
         return None
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype

@@ -1,8 +1,8 @@
 """A pack as tensors: the inputs of one forward pass and what is to be predicted in it.
 
-Attention must not cross from one conversation to the next, and which one a token belongs to follows from `position_ids`, which
-begin again at 0 with each, and by the conversations' ends for attention kernels that take those. There is no attention mask:
-an all-ones mask would join the conversations, silently.
+Attention must not cross from one conversation to the next, and which one a token belongs to follows from
+`position_ids`, which begin again at 0 with each, and by the conversations' ends for attention kernels that take those.
+There is no attention mask: an all-ones mask would join the conversations, silently.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -27,7 +27,8 @@ class Batch:
 
     inputs: dict[str, Tensor | int]
     """Of the model's `forward`: `input_ids` (rows, T); for a packed row also `position_ids` (1, T), each token's
-    conversation `seq_idx` (1, T), and the conversations' boundaries `cu_seq_lens_*` (conversations + 1,) with `max_length_*`, the longest of them."""
+    conversation `seq_idx` (1, T), and the conversations' boundaries `cu_seq_lens_*` (conversations + 1,) with
+    `max_length_*`, the longest of them."""
     row: Tensor
     """(K,) Row that predicts."""
     column: Tensor
@@ -79,7 +80,9 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
 
 
 def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
-    """One example a row, padded on the right, where causal attention never looks; token 0 and weight 0 if there are none."""
+    """One example a row, padded on the right, where causal attention never looks; token 0 and weight 0 if there are
+    none.
+    """
     width = max((len(one) for one in examples), default=1)
     ids = np.zeros((max(1, len(examples)), width), np.int64)
     for row, one in enumerate(examples):

@@ -1,7 +1,7 @@
 """Checkpoints that can be trusted: a mark, written last, says what belongs to one and what training it is of. No torch.
 
-A process can be killed in the middle of writing. A checkpoint without its mark, or whose files are not those that the mark
-lists, is unsound: it is passed over, and the one before it is taken.
+A process can be killed in the middle of writing. A checkpoint without its mark, or whose files are not those that the
+mark lists, is unsound: it is passed over, and the one before it is taken.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Distributed training: rank, world size and devices from torchrun's environment, and the end of torch's process group."""
+"""Distributed training: rank, world size and devices from torchrun's environment, and the end of torch's process
+group.
+"""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
@@ -88,8 +90,8 @@ def resolved_checkpointing(
 ) -> bool:
     """`auto` is decided last: on GPUs, where keeping all activations would take more than 9 tenths of a device.
 
-    `parallel` is decided before, as if activations were computed again wherever they may be: a copy on each device that computes a
-    third more sends less than weights that are split.
+    `parallel` is decided before, as if activations were computed again wherever they may be: a copy on each device that
+    computes a third more sends less than weights that are split.
     """
     if config.gradient_checkpointing != "auto":
         return config.gradient_checkpointing
@@ -107,8 +109,8 @@ def resolved_parallel(
     """The simplest way that leaves room: copies where one fits into 9 tenths of a device, else everything split.
 
     Raises:
-        InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; or a DeepSpeed file that cannot be used, or asks for another
-            stage than `parallel`.
+        InputError: Several processes, and `parallel` is `none`; FSDP on CPUs; or a DeepSpeed file that cannot be used,
+            or asks for another stage than `parallel`.
     """
     if config.parallel == "none" and distributed.world_size > 1:
         raise InputError(

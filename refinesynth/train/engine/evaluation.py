@@ -1,4 +1,6 @@
-"""The loss on held-out conversations: by kind (correct turns, refinements, and mistakes, which should not fall) and by source."""
+"""The loss on held-out conversations: by kind (correct turns, refinements, and mistakes, which should not fall) and by
+source.
+"""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
@@ -45,8 +47,8 @@ def held_out_losses(
 ) -> dict[str, float]:
     """Mean loss per token over all ranks, by the names in `train/events.py`; a kind that never comes has no entry.
 
-    `losses` gives (K,) for a batch; `sources` are those of the store, and with `each_source` there is an entry for each. A token
-    counts the same wherever its conversation is packed, on any number of ranks.
+    `losses` gives (K,) for a batch; `sources` are those of the store, and with `each_source` there is an entry for
+    each. A token counts the same wherever its conversation is packed, on any number of ranks.
     """
     sums = torch.zeros(2, len(sources) * KINDS, dtype=torch.float64, device=device)
     with torch.no_grad():

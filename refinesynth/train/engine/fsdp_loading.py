@@ -1,7 +1,8 @@
-"""Loading for FSDP: the first rank of each machine reads the weights; all ranks get their shards when the model is wrapped.
+"""Loading for FSDP: the first rank of each machine reads the weights; all ranks get their shards when the model is
+wrapped.
 
-Eight ranks that read a model of 8B in fp32 would need 256 GB of host memory, one needs 32. transformers leaves the other ranks'
-weights without memory where these variables say so; accelerate broadcasts those of rank 0.
+Eight ranks that read a model of 8B in fp32 would need 256 GB of host memory, one needs 32. transformers leaves the
+other ranks' weights without memory where these variables say so; accelerate broadcasts those of rank 0.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -21,7 +22,8 @@ _FSDP_VARIABLES: Final = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT
 
 
 def read_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:
-    """What `load` gives, called with whether this rank's model stays `empty`. All ranks call this, when the process group stands.
+    """What `load` gives, called with whether this rank's model stays `empty`. All ranks call this, when the process
+    group stands.
 
     Raises:
         RefinesynthError: On every rank, where one of them cannot load its model.
@@ -47,12 +49,16 @@ def _loaded(load: Callable[..., nn.Module], *, empty: bool) -> nn.Module | Refin
 
 
 def can_be_broadcast(model: nn.Module) -> bool:
-    """Whether accelerate can: it takes all that is saved for parameters, and some routers have buffers that are saved."""
+    """Whether accelerate can: it takes all that is saved for parameters, and some routers have buffers that are
+    saved.
+    """
     return len({*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}) == 0
 
 
 def _give_addresses(model: nn.Module) -> None:
-    """Give parameters without memory an address: accelerate knows an optimizer's parameters by theirs when it wraps them."""
+    """Give parameters without memory an address: accelerate knows an optimizer's parameters by theirs when it wraps
+    them.
+    """
     made: dict[int, nn.Parameter] = {}  # tied weights stay tied
     for module in model.modules():
         for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):

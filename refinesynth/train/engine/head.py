@@ -1,7 +1,7 @@
 """The LM head on the trained positions alone, and in chunks where positions x vocabulary would fill the memory.
 
-Mistakes, prompts and observations are most of the tokens; none of them reaches the head. The head is called in the normal way,
-inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) sees an ordinary call.
+Mistakes, prompts and observations are most of the tokens; none of them reaches the head. The head is called in the
+normal way, inside the model's `forward`, so that what wraps it (ZeRO-3, FSDP, adapters) sees an ordinary call.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -33,9 +33,9 @@ def token_losses(
 ) -> Tensor:
     """(K,) Minus log probability of each predicted token, in nats; in fp32, or fp64 in an fp64 model.
 
-    `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about so many logits are
-    held at once, and of no other positions than those that predict; only for models whose logits are what their head gives out (see
-    `probing.py`).
+    `model` is what is called, with `inputs`; `inner` the transformers model in it. With `chunk_elements` at most about
+    so many logits are held at once, and of no other positions than those that predict; only for models whose logits are
+    what their head gives out (see `probing.py`).
     """
     keep, column = _kept(inner, batch)
     head = output_head(inner)
@@ -52,7 +52,9 @@ def token_losses(
 
 
 def _kept(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-    """The argument by which the model keeps some positions alone for its head, and (K,) where among these each one that predicts is."""
+    """The argument by which the model keeps some positions alone for its head, and (K,) where among these each one that
+    predicts is.
+    """
     if not takes(base_model(inner), "logits_to_keep"):
         return {}, batch.column
     if batch.rows == 1:
@@ -77,8 +79,8 @@ def _logits(model: Callable[..., Any], inputs: Mapping[str, Tensor | int], **kee
 def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Generator[None]:
     """Within, the head gives (1, K, 1) losses instead of (rows, columns, vocabulary) logits.
 
-    Only the instance's `forward` is replaced, so that hooks on the module fire as ever; every chunk's logits are computed
-    again in the backward pass instead of being kept.
+    Only the instance's `forward` is replaced, so that hooks on the module fire as ever; every chunk's logits are
+    computed again in the backward pass instead of being kept.
     """
     plain = head.forward
 

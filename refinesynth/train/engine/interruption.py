@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 _ONE_PRESS: Final = 0.2
-"""Seconds within which a second signal is taken for the first: a launcher that hands on what the terminal sent as well."""
+"""Seconds within which a second signal is taken for the first: a launcher that hands on what the terminal sent as
+well."""
 _HEARD: Final = "interrupted: finishing this step and saving a checkpoint; once more ends it at once"
 
 

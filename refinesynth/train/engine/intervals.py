@@ -12,7 +12,9 @@ from refinesynth.train.engine.interruption import Interruption
 
 
 class IntervalsCallback(TrainerCallback):
-    """The last step is logged, evaluated and saved regardless of the intervals; a signal ends the training with a checkpoint."""
+    """The last step is logged, evaluated and saved regardless of the intervals; a signal ends the training with a
+    checkpoint.
+    """
 
     def __init__(self, interruption: Interruption, *, evaluates: bool) -> None:
         self._interruption = interruption
@@ -21,7 +23,9 @@ class IntervalsCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_kwargs: Any
     ) -> None:
-        """A resumed training has the intervals that are asked for now, and its best checkpoint where the folder is now."""
+        """A resumed training has the intervals that are asked for now, and its best checkpoint where the folder is
+        now.
+        """
         del control
         state.compute_steps(args, state.max_steps)
         if state.best_global_step:

@@ -26,14 +26,16 @@ from refinesynth.train.ranks import is_launched
 from refinesynth.train.result import TrainResult
 
 _SAVING_SECONDS = 3600
-"""How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large checkpoint."""
+"""How long ranks may take to save after SIGTERM before torchrun kills them; its own 30 s do not write a large
+checkpoint."""
 
 
 def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train with as many processes as `config.processes` says, and wait for the end.
 
-    With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` gets nothing
-    then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this. `sources` is data in memory.
+    With several, each runs `python -m refinesynth.train --config FILE`, whose rank 0 shows what happens; `events` gets
+    nothing then. SIGTERM and SIGINT are passed on: the ranks save a checkpoint and end, and so does this. `sources` is
+    data in memory.
 
     Raises:
         ConfigurationError: Data in memory, and several processes to be started.
@@ -53,7 +55,8 @@ def launch(config: TrainConfig, *, events: Events | None = None, sources: Sequen
     with tempfile.TemporaryDirectory(prefix="refinesynth-train-") as folder:
         settings, outcome = Path(folder) / "train.yaml", Path(folder) / "outcome.json"
         settings.write_text(config.model_dump_json(indent=1), encoding="utf-8")  # JSON is YAML
-        # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us, not a second time from the terminal.
+        # A session of its own: Ctrl-C in a terminal must reach the ranks once, through us, not a second time from the
+        # terminal.
         started = subprocess.Popen(  # noqa: S603 - this interpreter, on a file of ours
             command(config.processes, settings), env=_environment(outcome), start_new_session=True
         )

@@ -10,7 +10,9 @@ from transformers.utils import logging as library
 
 @contextmanager
 def libraries_silenced() -> Generator[None]:
-    """Within, libraries write nothing between what `events` shows: errors are raised, and what a user should know is reported here."""
+    """Within, libraries write nothing between what `events` shows: errors are raised, and what a user should know is
+    reported here.
+    """
     bars = library.is_progress_bar_enabled()
     loggers = [logging.getLogger(name) for name in ("transformers", "accelerate", "peft", "DeepSpeed")]
     levels = [each.level for each in loggers]

@@ -1,7 +1,7 @@
 """The trainer's data: one item is one micro-batch of this rank, and so many of them make an optimizer step.
 
-Items are numbered by the schedule, so that skipping to the middle of an epoch (`accelerate.skip_first_batches`, on a resume)
-reads no data.
+Items are numbered by the schedule, so that skipping to the middle of an epoch (`accelerate.skip_first_batches`, on a
+resume) reads no data.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.

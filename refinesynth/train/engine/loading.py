@@ -32,7 +32,8 @@ from refinesynth.train.render.named import check_tokens, read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64, "bf16-pure": torch.bfloat16}
-"""Of the weights. bf16 keeps fp32 weights: at a learning rate of 5e-6 most steps are lost in the rounding of bf16 ones."""
+"""Of the weights. bf16 keeps fp32 weights: at a learning rate of 5e-6 most steps are lost in the rounding of bf16
+ones."""
 _FEWEST_TOKENS: Final = 8
 """Tokens, special ones left out, below which something is no tokenizer."""
 _LOOKED_AT: Final = 64
@@ -62,7 +63,8 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
             "PreTrainedTokenizerBase",
             AutoTokenizer.from_pretrained(**source, trust_remote_code=config.trust_remote_code),
         )
-        # From a folder without a tokenizer's files, transformers 5 makes one that knows its special tokens alone (Qwen, Gemma, T5).
+        # From a folder without a tokenizer's files, transformers 5 makes one that knows its special tokens alone (Qwen,
+        # Gemma, T5).
         if len(found) - len(found.all_special_ids) < _FEWEST_TOKENS:
             raise ValueError("its files are missing, or it knows no words")
     return found
@@ -87,7 +89,8 @@ def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Re
 
 
 def describe_model(config: TrainConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> ModelShape:
-    """The model's sizes, adapters included; its weights are neither loaded nor allocated. One from scratch is made for `tokenizer`.
+    """The model's sizes, adapters included; its weights are neither loaded nor allocated. One from scratch is made for
+    `tokenizer`.
 
     Raises:
         InputError: There is no causal language model of that name.
@@ -126,8 +129,8 @@ def load_model(
 ) -> nn.Module:
     """The model that `config` names, with adapters if those are trained, ready for the trainer; see `describe_model`.
 
-    What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters. `empty`: the weights are not read,
-    and have no memory (see `fsdp_loading.py`).
+    What lies under the prefixes `unused` (`ModelShape.unused`) is frozen and gets no adapters. `empty`: the weights are
+    not read, and have no memory (see `fsdp_loading.py`).
 
     Raises:
         InputError: There is no such model, it has no safetensors, or weights of it are missing.
@@ -195,7 +198,9 @@ def _adapted(
 
 
 def _mend_generation(model: nn.Module) -> None:
-    """Some models come with temperatures and say that they do not sample, which the library reads but refuses to write."""
+    """Some models come with temperatures and say that they do not sample, which the library reads but refuses to
+    write.
+    """
     base = cast("Any", base_model(model))
     generation = getattr(base, "generation_config", None)
     if generation is None:
@@ -211,7 +216,9 @@ def _mend_generation(model: nn.Module) -> None:
 
 
 def stop_at(model: nn.Module, store: TokenStore) -> None:
-    """Let generation stop where the trained turns end, if it would not already: a base model's settings know no turns."""
+    """Let generation stop where the trained turns end, if it would not already: a base model's settings know no
+    turns.
+    """
     ends = {
         int(one.input_ids[span.stop - 1])
         for one in islice(store, _LOOKED_AT)

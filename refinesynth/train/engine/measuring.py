@@ -1,4 +1,6 @@
-"""Whether a pack leaves conversations apart, measured on a model: how far the logits of one move when another stands beside it."""
+"""Whether a pack leaves conversations apart, measured on a model: how far the logits of one move when another stands
+beside it.
+"""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
@@ -103,11 +105,13 @@ class Probe:
             return cast("Tensor", self._call(**inputs, use_cache=False).logits).double()
 
     def keeps_apart(self, inputs: Callable[[Batch], dict[str, Tensor | int]]) -> Moved | None:
-        """None, or how far the logits move in a pack whose `inputs` the model takes. Raises one of `REFUSALS` where it takes none.
+        """None, or how far the logits move in a pack whose `inputs` the model takes. Raises one of `REFUSALS` where it
+        takes none.
 
-        They may move by what the precision explains; or, where routers of experts make steps of that, as far as padding alone moves them:
-        the tokens that go to other experts far, and the others hardly. And what stands before a sequence must not show in its tokens at
-        all, more than what stands behind it does: the shapes are the same, and so is the rounding, in any precision.
+        They may move by what the precision explains; or, where routers of experts make steps of that, as far as padding
+        alone moves them: the tokens that go to other experts far, and the others hardly. And what stands before a
+        sequence must not show in its tokens at all, more than what stands behind it does: the shapes are the same, and
+        so is the rounding, in any precision.
         """
         moved = Moved.between(self._second_of(inputs(self.batch)), self.alone)
         if moved.whole >= self.joined.whole / 2:
@@ -130,7 +134,9 @@ class Probe:
         return self._logits(**inputs)[0, _LENGTHS[0] :]
 
     def _padding(self) -> Moved:
-        """The farthest that they move with others behind them in their row, or beside it, which causal attention never looks at."""
+        """The farthest that they move with others behind them in their row, or beside it, which causal attention never
+        looks at.
+        """
         rows = [self._logits(**self.padded.inputs)[1]]
         behind = [torch.cat([self._second, self._first[:, :length]], 1) for length in _BEHIND]
         rows.extend(self._logits(input_ids=ids)[0, : _LENGTHS[1]] for ids in behind)

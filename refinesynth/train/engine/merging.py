@@ -27,9 +27,11 @@ _GENERATION = "generation_config.json"
 
 
 def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
-    """Write `adapter`, merged into the model that `config` names, to the output folder; gives the type that its weights are in.
+    """Write `adapter`, merged into the model that `config` names, to the output folder; gives the type that its weights
+    are in.
 
-    What is added to a weight is computed in fp32, and the sum is rounded once. The folder is there whole, or not at all.
+    What is added to a weight is computed in fp32, and the sum is rounded once. The folder is there whole, or not at
+    all.
 
     Raises:
         InputError: The base cannot be loaded, or is not the adapter's.
@@ -59,7 +61,9 @@ def merge_adapter(config: TrainConfig, adapter: Adapter) -> torch.dtype:
 
 
 def _untie(adapted: Any) -> None:
-    """Give the head a weight of its own where it is the embedding's and one of them is adapted: merged in place, that would change both."""
+    """Give the head a weight of its own where it is the embedding's and one of them is adapted: merged in place, that
+    would change both.
+    """
     base = adapted.get_base_model()
     both = base.get_output_embeddings(), base.get_input_embeddings()
     head, embedding = (getattr(one, "base_layer", one) for one in both)

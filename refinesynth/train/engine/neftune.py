@@ -1,4 +1,6 @@
-"""NEFTune (arXiv 2310.05914): noise on embeddings while training, of one size for a conversation however it is packed."""
+"""NEFTune (arXiv 2310.05914): noise on embeddings while training, of one size for a conversation however it is
+packed.
+"""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false
@@ -14,8 +16,8 @@ from refinesynth.train.engine.head import base_model
 class EmbeddingNoise:
     """Adds uniform noise up to alpha / sqrt(tokens x width) to what the model's embeddings give in training.
 
-    The tokens are those of a token's conversation. The library's own hook would count those of the whole row: a pack of ten
-    conversations would get a third of the noise, and padding would change it.
+    The tokens are those of a token's conversation. The library's own hook would count those of the whole row: a pack of
+    ten conversations would get a third of the noise, and padding would change it.
     """
 
     def __init__(self, model: nn.Module, alpha: float) -> None:

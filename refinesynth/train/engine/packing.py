@@ -30,10 +30,11 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[Pack]:
 
 
 def balanced(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
-    """Exactly `number` packs of about the same size, the largest first; empty ones where there are too few conversations.
+    """Exactly `number` packs of about the same size, the largest first; empty ones where there are too few
+    conversations.
 
-    `number` is at least as many as `best_fit` needs. Longest first into the emptiest pack balances best, but may need more
-    room than `capacity`; then it is best fit, and the packs are less alike.
+    `number` is at least as many as `best_fit` needs. Longest first into the emptiest pack balances best, but may need
+    more room than `capacity`; then it is best fit, and the packs are less alike.
     """
     heap = [(0, p) for p in range(number)]
     packs: list[list[int]] = [[] for _ in range(number)]

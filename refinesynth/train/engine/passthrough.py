@@ -1,4 +1,6 @@
-"""Passthrough: fields of transformers' `TrainingArguments` that a user gives, their types, and whether the library can do what they ask for."""
+"""Passthrough: fields of transformers' `TrainingArguments` that a user gives, their types, and whether the library can
+do what they ask for.
+"""
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
 # pyright: reportUnknownMemberType=false

@@ -43,7 +43,8 @@ class PreparedTraining:
 def prepare_training(
     config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
 ) -> PreparedTraining:
-    """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of `config.data`.
+    """Read and render the data, and plan; every rank does the same by itself. `sources` take the place of
+    `config.data`.
 
     Raises:
         InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.

@@ -1,8 +1,10 @@
-"""How a model's conversations may be laid out: whether packing leaves them apart is measured on the model, not read off its name.
+"""How a model's conversations may be laid out: whether packing leaves them apart is measured on the model, not read off
+its name.
 
-Short sequences go through the model, together in a pack and alone (`measuring.py`). Where the logits of one differ, or follow what
-stands before it, the pack joins them: state-space layers carry their state across, models without position ids number the tokens
-through, and some attention pays no heed to the boundaries. Such a model is trained one conversation a row.
+Short sequences go through the model, together in a pack and alone (`measuring.py`). Where the logits of one differ, or
+follow what stands before it, the pack joins them: state-space layers carry their state across, models without position
+ids number the tokens through, and some attention pays no heed to the boundaries. Such a model is trained one
+conversation a row.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -48,7 +50,8 @@ class Layout:
     boundaries: bool
     """The model takes the conversations' boundaries (`cu_seq_lens_*`) beside their position ids."""
     indices: bool
-    """It has layers that carry a state on from token to token, whose kernels take each token's conversation (`seq_idx`)."""
+    """It has layers that carry a state on from token to token, whose kernels take each token's conversation
+    (`seq_idx`)."""
     plain_head: bool
     """The logits are what the head gives out, unscaled, so that the head may be evaluated in chunks."""
     note: str | None = None
@@ -69,11 +72,12 @@ def choose_layout(
     backward: bool = True,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Layout:
-    """The fastest layout that keeps conversations apart and can be trained on, with its attention implementation set on `model`.
+    """The fastest layout that keeps conversations apart and can be trained on, with its attention implementation set on
+    `model`.
 
-    `call` is what is called in the model's stead where something wraps it. With `backward` a training step's backward pass is tried
-    too (not for DeepSpeed, whose engine counts them); what it gives no gradient is frozen, unless the model is wrapped already.
-    Random states are left as they were, and no gradient stays.
+    `call` is what is called in the model's stead where something wraps it. With `backward` a training step's backward
+    pass is tried too (not for DeepSpeed, whose engine counts them); what it gives no gradient is frozen, unless the
+    model is wrapped already. Random states are left as they were, and no gradient stays.
 
     Raises:
         InputError: `attention` names an implementation that the model cannot use.
@@ -113,7 +117,9 @@ def choose_layout(
 
 
 def layers_with_state(base: nn.Module) -> list[str]:
-    """Names of the classes of layers that carry a state on from token to token: linear attention, state spaces, short convolutions."""
+    """Names of the classes of layers that carry a state on from token to token: linear attention, state spaces, short
+    convolutions.
+    """
     text = cast("nn.Module", cast("Any", base).get_decoder())
     return sorted(
         {
@@ -181,7 +187,8 @@ def _candidates(base: Any, attention: str, own: str, *, half: bool) -> Iterator[
 
 
 def kernels(capability: tuple[int, int]) -> Iterator[str]:
-    """The library's attention for half precision on GPUs of this compute capability, the fastest first; installed before fetched.
+    """The library's attention for half precision on GPUs of this compute capability, the fastest first; installed
+    before fetched.
 
     What the package `kernels` fetches from the hub is tried where that is installed, which is the user's choice.
     """
@@ -208,7 +215,9 @@ def _whole_or_sliding(base: Any) -> bool:
 
 
 def _set(base: Any, name: str, *, strict: bool = False) -> str | None:
-    """Why `name` cannot be set, in words; None: it is. The library may put a kernel of the hub in the place of one that is not installed."""
+    """Why `name` cannot be set, in words; None: it is. The library may put a kernel of the hub in the place of one that
+    is not installed.
+    """
     before = _attention(base)
     try:
         base.set_attn_implementation(name)

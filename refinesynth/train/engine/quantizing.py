@@ -16,7 +16,8 @@ from refinesynth.train.engine.head import output_head
 from refinesynth.train.memory import Precision
 
 _BYTES: Final = {"4bit": 0.5 + 0.127 / 8, "8bit": 1.0}
-"""Of a weight: 4-bit NormalFloat with its constants quantized again (0.127 bits, section 3 of the paper); LLM.int8()."""
+"""Of a weight: 4-bit NormalFloat with its constants quantized again (0.127 bits, section 3 of the paper);
+LLM.int8()."""
 _FLOAT: Final = 4
 
 
@@ -47,9 +48,9 @@ def is_quantized(model: nn.Module) -> bool:
 def ready_to_train(model: nn.Module) -> nn.Module:
     """Peft's preparation: all frozen, and what is not quantized (norms, embeddings, the head) in fp32.
 
-    On a CPU with AVX512-BF16, bitsandbytes packs 4-bit weights again at the first forward pass in `eval()`, for a kernel
-    that gives no gradient to what comes before it and that small layers do not fit (`Linear4bit.forward`, 0.50.2). A
-    probe or an evaluation would change what is trained, so it is switched off here.
+    On a CPU with AVX512-BF16, bitsandbytes packs 4-bit weights again at the first forward pass in `eval()`, for a
+    kernel that gives no gradient to what comes before it and that small layers do not fit (`Linear4bit.forward`,
+    0.50.2). A probe or an evaluation would change what is trained, so it is switched off here.
     """
     for one in cast("Iterable[Any]", model.modules()):
         if hasattr(one, "support_avx512bf16_for_cpu"):

@@ -1,10 +1,11 @@
 """The load-balancing loss of a mixture of experts, as a mean over the optimizer step.
 
-Of one forward pass it is what the library defines (Switch Transformer, equations 4 to 6): the number of experts times the sum over experts of the
-share of routed tokens times the mean router probability, over all layers and all tokens of the pass, trained or not. It is no sum over tokens, so
-that a step has no value of its own: here it is the mean over the step's passes on all ranks, weighted by their tokens. That is the
-library's value where a step is one pass; else it asks for balance within each pass, the more strictly the smaller the passes are, and that
-alone depends on how a step is cut. The library adds it once a pass, so that accumulation multiplies it by the number of passes.
+Of one forward pass it is what the library defines (Switch Transformer, equations 4 to 6): the number of experts times
+the sum over experts of the share of routed tokens times the mean router probability, over all layers and all tokens of
+the pass, trained or not. It is no sum over tokens, so that a step has no value of its own: here it is the mean over the
+step's passes on all ranks, weighted by their tokens. That is the library's value where a step is one pass; else it asks
+for balance within each pass, the more strictly the smaller the passes are, and that alone depends on how a step is cut.
+The library adds it once a pass, so that accumulation multiplies it by the number of passes.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.

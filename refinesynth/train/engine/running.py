@@ -43,7 +43,8 @@ from refinesynth.train.result import TrainResult
 from refinesynth.train.settings import portable_config
 
 _STOOD_FOR = frozenset({"data", "held_out", "deepspeed", "recipe"})
-"""Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere now."""
+"""Settings that something else in the identity stands for: the same tokens may come from files that lie elsewhere
+now."""
 
 
 def run_training(
@@ -51,8 +52,8 @@ def run_training(
 ) -> TrainResult:
     """Train on this rank; every rank of a training calls this.
 
-    `sources` take the place of `config.data`; `ready` of what that, tokenizer and template would give, for data that is tokens
-    already.
+    `sources` take the place of `config.data`; `ready` of what that, tokenizer and template would give, for data that is
+    tokens already.
 
     Raises:
         InputError: What was asked for cannot be.

@@ -1,7 +1,9 @@
-"""Check of a save: what was saved is compared with what was trained, names and shapes from the headers of the files, none of their contents.
+"""Check of a save: what was saved is compared with what was trained, names and shapes from the headers of the files,
+none of their contents.
 
-Libraries leave out what they do not know by name, and say nothing. So names are taken from the model before anything wraps it,
-in the two forms in which they are saved: in files that others load (an adapter's names, a hub's names), and in shards of ranks.
+Libraries leave out what they do not know by name, and say nothing. So names are taken from the model before anything
+wraps it, in the two forms in which they are saved: in files that others load (an adapter's names, a hub's names), and
+in shards of ranks.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -99,7 +101,9 @@ def _differences(wanted: Wanted, read: Any) -> list[str]:
 
 
 def _adapters(model: nn.Module, held: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All names, those of adapters as peft saves them; what it has no name for keeps its own, and is missed once it is trained."""
+    """All names, those of adapters as peft saves them; what it has no name for keeps its own, and is missed once it is
+    trained.
+    """
     adapter = cast("str", cast("Any", model).active_adapter)
     # Embeddings that are saved besides are asked for on the hub, and need not be there.
     named: dict[str, Tensor] = require("peft", "train").get_peft_model_state_dict(

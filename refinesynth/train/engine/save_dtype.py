@@ -1,7 +1,7 @@
 """The type in which the finished model's weights are written: the base's, unless another is asked for.
 
-Training holds fp32 weights over a bf16 checkpoint; users of the result expect a checkpoint as large as the one it came from.
-Checkpoints to go on from are not touched: what they hold decides about the weights to come.
+Training holds fp32 weights over a bf16 checkpoint; users of the result expect a checkpoint as large as the one it came
+from. Checkpoints to go on from are not touched: what they hold decides about the weights to come.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -31,9 +31,11 @@ _FILES: Final = ("model.safetensors", "model.safetensors.index.json")
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
-    """What the finished model's weights are written in; None: as they were trained. Called when the base is on this machine.
+    """What the finished model's weights are written in; None: as they were trained. Called when the base is on this
+    machine.
 
-    Adapters stay as they were trained, fp32, as peft writes them: they are small, and `merge` adds them to a base in any type.
+    Adapters stay as they were trained, fp32, as peft writes them: they are small, and `merge` adds them to a base in
+    any type.
     """
     if config.save_dtype != "auto":
         return _DTYPES[config.save_dtype]
@@ -60,7 +62,8 @@ def _stored_dtype(config: TrainConfig) -> torch.dtype | None:
 
 
 def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state dict of `model` (`state`, if that was put together from the ranks) for writing, on the CPU and in `dtype`.
+    """The state dict of `model` (`state`, if that was put together from the ranks) for writing, on the CPU and in
+    `dtype`.
 
     What the architecture always holds in fp32 stays so, tied weights stay tied, and frozen weights below adapters,
     which are not written, are handed on as they are.
@@ -91,7 +94,9 @@ def in_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: torch.
 
 
 def note_written(model: nn.Module, folder: Path, dtype: torch.dtype | None, base: tuple[str, str | None]) -> None:
-    """Have the settings beside the weights say what was written, and name the base of adapters (and its revision) as others know it."""
+    """Have the settings beside the weights say what was written, and name the base of adapters (and its revision) as
+    others know it.
+    """
     config = cast("Any", base_model(model)).config
     settings = _read(folder / "config.json")
     if settings is not None and dtype is not None:
@@ -114,7 +119,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def settings_kept(model: nn.Module) -> Generator[None]:
-    """Within, the library writes `use_cache: false` into the model's settings, which are saved; no call here relies on them."""
+    """Within, the library writes `use_cache: false` into the model's settings, which are saved; no call here relies on
+    them.
+    """
     settings = cast("dict[str, Any]", vars(cast("Any", model).config))
     before = {name: settings[name] for name in ("use_cache",) if name in settings}
     yield

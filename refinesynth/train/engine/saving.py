@@ -52,7 +52,9 @@ class Task:
 
 
 class SavingTrainer(Trainer):
-    """Compares what it saves with what it trains; marks a checkpoint when it is whole, and rotates those before it only then."""
+    """Compares what it saves with what it trains; marks a checkpoint when it is whole, and rotates those before it only
+    then.
+    """
 
     task: Task
     events: Events
@@ -61,7 +63,8 @@ class SavingTrainer(Trainer):
     _finished = False
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model for others to load. With FSDP a checkpoint holds the shards of the ranks alone, unless all are kept.
+        """Write the model for others to load. With FSDP a checkpoint holds the shards of the ranks alone, unless all
+        are kept.
 
         Raises:
             TrainingError: What was written is not what was trained.
@@ -96,7 +99,9 @@ class SavingTrainer(Trainer):
         self._refuse(folder, differences)
 
     def _in_dtype(self, state_dict: Any, dtype: torch.dtype | None) -> Any:
-        """What is written; raises: TrainingError: On every rank, where `dtype` cannot say it: the others would wait for the one that writes."""
+        """What is written; raises: TrainingError: On every rank, where `dtype` cannot say it: the others would wait for
+        the one that writes.
+        """
         failed = None
         try:
             if dtype is not None:
@@ -133,7 +138,9 @@ class SavingTrainer(Trainer):
             )
 
     def _refuse_other_disks(self, folder: Path) -> None:
-        """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot mark it."""
+        """Wait for all ranks; raises: TrainingError: The first one does not see what another has written, so cannot
+        mark it.
+        """
         self.accelerator.wait_for_everyone()
         seen = all_gather_objects([str(path.relative_to(folder)) for path in checkpoints.files_of(folder)])
         for rank, names in enumerate(seen):
@@ -144,7 +151,9 @@ class SavingTrainer(Trainer):
                 )
 
     def keep_best(self) -> None:
-        """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint is damaged."""
+        """Take the weights of the best evaluation, if that was not the last step; those of the last if its checkpoint
+        is damaged.
+        """
         best = self.state.best_model_checkpoint
         if best is None or self.state.best_global_step == self.state.global_step:
             return
@@ -166,7 +175,9 @@ class SavingTrainer(Trainer):
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> list[str]:
-    """Write a tokenizer, with the chat template that was trained through, and read it back; what is not as it was, if anything is."""
+    """Write a tokenizer, with the chat template that was trained through, and read it back; what is not as it was, if
+    anything is.
+    """
     tokenizer.save_pretrained(str(folder))
     kept: Any = cast("Any", type(tokenizer)).from_pretrained(str(folder), local_files_only=True)
     if _prompt(kept) == _prompt(tokenizer):
@@ -205,7 +216,9 @@ def writing(folder: Path) -> Generator[None]:
 
 @contextmanager
 def reading(folder: Path) -> Generator[None]:
-    """Turns what libraries raise when a checkpoint's large files, which are known by their size alone, are damaged inside."""
+    """Turns what libraries raise when a checkpoint's large files, which are known by their size alone, are damaged
+    inside.
+    """
     try:
         yield
     except torch.OutOfMemoryError:

@@ -1,9 +1,9 @@
 """Which conversations every optimizer step takes, and how they are spread over micro-batches and ranks.
 
 A step is `batch_size` conversations, counted over all ranks and all accumulation: each epoch is a permutation of all
-conversations, drawn from the seed and the epoch's number alone, cut into steps. The conversations of a step are packed into
-accumulation x ranks packs. Every rank computes the same schedule, so none has to be sent, and resuming needs no more than the
-number of the step.
+conversations, drawn from the seed and the epoch's number alone, cut into steps. The conversations of a step are packed
+into accumulation x ranks packs. Every rank computes the same schedule, so none has to be sent, and resuming needs no
+more than the number of the step.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ class Step(NamedTuple):
     """One optimizer step."""
 
     packs: tuple[tuple[Pack, ...], ...]
-    """[micro-batch][rank]: the numbers, in the store, of the conversations of one pack. Empty ones keep all ranks in step."""
+    """[micro-batch][rank]: the numbers, in the store, of the conversations of one pack. Empty ones keep all ranks in
+    step."""
     trained: int
     """Tokens that give loss, over all of them: what the loss is divided by (equation 1 as a mean)."""
 

@@ -1,6 +1,8 @@
-"""A model from scratch: random weights, and a tokenizer made from the data. To see that a training runs, not to be of use.
+"""A model from scratch: random weights, and a tokenizer made from the data. To see that a training runs, not to be of
+use.
 
-Both depend on the data and the seed alone, so that every rank makes the same ones, and so does a training that is continued.
+Both depend on the data and the seed alone, so that every rank makes the same ones, and so does a training that is
+continued.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -82,7 +84,9 @@ def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Llam
 
 @contextmanager
 def made_from_scratch(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Generator[str]:
-    """A folder with the untrained model, to be loaded as any other, with every way to split weights; removed at the end."""
+    """A folder with the untrained model, to be loaded as any other, with every way to split weights; removed at the
+    end.
+    """
     with tempfile.TemporaryDirectory(prefix="refinesynth-scratch-") as folder, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model: Any = LlamaForCausalLM(make_config(config, tokenizer))

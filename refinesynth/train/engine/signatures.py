@@ -1,6 +1,7 @@
 """The libraries' methods that are overridden or reached into here, as they were when that was written.
 
-Most have no promise behind them. A release that changes one would fail in the middle of a training, or, worse, pass it by.
+Most have no promise behind them. A release that changes one would fail in the middle of a training, or, worse, pass it
+by.
 """
 
 import inspect

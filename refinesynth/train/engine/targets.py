@@ -27,11 +27,13 @@ def trained_targets(example: Rendered) -> Targets:
 TURN_LABELS: Final = (TurnLabel.CORRECT, TurnLabel.REFINEMENT, TurnLabel.MISTAKE)
 """Labels that evaluation keeps apart; a turn of which nothing is known is left out."""
 KINDS: Final = 2 * (len(TURN_LABELS) + 1)
-"""Kinds of `labelled_targets`: twice the number in `TURN_LABELS` (or one more, for other trained tokens), plus 1 if trained."""
+"""Kinds of `labelled_targets`: twice the number in `TURN_LABELS` (or one more, for other trained tokens), plus 1 if
+trained."""
 
 
 def labelled_targets(example: Rendered, source: int = 0) -> Targets:
-    """The tokens of all assistant turns that are correct, refinements or mistakes, and of everything else that gives loss.
+    """The tokens of all assistant turns that are correct, refinements or mistakes, and of everything else that gives
+    loss.
 
     Kinds of the source of number `source` are the `KINDS` from `KINDS * source` on.
     """

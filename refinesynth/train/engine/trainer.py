@@ -1,8 +1,10 @@
-"""transformers' Trainer with the refinement loss, equation 1: the mean over the trained tokens of the whole optimizer step.
+"""transformers' Trainer with the refinement loss, equation 1: the mean over the trained tokens of the whole optimizer
+step.
 
-Whole means over all ranks and all micro-batches, so that the same conversations give the same gradient however they are packed,
-accumulated and spread. The library averages gradients over ranks (DDP, ZeRO and FSDP alike) and sums them over micro-batches,
-so the sum of a micro-batch's losses is divided by the step's trained tokens and multiplied by the number of ranks, once.
+Whole means over all ranks and all micro-batches, so that the same conversations give the same gradient however they are
+packed, accumulated and spread. The library averages gradients over ranks (DDP, ZeRO and FSDP alike) and sums them over
+micro-batches, so the sum of a micro-batch's losses is divided by the step's trained tokens and multiplied by the number
+of ranks, once.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -44,8 +46,8 @@ _NAMED = 10
 class RefinementTrainer(SavingTrainer):
     """Trains on a schedule of packed conversations; everything else is the library's.
 
-    `layout` may be left out where the model can be called only once it is wrapped (ZeRO-3, FSDP); `lay_out` then finds it, at
-    the beginning of the training.
+    `layout` may be left out where the model can be called only once it is wrapped (ZeRO-3, FSDP); `lay_out` then finds
+    it, at the beginning of the training.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class RefinementTrainer(SavingTrainer):
         return_outputs: bool = False,  # noqa: ARG002 - the library's signature
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """This micro-batch's part of the step's mean, times the number of ranks; `num_items_in_batch` is `inputs["trained"]`."""
+        """This micro-batch's part of the step's mean, times the number of ranks; `num_items_in_batch` is
+        `inputs["trained"]`.
+        """
         batch = inputs["batch"]
         trained = int(num_items_in_batch) if num_items_in_batch is not None else inputs["trained"]
         ranks, weight = self.task.schedule.ranks, self.task.router_aux_loss
@@ -133,7 +137,8 @@ class RefinementTrainer(SavingTrainer):
         return cast("MicroBatch", batch_samples[0])["trained"]
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        # Of all ranks' gradients: a loss that is no number on one rank ends all of them here, and none waits for another.
+        # Of all ranks' gradients: a loss that is no number on one rank ends all of them here, and none waits for
+        # another.
         norm = cast("Any", super()._get_grad_norm(model, grad_norm=grad_norm))
         if norm is not None and not math.isfinite(float(norm)):
             raise TrainingError(self._why_not_finite(float(norm)))
@@ -251,7 +256,9 @@ class RefinementTrainer(SavingTrainer):
 
 
 def _layers(model: nn.Module) -> list[str] | None:
-    """Classes that FSDP splits one by one: those that the library names, which in multimodal models need not all be there."""
+    """Classes that FSDP splits one by one: those that the library names, which in multimodal models need not all be
+    there.
+    """
     named = set[str](getattr(base_model(model), "_no_split_modules", None) or ())
     return sorted(named.intersection(type(module).__name__ for module in model.modules())) or None
 

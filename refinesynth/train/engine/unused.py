@@ -1,7 +1,7 @@
 """What text never reaches in a model: vision towers and projectors of multimodal ones, layers whose output is not used.
 
-A parameter without a gradient makes DDP wait for one that never comes, and adapters there learn nothing. So such parameters are
-frozen before the model is wrapped, and get no adapters.
+A parameter without a gradient makes DDP wait for one that never comes, and adapters there learn nothing. So such
+parameters are frozen before the model is wrapped, and get no adapters.
 """
 
 # torch and transformers are typed in part: pyright may not know all of a member that is used here.
@@ -26,15 +26,18 @@ _EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
 
 
 def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str, int]:
-    """What a training on text leaves without a gradient in a model of this configuration: parameters, by prefix of their names.
+    """What a training on text leaves without a gradient in a model of this configuration: parameters, by prefix of
+    their names.
 
-    Found by a forward and a backward pass on tensors without values, so that nothing is allocated and the pass can be made before
-    the model is loaded, and does not depend on what will wrap it. It is exact: which parameters a result hangs on is the same with values. Models
-    whose course depends on values cannot be asked so. Of these, what is neither decoder nor head is taken to be unused where the
-    configuration has other parts than text (vision, audio), and nothing where it has not; `choose_layout` asks them once more with values.
+    Found by a forward and a backward pass on tensors without values, so that nothing is allocated and the pass can be
+    made before the model is loaded, and does not depend on what will wrap it. It is exact: which parameters a result
+    hangs on is the same with values. Models whose course depends on values cannot be asked so. Of these, what is
+    neither decoder nor head is taken to be unused where the configuration has other parts than text (vision, audio),
+    and nothing where it has not; `choose_layout` asks them once more with values.
     """
     with FakeTensorMode(), no_init_weights():
-        # Grouped matrix products of experts exist in bf16 alone. The library notes the type in the configuration that it is given.
+        # Grouped matrix products of experts exist in bf16 alone. The library notes the type in the configuration that
+        # it is given.
         model = cast(
             "nn.Module",
             AutoModelForCausalLM.from_config(
@@ -50,7 +53,9 @@ def unused_by_text(config: Any, *, trust_remote_code: bool = False) -> dict[str,
 
 
 def without_gradient(model: nn.Module) -> dict[str, int]:
-    """Trainable parameters that a backward pass gave no gradient, by prefix; experts that no token went to are not among them."""
+    """Trainable parameters that a backward pass gave no gradient, by prefix; experts that no token went to are not
+    among them.
+    """
     wanting = {name: one.grad is not None for name, one in model.named_parameters() if one.requires_grad}
     routed = {found[1] for name, reached in wanting.items() if reached and (found := _EXPERT.match(name))}
     names = {

@@ -20,8 +20,9 @@ class Forged(NamedTuple):
 class Controls:
     """The added tokens of one tokenizer that mean something to its chat template.
 
-    Special ones always do. Others, such as `<think>`, do if the template itself writes or reads them; a model may write those,
-    so they are forged only in what a user or system says. Tokens of blanks alone (as Gemma has) are ordinary text.
+    Special ones always do. Others, such as `<think>`, do if the template itself writes or reads them; a model may write
+    those, so they are forged only in what a user or system says. Tokens of blanks alone (as Gemma has) are ordinary
+    text.
     """
 
     def __init__(self, tokenizer: Any, template: str) -> None:
@@ -55,8 +56,8 @@ class Controls:
         return found.span() if found else None
 
     def end(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
-        """The first control token in `text[start:stop]`; with those that follow at once up to the end-of-sequence token, if it
-        is one of them, because a model that does not write it does not stop.
+        """The first control token in `text[start:stop]`; with those that follow at once up to the end-of-sequence
+        token, if it is one of them, because a model that does not write it does not stop.
         """
         found = self.first(text, start, stop)
         at = found

@@ -1,7 +1,7 @@
 """Text to token ids, and for each token the characters that it stands for.
 
-What only reads like a control token is kept text: it is encoded apart, by the tokenizer's model without its added tokens. The
-ids are those of transformers' `apply_chat_template(..., tokenize=True)`, and with such text those of its
+What only reads like a control token is kept text: it is encoded apart, by the tokenizer's model without its added
+tokens. The ids are those of transformers' `apply_chat_template(..., tokenize=True)`, and with such text those of its
 `sanitize_control_tokens=True`.
 """
 
@@ -48,8 +48,8 @@ class Encoder:
     def encode(self, texts: Sequence[str], cuts: Sequence[Sequence[int]]) -> list[Encoded]:
         """Each text whole. Quicker with many: a fast tokenizer uses all processor cores for them.
 
-        `cuts` are the characters of each text, in order, at which tokens will be asked for. A slow tokenizer, which gives no
-        positions, is asked for the text up to there, and these tokens must be the first ones of the whole.
+        `cuts` are the characters of each text, in order, at which tokens will be asked for. A slow tokenizer, which
+        gives no positions, is asked for the text up to there, and these tokens must be the first ones of the whole.
 
         Raises:
             TemplateError: The tokenizer gives no positions, and they cannot be found by comparing either.

@@ -14,10 +14,11 @@ from refinesynth.train.render.message_parts import CharRange
 from refinesynth.train.tokens import Label, Rendered, Span
 
 _LONGEST, _MOST = 60, 10_000
-"""Characters of the end of a prompt whose tokens are kept, since it is the same for most turns; and how many are kept."""
+"""Characters of the end of a prompt whose tokens are kept, since it is the same for most turns; and how many are
+kept."""
 
 
-class Record(NamedTuple):
+class LabelTask(NamedTuple):
     """An example whose text is known and whose tokens are not."""
 
     id: str
@@ -54,8 +55,9 @@ class Labeller:
         self._ends: dict[str, bytes] = {}
         """Token ids of the ends of prompts, from their last control token on."""
 
-    def label(self, records: Sequence[Record]) -> list[Rendered | RewritesHistoryError]:
-        """An example of each record; the error instead where tokens of a trained turn run together with those of its prompt.
+    def label(self, records: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
+        """An example of each record; the error instead where tokens of a trained turn run together with those of its
+        prompt.
 
         Raises:
             TemplateError: No certain labels can be made for one.
@@ -73,7 +75,7 @@ class Labeller:
         self._learn(prompt.end for each in prompts for prompt in each.values())
         return [self._labelled(*each) for each in zip(records, encoded, forged, prompts, strict=True)]
 
-    def _forged(self, record: Record) -> list[Forged]:
+    def _forged(self, record: LabelTask) -> list[Forged]:
         """Places that are encoded apart, in the order of the text: what reads like a control token in messages."""
         located = record.located
         found: list[Forged] = []
@@ -91,14 +93,14 @@ class Labeller:
             found.append(Forged(start, start))
         return sorted(found)
 
-    def _in_parts(self, record: Record, places: Sequence[Forged]) -> Encoded:
+    def _in_parts(self, record: LabelTask, places: Sequence[Forged]) -> Encoded:
         try:
             return self._encoder.encode_forged(record.located.text, _cuts(record.located), places)
         except TemplateError as error:
             raise TemplateError(f"{record.where}: {error}") from error
 
     def _labelled(
-        self, record: Record, encoded: Encoded, forged: Sequence[Forged], prompts: Mapping[int, _Prompt]
+        self, record: LabelTask, encoded: Encoded, forged: Sequence[Forged], prompts: Mapping[int, _Prompt]
     ) -> Rendered | RewritesHistoryError:
         conversation, located = record.conversation, record.located
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
@@ -128,7 +130,7 @@ class Labeller:
         for end, found in zip(new, self._encoder.encode(new, [[] for _ in new]), strict=True):
             self._ends[end] = found.ids.tobytes()
 
-    def _prompts(self, record: Record, encoded: Encoded) -> dict[int, _Prompt]:
+    def _prompts(self, record: LabelTask, encoded: Encoded) -> dict[int, _Prompt]:
         """By trained turn."""
         text = record.located.text
         controls = np.flatnonzero(self._controls.kinds(encoded.ids))
@@ -146,7 +148,9 @@ class Labeller:
                 found[turn] = _Prompt(token, text[since:stop], stop)
         return found
 
-    def _stands(self, record: Record, encoded: Encoded, forged: Sequence[Forged], prompt: _Prompt, start: int) -> bool:
+    def _stands(
+        self, record: LabelTask, encoded: Encoded, forged: Sequence[Forged], prompt: _Prompt, start: int
+    ) -> bool:
         """Whether the tokens before `start` are those of the prompt by itself."""
         if encoded.ids[prompt.token : start].tobytes() == self._ends.get(prompt.end):
             return True
@@ -154,11 +158,12 @@ class Labeller:
         whole = self._encoder.encode_forged(record.located.text[: prompt.stop], [], before)
         return encoded.ids[:start].tobytes() == whole.ids.tobytes()
 
-    def _tokens(self, record: Record, encoded: Encoded, place: CharRange) -> tuple[int, int]:
+    def _tokens(self, record: LabelTask, encoded: Encoded, place: CharRange) -> tuple[int, int]:
         """The tokens of a turn.
 
-        One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part of it.
-        One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does not.
+        One that begins before the turn with a blank belongs to it: to many tokenizers the blank before a word is part
+        of it. One that stands before or behind the turn and takes blanks at its edge in, as control tokens may, does
+        not.
         """
         start, stop = encoded.at(place.start), encoded.behind(place.stop)
         text = record.located.text
@@ -178,7 +183,7 @@ class Labeller:
             )
         return start, stop
 
-    def _refuse_textual_end(self, record: Record, encoded: Encoded, at: int, stop: int) -> None:
+    def _refuse_textual_end(self, record: LabelTask, encoded: Encoded, at: int, stop: int) -> None:
         """What the template means for an end-of-turn token must be one to the tokenizer, and not a few characters.
 
         Raises:
@@ -194,7 +199,7 @@ class Labeller:
                 "its normalizer changes the token's text. Save the tokenizer with `normalized=False` for that token"
             )
 
-    def _refuse_control_tokens(self, record: Record, encoded: Encoded) -> None:
+    def _refuse_control_tokens(self, record: LabelTask, encoded: Encoded) -> None:
         """No message holds a control token after the tokenizer (it may fold characters).
 
         Raises:

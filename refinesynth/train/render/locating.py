@@ -1,9 +1,9 @@
 """Where in a template's text each message stands, and what the assistant writes of it; all in characters.
 
-Three renderings are compared, and none is trusted alone: the conversation, the conversation with marks around every message
-(which says where messages are and whether they are whole), and for each assistant turn the prompt that a model would be given
-for it. What a model writes in a turn begins where that prompt ends and ends with the first control token behind the message: so
-what stands before it is that prompt, character by character, or there is no training on it.
+Three renderings are compared, and none is trusted alone: the conversation, the conversation with marks around every
+message (which says where messages are and whether they are whole), and for each assistant turn the prompt that a model
+would be given for it. What a model writes in a turn begins where that prompt ends and ends with the first control token
+behind the message: so what stands before it is that prompt, character by character, or there is no training on it.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,12 @@ class Located(NamedTuple):
 def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMessage], *, markers: bool) -> Located:
     """All messages of a conversation, and all that its assistant writes.
 
-    `markers`: trust the template's generation markers for where a turn ends, and for where it begins if there are no prompts.
+    `markers`: trust the template's generation markers for where a turn ends, and for where it begins if there are no
+    prompts.
 
     Raises:
-        RewritesHistoryError: A message is not whole, or not where it was, or a prompt differs from what is trained behind.
+        RewritesHistoryError: A message is not whole, or not where it was, or a prompt differs from what is trained
+            behind.
         TemplateError: An assistant's turn has no end-of-turn token, or a marked range holds another message.
     """
     text = template.write(messages)
@@ -61,7 +63,8 @@ def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMe
 
 
 def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMessage]) -> Located:
-    """The last message alone, an assistant's; the earlier ones may be rewritten, as they are when a model is asked for it.
+    """The last message alone, an assistant's; the earlier ones may be rewritten, as they are when a model is asked for
+    it.
 
     Raises:
         RewritesHistoryError: What it writes before this message is not what a model is given.
@@ -95,10 +98,11 @@ def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[C
 
 
 def begin(template: ChatTemplate, text: str, messages: Sequence[ChatMessage], at: int, message: CharRange) -> int:
-    """Where in `text` a model that is asked for turn `at`, which stands at `message`, begins to write: where its prompt ends.
+    """Where in `text` a model that is asked for turn `at`, which stands at `message`, begins to write: where its prompt
+    ends.
 
-    A template that knows no prompt, and writes a header before the message, leaves the header to the caller of the model: there it
-    is the message.
+    A template that knows no prompt, and writes a header before the message, leaves the header to the caller of the
+    model: there it is the message.
 
     Raises:
         RewritesHistoryError: What a model is given is not what `text` begins with, or the whole message is in it.
@@ -135,9 +139,11 @@ def end_of_turn(controls: Controls, text: str, start: int, stop: int, *, turn: i
 def _refuse_different_openings(
     text: str, whole: Sequence[CharRange], turns: dict[int, CharRange], *, headers: bool
 ) -> None:
-    """What a model writes before its message, such as an empty block of thinking, it is to write in every turn or in none.
+    """What a model writes before its message, such as an empty block of thinking, it is to write in every turn or in
+    none.
 
-    `headers`: the template knows no prompt, so what it writes before a message, behind the one before, is the header of a turn.
+    `headers`: the template knows no prompt, so what it writes before a message, behind the one before, is the header of
+    a turn.
 
     Raises:
         RewritesHistoryError: The template writes it before some turns alone.
@@ -164,8 +170,8 @@ def _refuse_headers(  # noqa: PLR0917
 ) -> None:
     """Where turns end otherwise than the last one does, what they end with must not be the header of the next.
 
-    A template may write an end-of-turn token behind the last turn alone; a model tuned on it would write the user's header.
-    One that ends users' turns too is none, unless it also begins the prompt for an assistant's.
+    A template may write an end-of-turn token behind the last turn alone; a model tuned on it would write the user's
+    header. One that ends users' turns too is none, unless it also begins the prompt for an assistant's.
 
     Raises:
         TemplateError: It is.

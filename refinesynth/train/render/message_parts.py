@@ -82,7 +82,9 @@ def find_parts(template: ChatTemplate, text: str, messages: Sequence[ChatMessage
 
 
 def find_spoken(template: ChatTemplate, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
-    """What users and systems say in the prompt that `text` begins with; None for what assistants say, and if it cannot be found."""
+    """What users and systems say in the prompt that `text` begins with; None for what assistants say, and if it cannot
+    be found.
+    """
     parts = message_parts(messages)
     spoken = [number for number, part in enumerate(parts) if part.role != "assistant"]
     opening, middle, closing = _unused_characters(text, messages)

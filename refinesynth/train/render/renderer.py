@@ -10,7 +10,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.labelling import Labeller, Record
+from refinesynth.train.render.labelling import Labeller, LabelTask
 from refinesynth.train.render.locating import locate, locate_last
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
 from refinesynth.train.render.template_advice import KWARGS, RenderSettings, advice
@@ -26,19 +26,21 @@ _TOGETHER = 64
 class Renderer:
     """Makes examples for one tokenizer and template.
 
-    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`: a model is
-    trained in the contexts that it meets, or rendering is refused, with the settings that would give this. A template that knows no
-    generation prompt is held to the same up to where it ends a prompt: what it writes from there to the message is blank, or a
-    header, which is one text for all turns, and context. From there on every token that a model would write is trained, to the
-    end-of-turn token, mid-conversation too. What follows the last assistant turn is cut off: nothing is learned from it.
+    The tokens before each trained turn are those of `apply_chat_template(turns before it, add_generation_prompt=True)`:
+    a model is trained in the contexts that it meets, or rendering is refused, with the settings that would give this. A
+    template that knows no generation prompt is held to the same up to where it ends a prompt: what it writes from there
+    to the message is blank, or a header, which is one text for all turns, and context. From there on every token that a
+    model would write is trained, to the end-of-turn token, mid-conversation too. What follows the last assistant turn
+    is cut off: nothing is learned from it.
 
-    So the ids are those of the tokenizer's `apply_chat_template(..., tokenize=True)` wherever these begin with the prompt's. Where
-    a tokenizer merges across a prompt's end, which inference cannot, they are those of the prompt and behind it those of the turn
-    by itself; since the next prompt has the turn merged, such a conversation makes one example of each turn (`on_rewrite`). Text in
-    a message that reads like a control token stays text.
+    So the ids are those of the tokenizer's `apply_chat_template(..., tokenize=True)` wherever these begin with the
+    prompt's. Where a tokenizer merges across a prompt's end, which inference cannot, they are those of the prompt and
+    behind it those of the turn by itself; since the next prompt has the turn merged, such a conversation makes one
+    example of each turn (`on_rewrite`). Text in a message that reads like a control token stays text.
 
-    Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see `locating`) and
-    from the template's generation markers where it has them; where these give no certain labels, rendering is refused.
+    Labels are made in characters and brought to tokens by offsets. Positions come from comparing renderings (see
+    `locating`) and from the template's generation markers where it has them; where these give no certain labels,
+    rendering is refused.
     """
 
     def __init__(
@@ -54,20 +56,20 @@ class Renderer:
     ) -> None:
         """Take a transformers tokenizer, fast or slow.
 
-        Its `chat_template` becomes the one that is used, `chat_template_kwargs` in it as defaults, so that it can be saved with the
-        tuned model and gives at inference the contexts of the training.
+        Its `chat_template` becomes the one that is used, `chat_template_kwargs` in it as defaults, so that it can be
+        saved with the tuned model and gives at inference the contexts of the training.
 
         Args:
             tokenizer: Of the model that is tuned.
             loss_on: Which turns give loss.
             template: Jinja text of a chat template; by default the tokenizer's own, else `REACT_TEMPLATE`.
-            on_rewrite: What to do with a conversation that the template does not write as it is given to a model, as where Qwen3
-                strips the reasoning of earlier turns. `refuse` raises; `expand` makes one example of each trained turn and all
-                before it, exactly as a model meets it, at several times the tokens. Where only the last turn is trained, that
-                is one example, and done either way.
+            on_rewrite: What to do with a conversation that the template does not write as it is given to a model, as
+                where Qwen3 strips the reasoning of earlier turns. `refuse` raises; `expand` makes one example of each
+                trained turn and all before it, exactly as a model meets it, at several times the tokens. Where only the
+                last turn is trained, that is one example, and done either way.
             chat_template_kwargs: Variables of the template, such as `enable_thinking`.
-            thought_as: `reasoning` gives what stands before `Action:` in an assistant's message to the template as the message's
-                thought (`reasoning_content`, or as the template calls it) and only the rest as its content.
+            thought_as: `reasoning` gives what stands before `Action:` in an assistant's message to the template as the
+                message's thought (`reasoning_content`, or as the template calls it) and only the rest as its content.
             advises: Whether a refusal says which settings would do, which takes some renderings to find out.
 
         Raises:
@@ -119,23 +121,25 @@ class Renderer:
             for conversation, each in zip(some, records, strict=True):
                 yield self._checked(conversation, each, [next(made) for _ in each])
 
-    def _records(self, conversation: Conversation) -> list[Record]:
+    def _records(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
         if not messages:
             return []
         trained = conversation.trained(self.loss_on)[: len(messages)]
         try:
             located = locate(self._template, self._controls, messages, markers=self._markers)
-            return [Record(conversation.id, conversation, located, trained)]
+            return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.where}: {error}") from error
 
     def _checked(
-        self, conversation: Conversation, records: Sequence[Record], made: Sequence[Rendered | RewritesHistoryError]
+        self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
     ) -> list[Rendered]:
-        """What was made of a conversation; made anew, with prompts apart, where tokens of prompts run together with turns."""
+        """What was made of a conversation; made anew, with prompts apart, where tokens of prompts run together with
+        turns.
+        """
         error = next((each for each in made if isinstance(each, RewritesHistoryError)), None)
         if error is None:
             return [each for each in made if isinstance(each, Rendered)]
@@ -146,7 +150,7 @@ class Renderer:
 
     def _expanded(
         self, conversation: Conversation, error: RewritesHistoryError, *, apart: bool = False
-    ) -> list[Record]:
+    ) -> list[LabelTask]:
         """An example for each trained turn, that trains on it alone and ends with it.
 
         Raises:
@@ -159,7 +163,7 @@ class Renderer:
             raise RewritesHistoryError(self._refusal(conversation, error)) from error
         try:
             return [
-                Record(
+                LabelTask(
                     f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
                     locate_last(self._template, self._controls, messages[: at + 1]),

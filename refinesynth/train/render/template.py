@@ -10,8 +10,8 @@ from refinesynth.train.render.errors import TemplateError
 from refinesynth.train.render.named import REACT_TEMPLATE
 
 ChatMessage = Mapping[str, str]
-"""What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`; no flags, so that nothing of our labels
-changes the text."""
+"""What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`; no flags, so that nothing of
+our labels changes the text."""
 
 THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 """Under which of these a template reads an assistant's thought depends on the template."""
@@ -31,12 +31,12 @@ class ChatTemplate:
     ) -> None:
         """`source` is Jinja; by default the tokenizer's own template, or `REACT_TEMPLATE` where it has none.
 
-        `variables`, such as `enable_thinking`, become defaults in the template itself: every prompt that is written with it gets them
-        without naming them.
+        `variables`, such as `enable_thinking`, become defaults in the template itself: every prompt that is written
+        with it gets them without naming them.
 
         Raises:
-            TemplateError: The tokenizer's templates have no default, it has no end-of-sequence token for ours, or the template
-                does not read one of the variables.
+            TemplateError: The tokenizer's templates have no default, it has no end-of-sequence token for ours, or the
+                template does not read one of the variables.
         """
         self._tokenizer = tokenizer
         self.bare = source if source is not None else _own(tokenizer)
@@ -93,8 +93,8 @@ class ChatTemplate:
     def marked(self, messages: Sequence[ChatMessage]) -> list[tuple[int, int]]:
         """Character ranges of `write(messages)` that the template marks as written by the assistant.
 
-        In characters, because transformers' own mask by tokens runs on to the end of the text where a range's last character
-        has no token of its own (issue 47325).
+        In characters, because transformers' own mask by tokens runs on to the end of the text where a range's last
+        character has no token of its own (issue 47325).
         """
         from transformers.utils import chat_template_utils
 

@@ -12,7 +12,8 @@ VARIABLES: Final[Mapping[str, tuple[bool, ...]]] = {
     "truncate_history_thinking": (False,),
     "clear_thinking": (False,),
 }
-"""Variables by which templates turn thinking on and off, and keep or drop that of earlier turns, with the values that are tried."""
+"""Variables by which templates turn thinking on and off, and keep or drop that of earlier turns, with the values that
+are tried."""
 KWARGS: Final = "chat_template_kwargs."
 """What the names of a template's variables begin with among settings."""
 _NO_THINKING: Final = {f"{KWARGS}enable_thinking", f"{KWARGS}thinking"}
@@ -34,7 +35,8 @@ def advice(
         now: The settings of the renderer that refuses a conversation.
         reads: Whether its template mentions a variable of this name.
         has_thoughts: Whether a turn of the conversation has a thought before its action.
-        helps: Whether the conversation can be rendered with these settings in addition; called for several, cheapest first.
+        helps: Whether the conversation can be rendered with these settings in addition; called for several, cheapest
+            first.
     """
     found: dict[str, RenderSettings] = {}
     for settings in sorted(_candidates(now, reads, has_thoughts=has_thoughts), key=_cost):

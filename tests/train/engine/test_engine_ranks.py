@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from refinesynth.train.engine.loading import shape_of
 from refinesynth.train.host_usage import Host, estimate_host_usage
-from refinesynth.train.memory import Memory
+from refinesynth.train.memory import MemoryEstimate
 
 _SCRIPT = Path(__file__).with_name("engine_ranks.py")
 
@@ -88,6 +88,8 @@ def test_a_loss_without_a_number_on_one_rank_ends_all_with_the_same_words(folder
 def test_checkpoints_take_the_room_that_was_estimated(folder: Path, parallel: Any):
     devices: dict[str, Any] = {"kind": "gpu", "precision": "fp32", "parallel": parallel, "ranks": 2}
     shape = shape_of(toys.model(**WIDE), "toy")
-    room = estimate_host_usage(toys.config(folder), shape, Memory(0, 0, 0, 0), **devices, saved=1, evaluates=False)
+    room = estimate_host_usage(
+        toys.config(folder), shape, MemoryEstimate(0, 0, 0, 0), **devices, saved=1, evaluates=False
+    )
     found = Host.here(folder / f"room of {parallel}", 2, anew=False).there
     assert found == pytest.approx(room.checkpoint, rel=0.03)
