@@ -7,7 +7,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 
 
 class MixedModel(WrapperModel):
-    """Models that take turns. Whoever casts a role asks `in_turn` for one; asked itself, it is the first."""
+    """Models that take turns. A role is given one by `in_turn`; asked itself, it is the first."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         """Of one model or more, none of them a mixture."""

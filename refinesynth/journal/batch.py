@@ -15,12 +15,12 @@ class Failure:
 
     message: str
     cause: BaseException
-    told: bool = False
-    """Whether anybody knows."""
+    reported: bool = False
+    """Whether a caller got it."""
 
     def error(self) -> StorageError:
-        """A new error for everyone who is told, since each has a traceback of its own."""
-        self.told = True
+        """A new error for each caller that gets it, since each has a traceback of its own."""
+        self.reported = True
         error = StorageError(self.message)
         error.__cause__ = self.cause
         return error
@@ -74,7 +74,7 @@ class Batch:
         self._tell()
 
     def end(self, failure: Failure | None) -> None:
-        """Tell everybody who waits, on whatever loop or thread."""
+        """Notify all that wait, on any loop or thread."""
         self.failure = failure
         with self._telling:
             self._ended = True
@@ -84,7 +84,7 @@ class Batch:
             try:
                 loop.call_soon_threadsafe(_release, waiting)
             except RuntimeError:
-                # The loop is closed: nobody is there any more.
+                # The loop is closed: nothing waits there any more.
                 continue
 
     def _waiter(self) -> "asyncio.Future[None] | None":

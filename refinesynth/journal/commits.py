@@ -17,7 +17,8 @@ _CHECKPOINT_EVERY = 4 * 1024 * 1024
 """What is committed before the log is copied back, in bytes."""
 
 _PATIENCE_MS = 500
-"""How long readers may keep a log that has grown too long from being emptied before the writer goes on, in milliseconds."""
+"""How long readers may keep a log that has grown too long from being emptied before the writer goes on, in
+milliseconds."""
 
 
 class Commits:
@@ -66,8 +67,8 @@ class Commits:
         with suppress(sqlite3.Error):
             _, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages * PAGE_SIZE > self._too_long:
-                # Readers follow so closely on each other that the log is never free. If one of them stands still, waiting
-                # for it does not help, and soon again even less.
+                # Readers follow so closely on each other that the log is never free. If one of them stands still,
+                # waiting for it does not help, and soon again even less.
                 self._too_long = WAL_KEPT if self._empty_log() else 2 * pages * PAGE_SIZE
 
     def _empty_log(self) -> bool:
@@ -92,8 +93,8 @@ class Commits:
         self._connection.close()
 
     def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
-        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a busy
-        # event loop gives away every few milliseconds only.
+        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a
+        # busy event loop gives away every few milliseconds only.
         at = 0
         while at < len(rows):
             size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)

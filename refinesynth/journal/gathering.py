@@ -1,7 +1,8 @@
 """How many calls a commit waits for."""
 
 LONGEST_S = 0.005
-"""How long a commit waits at most for others to join it, in seconds. It adds to a completion that took a hundred times longer."""
+"""How long a commit waits at most for others to join it, in seconds. It adds to a completion that took a hundred times
+longer."""
 
 _TRY_EVERY_S = 0.1
 """How often it is found out how many would join, in seconds."""
@@ -16,8 +17,9 @@ ALL = 1 << 62
 class Gathering:
     """Finds out how many calls come together within `LONGEST_S`, by waiting that long now and then.
 
-    A commit costs the same for one call and for ten. Where many come, waiting for them saves most of that. Where one comes
-    after the other, or as many as there are callers, waiting any longer gives nothing: those who would call are waiting too.
+    A commit costs the same for one call and for ten. Where many come, waiting for them saves most of that. Where one
+    comes after the other, or as many as there are callers, waiting any longer gives nothing: those who would call are
+    waiting too.
     """
 
     def __init__(self) -> None:

@@ -3,15 +3,15 @@
 The logger is bound to the run's own file. structlog's global configuration is neither read nor changed.
 
 Events, at level info unless said otherwise; docs/events.md lists their fields:
-    moved_aside: a run that was in the folder is now in the folder `to`.
-    lines_missing: `episodes` episodes, from `first_episode` on, are made again, because their lines are not in the files.
-    run_started: what was asked; `finished` and `accepted` say what was there already.
-    persona_skipped: a row that is no persona; `line` and `reason`. Only the first few are listed.
-    episode_finished: `index`, `id`, `accepted`, `trajectories`, `reason`, what was refused, tokens, cost.
-    contaminated: `trajectory` that is kept and shares words with an evaluation set; how many `overlaps`, and the `first` few.
-    episode_curated: `index`, `id`, and how many `trajectories` are left of an episode of which some were refused in its turn.
-    stopped_early: patience ran out; `why`, the counts, and the `rule` that refused most. A warning.
-    run_ended: `why`, the counts, and the `seconds` that this process took; always a process's last event, unless it was killed.
+    moved_aside: a run that was in the folder is now in the folder `to`. lines_missing: `episodes` episodes, from
+    `first_episode` on, are made again, because their lines are not in the files. run_started: what was asked;
+    `finished` and `accepted` say what was there already. persona_skipped: a row that is no persona; `line` and
+    `reason`. Only the first few are listed. episode_finished: `index`, `id`, `accepted`, `trajectories`, `reason`, what
+    was refused, tokens, cost. contaminated: `trajectory` that is kept and shares words with an evaluation set; how many
+    `overlaps`, and the `first` few. episode_curated: `index`, `id`, and how many `trajectories` are left of an episode
+    of which some were refused in its turn. stopped_early: patience ran out; `why`, the counts, and the `rule` that
+    refused most. A warning. run_ended: `why`, the counts, and the `seconds` that this process took; always a process's
+    last event, unless it was killed.
 """
 
 import logging
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
     """A structlog logger that writes events of `level` and above to `writer`."""
-    # Imported here: it brings rich with it, and whoever only reads a run needs neither.
+    # Imported here: it brings rich with it, and reading a run needs neither.
     import structlog
 
     logger = structlog.wrap_logger(

@@ -46,7 +46,8 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     unrelated: int = 0
     """Mistakes after which only something was accepted that has nothing to do with them."""
     guesses: dict[int, int] = Field(default_factory=dict[int, int])
-    """Among how many places something hidden could be, to how often a first place was tried for it; see `rules.knowing.first_tries`."""
+    """Among how many places something hidden could be, to how often a first place was tried for it; see
+    `rules.knowing.first_tries`."""
     guessed: int = 0
     """How many of these were right."""
     transient: int = 0
@@ -58,21 +59,25 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     passed: int = 0
     """Scripts that were played to an end at least once, well or not; 0 or 1."""
     borrowed: Borrowed | None = None
-    """What of the script that gave trajectories is also in examples; None if nobody knows."""
+    """What of the script that gave trajectories is also in examples; None if that is unknown."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
         """Of an outcome."""
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        told = cls.told(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
+        figures = cls.of_records(
+            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
+        )
         # Here and nowhere else, as the world is executed for them: it was just now, and is remembered.
         tries = [one for found in outcome.trajectories for one in first_tries(found.draft())]
         guesses = dict(sorted(Counter(one.candidates for one in tries).items()))
         guessed = sum(one.right for one in tries)
-        return told.model_copy(update={"guesses": guesses, "guessed": guessed, "borrowed": outcome.borrowed})
+        return figures.model_copy(update={"guesses": guesses, "guessed": guessed, "borrowed": outcome.borrowed})
 
     @classmethod
-    def told(cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0) -> Self:
+    def of_records(
+        cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0
+    ) -> Self:
         """Of trajectories that have been played, and what was refused."""
         said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
         names = {action.name for found in trajectories for action in found.script.actions}
@@ -134,8 +139,9 @@ class Figures(BaseModel, extra="forbid"):
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:
-    """Which features of a mix a script has, as far as executing it shows: half of the names are distractors; a single action is known to
-    lose the goal; something that is needed cannot be seen at first; the solution has to bring about four conditions at least.
+    """Which features of a mix a script has, as far as executing it shows: half of the names are distractors; a single
+    action is known to lose the goal; something that is needed cannot be seen at first; the solution has to bring about
+    four conditions at least.
     """
     has = (
         difficulty.distractors >= _SHARE_OF_DISTRACTORS,

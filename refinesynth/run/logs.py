@@ -59,5 +59,5 @@ class _ToEvents(logging.Handler):
         try:
             self._log.log(record.levelno, facts.pop("event"), **facts)
         except StorageError:
-            # A full disk is found out by those who write what counts; whoever logs must not fail for it.
+            # A full disk is found out by those who write what counts; logging must not fail for it.
             self.handleError(record)

@@ -114,7 +114,7 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
 @FEW
 @given(TRAJECTORIES)
 def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> None:
-    figures = EpisodeFigures.told([found, found])
+    figures = EpisodeFigures.of_records([found, found])
     assert figures.scripts == (found.script.digest,)
     assert len(figures.actions) == len({action.name for action in found.script.actions})
     assert figures.turns == (len(found.turns),) * 2
@@ -132,7 +132,7 @@ def test_names_differ_in_more_than_case_and_white_space() -> None:
     action = one.script.actions[0]
     respelled = action.model_copy(update={"name": f"  {action.name.upper()} "})
     other = one.model_copy(update={"script": one.script.model_copy(update={"actions": (respelled,)})})
-    assert set(EpisodeFigures.told([other]).actions) <= set(EpisodeFigures.told([one]).actions)
+    assert set(EpisodeFigures.of_records([other]).actions) <= set(EpisodeFigures.of_records([one]).actions)
 
 
 def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:

@@ -165,10 +165,13 @@ async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeyp
         assert journal.paid_count() == 1
 
 
+HERE = [str(folder) for folder in Path(__file__).parents[:2]]
+"""Where what a process of its own imports from the tests lies."""
+
 LIMITED = """
 import asyncio, resource, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from journal_records import paid
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal
@@ -188,7 +191,7 @@ asyncio.run(main())
 
 
 def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
-    code = LIMITED.format(tests=str(Path(__file__).parent), path=str(path))
+    code = LIMITED.format(tests=HERE, path=str(path))
     # -B: else Python writes down what it has compiled, cut off where the limit is.
     done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     count, message = done.stdout.strip().split(" ", 1)

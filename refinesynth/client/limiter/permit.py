@@ -35,7 +35,7 @@ class Listener(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Permit:
-    """One request's leave to be in flight. Tell it how the request ended; one that ends without a word was cancelled."""
+    """One request's leave to be in flight. Report to it how the request ended; one without a report was cancelled."""
 
     limiter: Listener
     priority: float
@@ -99,8 +99,8 @@ class Permit:
 class Queue:
     """Requests that wait for a turn: smaller priorities first, first come first served among equals.
 
-    Those that share a buckets share a lane, so that one that waits for its buckets stops nobody in another lane. What leaves out
-    of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
+    Those that share a buckets share a lane, so that one that waits for its buckets stops nobody in another lane. What
+    leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
     """
 
     def __init__(self) -> None:
