@@ -6,7 +6,7 @@ from statistics import median
 from diversity_scripts import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import provenance
+from samples import dm, player, provenance
 from samples import trajectory as sample
 
 from refinesynth.outcome import EpisodeOutcome, Refused
@@ -27,18 +27,8 @@ RULES = in_order(CHAIN)
 def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
     turns: list[PlayerTurn | DungeonMasterTurn] = []
     for kind in [*kinds, ""]:
-        turns += (
-            PlayerTurn(thought="", action="look"),
-            DungeonMasterTurn(
-                thought="",
-                observation="Fine.",
-                transient=kind == "transient",
-                plain=kind == "plain",
-                parameter_error=kind == FLAGS[0],
-                place_error=kind == FLAGS[1],
-                logic_error=kind == FLAGS[2],
-            ),
-        )
+        flags = {"transient": kind == "transient", "plain": kind == "plain"}
+        turns += (player("look", ""), dm("Fine.", kind.removesuffix("_error"), thought="").model_copy(update=flags))
     difficulty = (
         None
         if steps is None

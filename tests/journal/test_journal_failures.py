@@ -254,9 +254,13 @@ class TestPermissions:
 
     def test_a_folder_is_no_journal(self, path: Path) -> None:
         path.mkdir()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="directory"):
-                use(path)
+        refused_by_both(path, "directory")
+
+
+def refused_by_both(path: Path, message: str) -> None:
+    for use in (Journal.open, JournalReader.read):
+        with pytest.raises(StorageError, match=message):
+            use(path)
 
 
 class TestOtherFiles:
@@ -265,27 +269,21 @@ class TestOtherFiles:
     )
     def test_what_is_no_journal_is_refused_and_left_alone(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="can still be read and exported"):
-                use(path)
+        refused_by_both(path, "can still be read and exported")
         assert path.read_bytes() == content
 
     def test_another_programs_database_is_refused(self, path: Path) -> None:
         connection = sqlite3.connect(path)
         connection.execute("CREATE TABLE theirs (x)")
         connection.close()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="no journal"):
-                use(path)
+        refused_by_both(path, "no journal")
 
     async def test_a_newer_journal_is_refused_with_both_versions(self, path: Path) -> None:
         await fill(path)
         connection = sqlite3.connect(path)
         connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
         connection.close()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match=rf"newer refinesynth.*is {FORMAT + 1}.*format {FORMAT}\b"):
-                use(path)
+        refused_by_both(path, rf"newer refinesynth.*is {FORMAT + 1}.*format {FORMAT}\b")
 
     async def test_a_journal_with_other_tables_is_refused(self, path: Path) -> None:
         await fill(path)
@@ -293,9 +291,7 @@ class TestOtherFiles:
         connection.execute("DROP TRIGGER paid_is_summed")
         connection.commit()
         connection.close()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="its tables"):
-                use(path)
+        refused_by_both(path, "its tables")
 
     def test_a_log_without_its_journal_is_not_taken_for_a_new_one(self, path: Path) -> None:
         with Journal.open(path) as journal:

@@ -188,7 +188,7 @@ async def test_lines_that_are_lost_are_made_again_for_free(tmp_path: Path, lost:
     size = (path / lost).stat().st_size
     for left in (size - 1, size // 2, 0):
         os.truncate(path / lost, left)
-        with pytest.raises(RunFolderError, match="pays for nothing"):
+        with pytest.raises(RunFolderError, match="from its journal for free"):
             list(SynthesisResult.open(path) if lost == "trajectories.jsonl" else SynthesisResult.open(path).rejected)
         asked = call.asked.total()
         result = await play(path, call, n=4, play="narrated")
