@@ -173,7 +173,7 @@ class Totals(BaseModel, extra="forbid"):
         before: tuple[int, Persona] | None = None
         for trajectory in accepted:
             totals.accepted += 1
-            totals.figures.add(EpisodeFigures.told([trajectory]))
+            totals.figures.add(EpisodeFigures.of_trajectories([trajectory]))
             # Those of one episode follow on each other.
             episode = trajectory.provenance.seed, trajectory.persona
             totals.fruitful += episode != before

@@ -4,13 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Self
+from typing import Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
-from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.rules.knowing import first_tries
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 
@@ -26,7 +24,18 @@ _SEVERAL = 4
 _RULE = re.compile(r"\b([A-Z]\w*)\(")
 
 
-class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
+_REMOVED = ("guesses", "guessed", "borrowed")
+"""Keys that earlier versions wrote; they are read and ignored."""
+
+
+class _Counts(BaseModel, extra="forbid"):
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed(cls, found: Any) -> Any:
+        return {key: value for key, value in found.items() if key not in _REMOVED} if isinstance(found, dict) else found
+
+
+class EpisodeFigures(_Counts, frozen=True):
     """Of one episode's trajectories, and of the scripts that were refused before. Some hundred bytes."""
 
     scripts: tuple[str, ...] = ()
@@ -45,10 +54,6 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Mistakes that a later action answers, see `rules.repairs`."""
     unrelated: int = 0
     """Mistakes after which only something was accepted that has nothing to do with them."""
-    guesses: dict[int, int] = Field(default_factory=dict[int, int])
-    """Among how many places something hidden could be, to how often a first place was tried for it; see `rules.knowing.first_tries`."""
-    guessed: int = 0
-    """How many of these were right."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
@@ -57,22 +62,19 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
     passed: int = 0
     """Scripts that were played to an end at least once, well or not; 0 or 1."""
-    borrowed: Borrowed | None = None
-    """What of the script that gave trajectories is also in examples; None if nobody knows."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
         """Of an outcome."""
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        told = cls.told(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
-        # Here and nowhere else, as the world is executed for them: it was just now, and is remembered.
-        tries = [one for found in outcome.trajectories for one in first_tries(found.draft())]
-        guesses = dict(sorted(Counter(one.candidates for one in tries).items()))
-        guessed = sum(one.right for one in tries)
-        return told.model_copy(update={"guesses": guesses, "guessed": guessed, "borrowed": outcome.borrowed})
+        return cls.of_trajectories(
+            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
+        )
 
     @classmethod
-    def told(cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0) -> Self:
+    def of_trajectories(
+        cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0
+    ) -> Self:
         """Of trajectories that have been played, and what was refused."""
         said = [turn for found in trajectories for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
         names = {action.name for found in trajectories for action in found.script.actions}
@@ -94,7 +96,7 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
         )
 
 
-class Figures(BaseModel, extra="forbid"):
+class Figures(_Counts):
     """Sums of them. Their size does not depend on how many there are."""
 
     trajectories: int = 0
@@ -107,13 +109,10 @@ class Figures(BaseModel, extra="forbid"):
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     unrelated: int = 0
-    guesses: Counter[int] = Field(default_factory=Counter[int])
-    guessed: int = 0
     transient: int = 0
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
-    borrowed: Borrowed = Borrowed()
 
     def add(self, one: EpisodeFigures) -> None:
         """Count one more episode."""
@@ -124,13 +123,10 @@ class Figures(BaseModel, extra="forbid"):
         self.mistakes.update(one.mistakes)
         self.refinements += one.refinements
         self.unrelated += one.unrelated
-        self.guesses.update(one.guesses)
-        self.guessed += one.guessed
         self.transient += one.transient
         self.plain += one.plain
         self.stopped.update(one.stopped)
         self.passed += one.passed
-        self.borrowed += one.borrowed or Borrowed()
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
-from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.journal import JournalReader
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
@@ -69,10 +68,6 @@ class Variety:
     """Mistakes that a later action answers; those of episodes that an earlier version journaled are not counted."""
     unrelated: int
     """Mistakes after which only something was accepted that has nothing to do with them."""
-    guesses: Counter[int]
-    """Grounded: among how many places something hidden could be, to how often a first place was tried for it."""
-    guessed: int
-    """How many of these were right."""
     transient: int
     """Right actions that failed for a moment."""
     plain: int
@@ -81,17 +76,10 @@ class Variety:
     """Trajectories refused because their script resembles another."""
     contaminated: int
     """Trajectories refused because an evaluation set shares words with them."""
-    borrowed: Borrowed
-    """What of the scripts is also in examples: in those that their writers were shown, and in as many that they were not."""
     stages: tuple[Stage, ...]
     """What each check left of the scripts; those that refused none are left out."""
     scripts: int
     """Scripts that were written, as far as they were refused or played."""
-
-    @property
-    def guessed_by_chance(self) -> float:
-        """How many of the first places tried would be right by chance."""
-        return sum(count / places for places, count in sorted(self.guesses.items()))
 
     @classmethod
     def of(cls, folder: RunFolder, totals: Totals) -> "Variety":
@@ -116,13 +104,10 @@ class Variety:
             mistakes=figures.mistakes,
             refinements=figures.refinements,
             unrelated=figures.unrelated,
-            guesses=figures.guesses,
-            guessed=figures.guessed,
             transient=figures.transient,
             plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],
             contaminated=totals.by_rule[CONTAMINATED],
-            borrowed=figures.borrowed,
             stages=stages(figures, folder.config.script_rules),
             scripts=figures.passed + figures.stopped.total(),
         )
@@ -145,7 +130,7 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
     """Digests of scripts and of actions, of one episode after the other."""
     if not folder.journal_file.exists():
         for trajectory in folder.trajectories():
-            figures = EpisodeFigures.told([trajectory])
+            figures = EpisodeFigures.of_trajectories([trajectory])
             yield figures.scripts, figures.actions
         return
     with JournalReader.read(folder.journal_file) as journal:

@@ -114,17 +114,10 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
 @FEW
 @given(TRAJECTORIES)
 def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> None:
-    figures = EpisodeFigures.told([found, found])
+    figures = EpisodeFigures.of_trajectories([found, found])
     assert figures.scripts == (found.script.digest,)
     assert len(figures.actions) == len({action.name for action in found.script.actions})
     assert figures.turns == (len(found.turns),) * 2
-
-
-def test_first_places_are_counted_by_their_chance() -> None:
-    figures = Figures()
-    for one in (EpisodeFigures(guesses={2: 3, 4: 2}, guessed=3), EpisodeFigures(guesses={4: 4}, guessed=1)):
-        figures.add(EpisodeFigures.model_validate_json(one.model_dump_json()))
-    assert (figures.guesses, figures.guessed) == ({2: 3, 4: 6}, 4)
 
 
 def test_names_differ_in_more_than_case_and_white_space() -> None:
@@ -132,7 +125,7 @@ def test_names_differ_in_more_than_case_and_white_space() -> None:
     action = one.script.actions[0]
     respelled = action.model_copy(update={"name": f"  {action.name.upper()} "})
     other = one.model_copy(update={"script": one.script.model_copy(update={"actions": (respelled,)})})
-    assert set(EpisodeFigures.told([other]).actions) <= set(EpisodeFigures.told([one]).actions)
+    assert set(EpisodeFigures.of_trajectories([other]).actions) <= set(EpisodeFigures.of_trajectories([one]).actions)
 
 
 def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
@@ -157,3 +150,9 @@ def test_what_was_written_before_there_were_figures_is_read() -> None:
 def test_the_names_of_a_chain_are_in_its_order() -> None:
     assert in_order("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
     assert in_order(CHAIN)[0] == "ActionCount"
+
+
+def test_counts_that_earlier_versions_kept_are_read_and_ignored() -> None:
+    earlier = {"turns": [4], "guesses": {"2": 3}, "guessed": 1, "borrowed": {"names": 5, "names_shown": 1}}
+    assert EpisodeFigures.model_validate(earlier) == EpisodeFigures(turns=(4,))
+    assert Figures.model_validate({"trajectories": 1, "guesses": {"2": 3}, "borrowed": None}) == Figures(trajectories=1)
