@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from refinesynth.cli.picking import key
-from refinesynth.cli.stored import Line, Unreadable
+from refinesynth.cli.stored import Line, Unreadable, key
 from refinesynth.diversity import CURATING
 from refinesynth.outcome import Refused
 from refinesynth.rules import Rule, Violation, rejects, verify

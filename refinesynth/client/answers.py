@@ -14,7 +14,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
 from refinesynth.errors import StorageError
-from refinesynth.journal.paid import Paid
+from refinesynth.journal.values import Paid
 from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
 
 _MOST_TOKENS = 10**9

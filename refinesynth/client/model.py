@@ -11,7 +11,6 @@ from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.completion import Completion
-from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
@@ -25,6 +24,7 @@ from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.retry import GaveUp, Sleep, retry
 from refinesynth.client.watch import Call, Calls, Stage
+from refinesynth.client.wire import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, RefinesynthError, RunStopped
 
 _STRICT = frozenset({"openai", "azure"})

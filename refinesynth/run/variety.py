@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import orjson
@@ -26,12 +27,8 @@ class Spread:
     @classmethod
     def of(cls, counts: Counter[int]) -> "Spread | None":
         """Of numbers, given with how often each is there; None if there are none."""
-        numbers = sorted(number for number, count in counts.items() if count > 0)
-        if not numbers:
-            return None
-        total = sum(counts[number] for number in numbers)
-        middle = (_at(counts, numbers, (total - 1) // 2) + _at(counts, numbers, total // 2)) / 2
-        return cls(numbers[0], middle, numbers[-1])
+        numbers = sorted(counts.elements())
+        return cls(numbers[0], median(numbers), numbers[-1]) if numbers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +148,3 @@ def _digests(line: bytes) -> tuple[Iterable[str], Iterable[str]]:
         # Of an earlier version, or damaged; reading it whole says which.
         whole = EpisodeLine.from_json(line).figures
         return whole.scripts, whole.actions
-
-
-def _at(counts: Counter[int], numbers: Iterable[int], place: int) -> int:
-    """The number at a place of the sorted row, from 0."""
-    for number in numbers:
-        place -= counts[number]
-        if place < 0:
-            return number
-    raise IndexError("there are fewer numbers")

@@ -16,8 +16,8 @@ from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageE
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
-from refinesynth.synthesis.funds import Funds, Unbounded
 from refinesynth.synthesis.patience import Patience, Why, Yield
+from refinesynth.synthesis.paying import Funds, Unbounded
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory

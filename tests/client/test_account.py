@@ -18,11 +18,10 @@ from refinesynth.backends import Backend, Role
 from refinesynth.client.account import Price
 from refinesynth.client.answers import Answer, read_answer
 from refinesynth.client.budget.price_table import free
-from refinesynth.client.digest import digest_of
 from refinesynth.client.model import LiteLLMModel
-from refinesynth.client.session import Session
+from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
-from refinesynth.journal.paid import Paid
+from refinesynth.journal.values import Paid
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
 

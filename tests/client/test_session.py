@@ -14,9 +14,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Backend, Role
-from refinesynth.client.account import Nobody, Price, charged_to, current_account
+from refinesynth.client.account import Ledger, Nobody, Price, charged_to, current_account
 from refinesynth.client.budget.price_table import free
-from refinesynth.client.ledger import Ledger
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
 from refinesynth.cost import Cost

@@ -12,8 +12,7 @@ import anyio
 from refinesynth.client.classify_error import Fault, FaultKind
 from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.deadline import current_deadline
-from refinesynth.client.limiter.permit import Permit, Queue
+from refinesynth.client.limiter.permit import Permit, Queue, current_deadline
 from refinesynth.client.limiter.rate_headers import RateHeaders
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.errors import RunStopped
