@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -28,14 +28,13 @@ _REMOVED = ("guesses", "guessed", "borrowed")
 """Keys that earlier versions wrote; they are read and ignored."""
 
 
-class _Counts(BaseModel, extra="forbid"):
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed(cls, found: Any) -> Any:
-        return {key: value for key, value in found.items() if key not in _REMOVED} if isinstance(found, dict) else found
+def _without_removed(found: object) -> object:
+    if not isinstance(found, dict):
+        return found
+    return {key: value for key, value in cast("dict[object, object]", found).items() if key not in _REMOVED}
 
 
-class EpisodeFigures(_Counts, frozen=True):
+class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Of one episode's trajectories, and of the scripts that were refused before. Some hundred bytes."""
 
     scripts: tuple[str, ...] = ()
@@ -62,6 +61,8 @@ class EpisodeFigures(_Counts, frozen=True):
     """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
     passed: int = 0
     """Scripts that were played to an end at least once, well or not; 0 or 1."""
+
+    _ignored = model_validator(mode="before")(_without_removed)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
@@ -96,7 +97,7 @@ class EpisodeFigures(_Counts, frozen=True):
         )
 
 
-class Figures(_Counts):
+class Figures(BaseModel, extra="forbid"):
     """Sums of them. Their size does not depend on how many there are."""
 
     trajectories: int = 0
@@ -113,6 +114,8 @@ class Figures(_Counts):
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
+
+    _ignored = model_validator(mode="before")(_without_removed)
 
     def add(self, one: EpisodeFigures) -> None:
         """Count one more episode."""
