@@ -10,7 +10,9 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line. A Ctrl-C ends it without a traceback, also while it is still being imported, or is about to have ended."""
+    """Run the command line. A Ctrl-C ends it without a traceback, also while it is still being imported, or is about to
+    have ended.
+    """
     before = signal.getsignal(signal.SIGINT)
     # One that is ignored stays ignored.
     if before is signal.default_int_handler:

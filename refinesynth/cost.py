@@ -21,7 +21,9 @@ class Cost(Value):
         return Cost(usage=Usage(**usage), cost_usd=_sum(self.cost_usd, other.cost_usd, -1))
 
     def share(self, part: int, of: int) -> "Cost":
-        """`part` of `of` equal parts, tokens rounded down, so that this minus the share is the rest to the last token."""
+        """`part` of `of` equal parts, tokens rounded down, so that this minus the share is the rest to the last
+        token.
+        """
         usage = {name: count * part // of for name, count in self.usage}
         return Cost(usage=Usage(**usage), cost_usd=None if self.cost_usd is None else self.cost_usd * part / of)
 

@@ -1,4 +1,6 @@
-"""Libraries that some features need and the package does without; they come with its extras, as `pip install 'refinesynth[train]'`."""
+"""Libraries that some features need and the package does without; they come with its extras, as `pip install
+'refinesynth[train]'`.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,4 +1,6 @@
-"""What became of one episode: its trajectories or the reason why there is none, and everything that was refused on the way."""
+"""What became of one episode: its trajectories or the reason why there is none, and everything that was refused on the
+way.
+"""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -31,8 +33,8 @@ class Refused(Value):
     violations: tuple[Violation, ...] = ()
     """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
     usage: Usage = Usage()
-    """What was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that nobody
-    went on from, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
+    """What was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that
+    nobody went on from, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
     cost_usd: float | None = 0.0
     """The same in US dollars; None where a model's price is unknown."""
 
@@ -57,7 +59,8 @@ class EpisodeOutcome(Value):
     """The episode's id. It begins the id of each of its trajectories."""
     persona: Persona
     trajectories: tuple[Trajectory, ...] = ()
-    """What was accepted, in the order in which it was played; several where an episode plays its script more than once."""
+    """What was accepted, in the order in which it was played; several where an episode plays its script more than
+    once."""
     refused: tuple[Refused, ...] = ()
     """What was not, in the order in which it was made."""
     reason: str | None = None
@@ -81,7 +84,9 @@ class EpisodeOutcome(Value):
 
 
 def wasted(refused: Iterable[Refused]) -> dict[str, Cost]:
-    """Rule name to what was spent on what it refused. Where several rules refused one thing, they share its cost evenly."""
+    """Rule name to what was spent on what it refused. Where several rules refused one thing, they share its cost
+    evenly.
+    """
     by_rule: dict[str, Cost] = {}
     for item in refused:
         rules = item.rejecting

@@ -7,7 +7,6 @@ from hypothesis import settings
 from samples import POT, dm, player, provenance
 from samples import trajectory as sample
 
-from refinesynth.journal import Paid
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules import Severity, Violation
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
@@ -103,24 +102,6 @@ def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> E
 
 def finished(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> Finished:
     return Finished.of(outcome(index, accepted=accepted, cost=cost))
-
-
-def paid(index: int, *, step: int = 0, cost: float | None = 0.5) -> Paid:
-    return Paid(
-        episode=f"{index:06d}",
-        index=index,
-        attempt=1,
-        role="player",
-        step=step,
-        digest=step.to_bytes(16, "big"),
-        model="some/model",
-        answer=b'{"text":"take pot"}',
-        input_tokens=1000,
-        cached_tokens=10,
-        cache_write_tokens=0,
-        output_tokens=100,
-        cost_usd=cost,
-    )
 
 
 async def write(path: Path, *accepted: bool, waiting: tuple[int, ...] = ()) -> RunFolder:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from refinesynth.journal.values import Paid
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,
@@ -174,6 +175,26 @@ def provenance(**changes: object) -> Provenance:
         models={}, play="live", seed=0, rules="strict()", package_version="0", attempts=1, script_attempts=1
     )
     return usual.model_copy(update=changes)
+
+
+def paid(index: int = 0, **changes: Any) -> Paid:
+    """A completion that the player of this episode was given."""
+    usual: dict[str, Any] = {
+        "episode": f"{index:06d}",
+        "index": index,
+        "attempt": 1,
+        "role": "player",
+        "step": 0,
+        "digest": bytes(16),
+        "model": "a-model",
+        "answer": b'{"text":"take pot"}',
+        "input_tokens": 100,
+        "cached_tokens": 10,
+        "cache_write_tokens": 1,
+        "output_tokens": 20,
+        "cost_usd": 0.5,
+    }
+    return Paid(**usual | changes)
 
 
 def trajectory(

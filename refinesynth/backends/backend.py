@@ -58,8 +58,9 @@ class Backend(BaseModel):
     """Most requests at once; how many there are below it follows from how the server copes. None sets no bound."""
     output_mode: OutputMode = OutputMode.AUTO
     path: Literal["auto", "direct", "litellm"] = "auto"
-    """How requests travel: `litellm` through its SDK, `direct` over our own HTTP client to a server that speaks OpenAI's protocol;
-    both give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more requests may be in flight."""
+    """How requests travel: `litellm` through its SDK, `direct` over our own HTTP client to a server that speaks
+    OpenAI's protocol; both give the same. `auto` is `litellm`, and `direct` where it is possible and 128 or more
+    requests may be in flight."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)
@@ -123,7 +124,8 @@ class Backend(BaseModel):
 
 
 class Mixed(Backend):
-    """Several backends for one role, of which each episode, and each play of it, takes one in turn: this one and the `others`.
+    """Several backends for one role, of which each episode, and each play of it, takes one in turn: this one and the
+    `others`.
 
     What is not asked for `each` is that of the first.
     """

@@ -12,14 +12,16 @@ from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
 BackendSpec: TypeAlias = str | Backend | Mapping[str, str | Backend | Sequence[str | Backend]]
-"""A name, a backend, or one of these per role with `default` for the rest; a list for a role whose models take turns."""
+"""A name, a backend, or one of these per role with `default` for the rest; a list for a role whose models take
+turns."""
 
 DEFAULT = "default"
 """Key for the roles that a mapping does not name."""
 
 
 def resolve(spec: str | Backend) -> Backend:
-    """The backend that a name stands for: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model string.
+    """The backend that a name stands for: a preset, `rehearsal:FAULT=RATE,...`, `replay:FOLDER`, or a litellm model
+    string.
 
     Raises:
         ConfigurationError: Nothing has this name; the message lists what comes near.
@@ -49,8 +51,9 @@ def resolve(spec: str | Backend) -> Backend:
 def resolve_roles(spec: BackendSpec) -> dict[Role, Backend]:
     """A backend for every role.
 
-    Of several for one role, each episode and each play takes one in turn. In a mapping, roles that are not named get `default`; the narrator first takes the DungeonMaster's, whose part it
-    plays, and the judge, which is off unless asked for, takes the DungeonMaster's where there is no default.
+    Of several for one role, each episode and each play takes one in turn. In a mapping, roles that are not named get
+    `default`; the narrator first takes the DungeonMaster's, whose part it plays, and the judge, which is off unless
+    asked for, takes the DungeonMaster's where there is no default.
 
     Raises:
         ConfigurationError: A key is no role, a role is left without backend, or a name is unknown.

@@ -52,7 +52,8 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
         "fireworks_ai": Provider("fireworks:", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")),
         "openrouter": Provider("openrouter:", ("OPENROUTER_API_KEY",)),
         "hosted_vllm": Provider("vllm:", base_url="http://localhost:8000/v1", base_url_env="HOSTED_VLLM_API_BASE"),
-        # Its key is for a proxy of one's own, which the variable or `base_url` names: there is no server that is the provider's.
+        # Its key is for a proxy of one's own, which the variable or `base_url` names: there is no server that is the
+        # provider's.
         "litellm_proxy": Provider("litellm:", ("LITELLM_PROXY_API_KEY",), base_url_env="LITELLM_PROXY_API_BASE"),
         "ollama_chat": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),
         "ollama": Provider("ollama:", base_url="http://localhost:11434", base_url_env="OLLAMA_API_BASE"),

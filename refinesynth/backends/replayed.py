@@ -1,4 +1,6 @@
-"""`replay:FOLDER`: a run whose journal answers instead of a model. What is asked must have the form that the run was asked in."""
+"""`replay:FOLDER`: a run whose journal answers instead of a model. What is asked must have the form that the run was
+asked in.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +27,8 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
 
     seed: int
     models: Mapping[str, _Settings | tuple[_Settings, ...]]
-    """Role name to the backend's settings that change what it answers; to several where the role's models took turns."""
+    """Role name to the backend's settings that change what it answers; to several where the role's models took
+    turns."""
     connections: Mapping[str, _Settings | tuple[_Settings, ...]]
     """Role name to the others."""
     rules: str = ""
@@ -109,7 +112,8 @@ def recorded_backend(folder: Path, role: Role) -> Backend:
 
 
 def recorded_run(folder: Path, role: Role) -> ReplayedRun:
-    """The run in which a model answered for a role: that in `folder`, or where it was a replay itself, the one behind it.
+    """The run in which a model answered for a role: that in `folder`, or where it was a replay itself, the one behind
+    it.
 
     Raises:
         ConfigurationError: There is no such run, or it did not play the role.

@@ -170,15 +170,15 @@ class Answer:
             )
 
     def parts(self, parameters: ModelRequestParameters) -> list[ModelResponsePart]:
-        """The answer as pydantic-ai wants it, its JSON mended where that is expected and possible.
+        """The answer as pydantic-ai wants it, its JSON repaired where that is expected and possible.
 
-        What cannot be mended stays as it is, so that the validation error goes back to the model.
+        What cannot be repaired stays as it is, so that the validation error goes back to the model.
         """
         parts: list[ModelResponsePart] = []
         if self.thinking:
             parts.append(ThinkingPart(content=self.thinking))
         for name, arguments, call_id in self.calls:
-            part = ToolCallPart(tool_name=name, args=mended(arguments))
+            part = ToolCallPart(tool_name=name, args=repaired(arguments))
             # pydantic-ai makes an id up where the server sent none.
             parts.append(replace(part, tool_call_id=call_id) if call_id else part)
         if self.text.strip():
@@ -187,12 +187,12 @@ class Answer:
 
     def _text_part(self, parameters: ModelRequestParameters) -> ModelResponsePart:
         if parameters.output_object is not None:
-            return TextPart(content=mended(self.text))
+            return TextPart(content=repaired(self.text))
         tools = parameters.output_tools
         if self.calls or len(tools) != 1 or parameters.function_tools or parameters.allow_text_output:
             return TextPart(content=self.text)
         # Asked to call the one tool there is, weaker models write its arguments down as text instead.
-        arguments = mended(self.text)
+        arguments = repaired(self.text)
         return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
 
 
@@ -262,7 +262,7 @@ def _billed(usage: _Usage) -> RequestUsage:
     )
 
 
-def mended(text: str) -> str:
+def repaired(text: str) -> str:
     """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair."""
     if _is_json(text):
         return text

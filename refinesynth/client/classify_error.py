@@ -1,8 +1,9 @@
 """Every fault of a completion, sorted once: try again, give up the episode, or stop the run.
 
-litellm's classes say little (a 500 whose body says `invalid_request_error` comes as BadRequestError, a refused connection as
-InternalServerError, a bug of litellm's own as APIConnectionError), so the HTTP status decides, then the chain of causes, then
-the text. Nothing here imports litellm, so that other completion functions are sorted the same way.
+litellm's classes say little (a 500 whose body says `invalid_request_error` comes as BadRequestError, a refused
+connection as InternalServerError, a bug of litellm's own as APIConnectionError), so the HTTP status decides, then the
+chain of causes, then the text. Nothing here imports litellm, so that other completion functions are sorted the same
+way.
 """
 
 import json
@@ -73,8 +74,9 @@ class Fault:
     status: int | None = None
     """The HTTP status, as far as there is one; litellm makes one up where there is none."""
     page: str | None = None
-    """The title or the beginning of a web page that came instead of an answer: from a server that has never answered, a sign that
-    no completion API is there. None where a status says that the page is about something else: the key, the load, the size."""
+    """The title or the beginning of a web page that came instead of an answer: from a server that has never answered, a
+    sign that no completion API is there. None where a status says that the page is about something else: the key, the
+    load, the size."""
 
 
 class AnswerFault(Exception):
@@ -102,7 +104,8 @@ _QUOTA = re.compile(
     re.IGNORECASE,
 )
 _PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
-"""What is said along with a quota that fills up again: Google words a limit per minute as `exceeded your current quota`."""
+"""What is said along with a quota that fills up again: Google words a limit per minute as `exceeded your current
+quota`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
     # What litellm's proxy says of a key that is not its master key where it has no database to look others up in.
@@ -133,7 +136,7 @@ _UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
 _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Someone was there after all; litellm hands these on as httpx's ConnectError too."""
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
-"""Python objects in a message, which tell a reader nothing."""
+"""Python objects in a message, which say nothing to a reader."""
 
 
 def classify_error(error: Exception, backend: Backend) -> Fault:
@@ -147,7 +150,7 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
         return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
     status, text = _status(error), _words(error, key)
     page = _page(error, status, text)
-    # A model that is not there is told in JSON; this is a gateway's page.
+    # A missing model is reported in JSON; this is a gateway's page.
     row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
     text = text if page is None else f"a web page: {page!r}"
     says = row.says.format(
@@ -173,7 +176,7 @@ class _Row:
     statuses: frozenset[int] = frozenset()
     """HTTP statuses that decide by themselves."""
     words: re.Pattern[str] | None = None
-    """What in the text decides, whatever the status."""
+    """What in the text decides, for every status."""
 
     def fits(self, status: int, text: str) -> bool:
         return status in self.statuses or (self.words is not None and self.words.search(text) is not None)
@@ -188,7 +191,7 @@ _UNREACHED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{serve
 _DROPPED = _Row(FaultKind.SERVER, FaultStep.RETRY, "broke off the connection{server} ({text})")
 _BROKEN = _Row(FaultKind.SERVER, FaultStep.RETRY, "sent something that is no completion ({text})")
 _DEFECT = _Row(FaultKind.DEFECT, FaultStep.STOP, "cannot be asked: {error}: {text}")
-# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts tell which.
+# litellm tripped: over an answer of a shape that it did not expect, or over itself. A few more attempts show which.
 _CONFUSED = _Row(FaultKind.DEFECT, FaultStep.RETRY, "cannot be asked, or sent something odd ({text})")
 _SETTINGS = _Row(
     FaultKind.REJECTED, FaultStep.STOP, "does not take these settings; change them in the backend ({text})"
@@ -280,7 +283,7 @@ def _unconnected(error: Exception) -> bool:
 
 
 def _has_answer(error: Exception, status: int | None) -> bool:
-    """Whether a server answered, as far as the error's class tells: litellm makes a status up where none did."""
+    """Whether a server answered, by the error's class: litellm makes a status up where none did."""
     return status is not None and type(error).__name__ != "APIConnectionError"
 
 
@@ -324,7 +327,9 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
 
 
 def _header(error: Exception, wanted: str) -> str:
-    """A header of the answer, wherever litellm, the direct client or another client keeps them; empty if it has none of that name."""
+    """A header of the answer, wherever litellm, the direct client or another client keeps them; empty if it has none of
+    that name.
+    """
     response = getattr(error, "response", None)
     kept = (getattr(error, name, None) for name in ("litellm_response_headers", "headers"))
     for headers in (*kept, getattr(response, "headers", None)):
@@ -347,7 +352,7 @@ def _seconds(value: str) -> float | None:
 
 def _words(error: Exception, key: str | None) -> str:
     text = " ".join(redact(str(error)[: 2 * _READ], key=key).split())
-    # litellm repeats class names and appends tracebacks; neither helps whoever has to mend this.
+    # litellm repeats class names and appends tracebacks; neither helps to fix this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
     return _REPR.sub("", text[:_READ]) or type(error).__name__
 

@@ -1,4 +1,4 @@
-"""The litellm SDK: imported in one place, quietly, with nothing fetched, read or printed that nobody asked for."""
+"""The litellm SDK: imported in one place, quietly, with nothing fetched, read or printed that was not asked for."""
 
 import os
 import warnings
@@ -10,9 +10,11 @@ from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
 
 _CONNECTIONS = "4096"
-"""Sockets that litellm may reservation open, in all and per host; its own limit per host would cap a run at 500 in flight."""
+"""Sockets that litellm may reservation open, in all and per host; its own limit per host would cap a run at 500 in
+flight."""
 _NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
-"""Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's classes."""
+"""Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's
+classes."""
 _CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
 """A call that was cancelled between litellm's making a coroutine and awaiting it, as Ctrl-C does; nothing was sent."""
 
@@ -25,7 +27,8 @@ def litellm() -> ModuleType:
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "CRITICAL",
-        # It searches every error for secrets, and takes minutes for one of megabytes; ours are cleaned when they are sorted.
+        # It searches every error for secrets, and takes minutes for one of megabytes; ours are cleaned when they are
+        # sorted.
         "LITELLM_DISABLE_REDACT_SECRETS": "true",
         "AIOHTTP_CONNECTOR_LIMIT": _CONNECTIONS,
         "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": _CONNECTIONS,
@@ -33,7 +36,8 @@ def litellm() -> ModuleType:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
-        # What litellm's own classes make pydantic say is not for our users; its schemas are built here, not at first use.
+        # What litellm's own classes make pydantic say is not for our users; its schemas are built here, not at first
+        # use.
         warnings.simplefilter("ignore")
         import litellm as module
 
@@ -42,13 +46,15 @@ def litellm() -> ModuleType:
         warnings.filterwarnings("ignore", message=message, category=UserWarning)
     warnings.filterwarnings("ignore", message=_CUT_SHORT, category=RuntimeWarning)
 
-    # Otherwise it prints advice to stdout, into whatever the user pipes.
+    # Otherwise it prints advice to stdout, into the user's pipe.
     module.suppress_debug_info = True
     return module
 
 
 async def completion(**request: object) -> object:
-    """`litellm.acompletion` with its own retries off, and without its detour through `mcp`, which may not be installed."""
+    """`litellm.acompletion` with its own retries off, and without its detour through `mcp`, which may not be
+    installed.
+    """
     check_allow_model_requests()
     return await litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True)
 

@@ -30,11 +30,13 @@ from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, Refi
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
 _FRUITLESS = 5
-"""Requests that gave nothing, before any that gave an answer to use, after which the settings are at fault and not the prompts."""
+"""Requests that gave nothing, before any that gave an answer to use, after which the settings are at fault and not the
+prompts."""
 _TO_LOOK_AT = {FaultKind.REJECTED: "output_mode and extra", FaultKind.CONTENT: "max_tokens, output_mode and extra"}
 """Kinds of fault that settings can bring about at every request, with the settings."""
 _DOUBTFUL = 5
-"""Requests in a row, without an answer to any, that must seem to say that no episode can go on, where none says it for sure."""
+"""Requests in a row, without an answer to any, that must seem to say that no episode can go on, where none says it for
+sure."""
 _SEED_STEP = 0x9E3779B1
 """Added to the seed when an answer is asked for again, lest the same empty answer come back."""
 _SEEDS = 2**31
@@ -48,8 +50,9 @@ class LiteLLMModel(Model):
     """One backend, asked for text or structured output, with its retries and rate limits inside.
 
     Guarantees: what comes back is neither cut off nor empty; its text holds no lone surrogates; JSON that was asked for
-    is strict where it could be mended; every completion that was paid for is kept in the request's account, also those
-    that were then thrown away, and one that was paid for before is not asked for again. Errors are sorted by `sorting` into `EpisodeAbandoned` and `RunStopped`, without keys.
+    is strict where it could be repaired; every completion that was paid for is kept in the request's account, also
+    those that were then thrown away, and one that was paid for before is not asked for again. Errors are sorted by
+    `sorting` into `EpisodeAbandoned` and `RunStopped`, without keys.
 
     Not promised: streaming, and parts other than text, tool calls and thinking, which raise `UserError`.
     """
@@ -112,7 +115,7 @@ class LiteLLMModel(Model):
 
     @property
     def system(self) -> str:
-        """The provider, as litellm calls it, `litellm` where only litellm can tell."""
+        """The provider, as litellm calls it, `litellm` where only litellm knows it."""
         return split(self.backend.model)[0] or "litellm"
 
     @property
@@ -231,7 +234,7 @@ class LiteLLMModel(Model):
         return answer, cost
 
     async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
-        """One completion; the limiter is told how it went."""
+        """One completion; its outcome is reported to the limiter."""
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):

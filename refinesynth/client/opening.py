@@ -29,8 +29,9 @@ def open_model(
 ) -> "LiteLLMModel":
     """The pydantic-ai model for a backend; `limiter` and `calls` are those that it shares with others.
 
-    With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone that
-    go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says; here it is litellm.
+    With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone
+    that go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says;
+    here it is litellm.
 
     Raises:
         ConfigurationError: The backend needs a key, and no variable holds one; or `path` is one that it cannot go.
@@ -134,7 +135,7 @@ def open_replay(folder: Path, role: Role) -> "Model":
     from refinesynth.client.several import mixture
 
     backend, replay = recorded_backend(folder, role), Replay(folder)
-    # Nobody is asked, so there is nobody to be polite to.
+    # No request is sent, so there is no limit to respect.
     unhindered = RateLimiter(
         backend.label,
         limit=ConcurrencyLimit(start=None),

@@ -13,7 +13,8 @@ _SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?
 
 
 def redact(text: str, *, key: str | None = None) -> str:
-    """`text` without `key`, the value of any environment variable whose name says that it is one, and what looks like one.
+    """`text` without `key`, the value of any environment variable whose name says that it is one, and what looks like
+    one.
 
     A key is found as it is and as JSON, URLs and Python write it.
     """

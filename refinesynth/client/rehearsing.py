@@ -1,4 +1,6 @@
-"""The rehearsal in this process, where it is known which episode asks: what it remembers of a scene goes with the episode."""
+"""The rehearsal in this process, where it is known which episode asks: what it remembers of a scene goes with the
+episode.
+"""
 
 from dataclasses import dataclass
 from typing import Any

@@ -17,11 +17,12 @@ _STRANGERS = 3
 
 
 class Replay:
-    """A completion function that asks nobody.
+    """A completion function that sends no request.
 
-    An episode is known by its id, and a request by its words: the same personas, seed and prompts are needed, while rules, bounds
-    and judge may be others, as far as what is asked then was asked before. A request is answered as in its place; where it
-    comes in another place, such as after a rule that refuses more, with an answer to the same words that is not used yet.
+    An episode is known by its id, and a request by its words: the same personas, seed and prompts are needed, while
+    rules, bounds and judge may be others, as far as what is asked then was asked before. A request is answered as in
+    its place; where it comes in another place, such as after a rule that refuses more, with an answer to the same words
+    that is not used yet.
     """
 
     def __init__(self, folder: Path) -> None:

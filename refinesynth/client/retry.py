@@ -1,4 +1,6 @@
-"""One layer of retries around one completion: how often, how long in between, and what it means when they are used up."""
+"""One layer of retries around one completion: how often, how long in between, and what it means when they are used
+up.
+"""
 
 import logging
 from collections import Counter
@@ -23,7 +25,8 @@ _AT_FIRST = 3
 """Retries of a server that was never there: seconds, so that a wrong address is said before anyone wonders."""
 
 _PAGES = 1
-"""Retries of one that sends web pages and has never answered: a gateway's page comes once, those of a wrong address always."""
+"""Retries of one that sends web pages and has never answered: a gateway's page comes once, those of a wrong address
+always."""
 
 _FEW = (FaultKind.CONTENT, FaultKind.DEFECT)
 """Kinds with the smaller budget."""
@@ -60,11 +63,12 @@ async def retry(
     Between attempts: exponential backoff with full jitter, at least what the server asks for in Retry-After, at most
     `backend.longest_wait`. Faults of the backend and faults of the content have budgets of their own; defects have the
     smaller one. A server that cannot be reached and has not been `met`, that is has never answered anyone, is given up
-    on after 5 to 9 seconds; one that sends a web page, after a second one. Each retry is a warning of the logger `refinesynth.backends`. A fault that is excused, as part of
-    an outage that whoever gives turns waits for, is no retry: nothing is counted, said or waited for here.
+    on after 5 to 9 seconds; one that sends a web page, after a second one. Each retry is a warning of the logger
+    `refinesynth.backends`. A fault that is excused, as part of an outage that the limiter waits for, is no retry:
+    nothing is counted, said or waited for here.
 
     Raises:
-        GaveUp: A fault that no retry mends, or a budget is used up. Carries no trace of the original exception, whose
+        GaveUp: A fault that no retry fixes, or a budget is used up. Carries no trace of the original exception, whose
             text or locals may reservation a key.
         RefinesynthError: What the attempt raised of this kind, unchanged.
     """
@@ -99,7 +103,7 @@ async def retry(
 
 
 def _worth_another(fault: Fault, faults: Counter[FaultKind], backend: Backend, *, met: bool) -> bool:
-    """Whether another attempt may mend it, and there is one left."""
+    """Whether another attempt may succeed, and there is one left."""
     if fault.step is not FaultStep.RETRY:
         return False
     if fault.page is not None and not met and faults.total() > _PAGES:
@@ -114,7 +118,9 @@ def _worth_another(fault: Fault, faults: Counter[FaultKind], backend: Backend, *
 async def _go_on(
     once: Callable[[], Awaitable[_Result]], failed: _Again | None, *, wait: wait_base, sleep: Sleep
 ) -> _Result:
-    """The attempts after the first, which has failed: most requests need none, and tenacity costs more than all else here."""
+    """The attempts after the first, which has failed: most requests need none, and tenacity costs more than all else
+    here.
+    """
 
     async def from_the_second() -> _Result:
         nonlocal failed

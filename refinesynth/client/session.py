@@ -40,7 +40,7 @@ class Session:
     """One episode, as its models see it. What others know of an episode is kept by this object, and goes with it.
 
     Seeds follow from the session's seed, the role and how many requests that role has made, so the same episode sends
-    the same seeds whatever else runs at the time.
+    the same seeds with anything else running at the time.
     """
 
     id: str
@@ -53,7 +53,8 @@ class Session:
     attempt: int = 0
     """Scripts and drafts begun so far."""
     answered_by: dict[str, str] = field(default_factory=dict[str, str])
-    """Role to the models that answered it, in the order of their first answer; several where one stood in for another."""
+    """Role to the models that answered it, in the order of their first answer; several where one stood in for
+    another."""
     _requests: Counter[Role] = field(default_factory=Counter[Role])
     _steps: Counter[Role] = field(default_factory=Counter[Role])
 

@@ -14,7 +14,7 @@ from refinesynth.errors import BudgetSpent, RunStopped
 
 
 class MixedModel(WrapperModel):
-    """Models that take turns. Whoever casts a role asks `in_turn` for one; asked itself, it is the first."""
+    """Models that take turns. A role is given one by `in_turn`; asked itself, it is the first."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         """Of one model or more, none of them a mixture."""
@@ -41,13 +41,13 @@ _AGAIN = 300.0
 class FallbackModel(WrapperModel):
     """Asks `wrapped`; where that would stop the run, the same request goes to `fallback`.
 
-    What would stop it: an outage, a key that is not accepted, an exhausted quota, an unknown model. `wrapped` should not
-    wait for the end of an outage (its limiter has `outage=0`): it then says at once that it is down, except to the one
-    request at a time with which it tries whether it is back. So requests return to it by themselves. A model that is up
-    and will not be asked is left alone for five minutes at a time.
+    What would stop it: an outage, a key that is not accepted, an exhausted quota, an unknown model. `wrapped` should
+    not wait for the end of an outage (its limiter has `outage=0`): it then says at once that it is down, except to the
+    one request at a time with which it tries whether it is back. So requests return to it by themselves. A model that
+    is up and will not be asked is left alone for five minutes at a time.
 
-    A request that is refused or answered badly (`EpisodeAbandoned`) does not go to `fallback`, nor one that the budget does
-    not pay for. The response names the model that answered.
+    A request that is refused or answered badly (`EpisodeAbandoned`) does not go to `fallback`, nor one that the budget
+    does not pay for. The response names the model that answered.
     """
 
     def __init__(self, wrapped: Model, fallback: Model, *, again: float = _AGAIN) -> None:

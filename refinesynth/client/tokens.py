@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 TOKENIZER = "cl100k_base"
-"""OpenAI's of GPT-4, the one by which litellm counts for models whose own it does not know. Others may count a tenth otherwise, and
-more in other languages than English."""
+"""OpenAI's of GPT-4, the one by which litellm counts for models whose own it does not know. Others may count a tenth
+otherwise, and more in other languages than English."""
 
 _FOLDER = "TIKTOKEN_CACHE_DIR"
 

@@ -1,7 +1,8 @@
 """OpenTelemetry spans of episodes, attempts, verifications and requests; nothing at all unless a run asks for it.
 
-Each episode is a trace of its own, because a run has tens of thousands: span `episode` with `refinesynth.episode`, the id that
-journal, events and trajectories have too; below it `attempt` and `verify`, and pydantic-ai's own span for each request.
+Each episode is a trace of its own, because a run has tens of thousands: span `episode` with `refinesynth.episode`, the
+id that journal, events and trajectories have too; below it `attempt` and `verify`, and pydantic-ai's own span for each
+request.
 """
 
 from collections.abc import Generator
@@ -45,7 +46,7 @@ class Span(Protocol):
 
 class _Nothing:
     def set_attribute(self, key: str, value: Any, /) -> None:
-        """Nobody listens."""
+        """Nothing is recorded."""
 
 
 _NOTHING = _Nothing()

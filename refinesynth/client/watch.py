@@ -77,7 +77,7 @@ class Calls:
 
     @property
     def finished(self) -> int:
-        """How many have ended so far, in whatever way."""
+        """How many have ended so far, in every way."""
         return self._finished
 
     @property

@@ -196,7 +196,8 @@ _BEFORE_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
 _COMPATIBLE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
 )
-"""Any server that speaks OpenAI's language, whatever it serves. The rehearsal is one, so that it is asked the same in-process."""
+"""Any server that speaks OpenAI's language, whatever it serves. The rehearsal is one, so that it is asked the same
+in-process."""
 
 
 def profile_of(backend: Backend) -> ModelProfile:

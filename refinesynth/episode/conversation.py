@@ -1,11 +1,11 @@
 """A play turn by turn: each exchange is verified as soon as it is there.
 
-A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the roles are
-told privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
+A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the
+roles are told privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
 
-So does a play that ran out of turns, because nobody knows where it lost its way: a world that is imagined may contradict itself by
-then, and a goal may be out of reach for good. What is different the next time is that its DungeonMaster is reminded of how it ends
-from the first turn on, and not only when the play grows long.
+So does a play that ran out of turns, because nobody knows where it lost its way: a world that is imagined may
+contradict itself by then, and a goal may be out of reach for good. What is different the next time is that its
+DungeonMaster is reminded of how it ends from the first turn on, and not only when the play grows long.
 """
 
 from abc import ABC, abstractmethod

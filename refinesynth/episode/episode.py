@@ -46,9 +46,9 @@ async def play_episode(
 ) -> EpisodeOutcome:
     """Turn one persona into a trajectory, or several of one script where that is asked for, or say why there is none.
 
-    With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are no
-    clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for again, so
-    an episode that was interrupted goes on where it was; what is asked for is paid from `tracker`.
+    With models that answer alike, the same persona, index and settings give the same outcome, byte for byte: there are
+    no clocks and no random identifiers in it, unless it is over its deadline. What `memory` holds is not asked for
+    again, so an episode that was interrupted goes on where it was; what is asked for is paid from `tracker`.
 
     Raises:
         RunStopped: No episode can go on.

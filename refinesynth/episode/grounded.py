@@ -1,7 +1,8 @@
 """Grounded play: the Player acts, the world is executed, and a DungeonMaster only puts the ruling into words.
 
-Flags, progress, transient failures and the end are the world's: no model has a say in them. Words that contradict the ruling are
-refused once and told why; then the world's own plain words stand in, so that a weak DungeonMaster cannot spoil a play.
+Flags, progress, transient failures and the end are the world's: no model has a say in them. Words that contradict the
+ruling are refused once and told why; then the world's own plain words stand in, so that a weak DungeonMaster cannot
+spoil a play.
 """
 
 from pydantic import JsonValue
@@ -59,7 +60,9 @@ class GroundedPlay(Play):
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
 
     async def write(self, cast: Cast) -> Script | None:
-        """The first script that the script rules accept and whose world can be executed, or None when the attempts are used up."""
+        """The first script that the script rules accept and whose world can be executed, or None when the attempts are
+        used up.
+        """
         settings, session = cast.settings, cast.session
         wanted: dict[str, JsonValue] = {
             "features": list(settings.grounding.mix.wanted(session.index, settings.seed)),
@@ -118,8 +121,8 @@ class Grounded(Conversation):
     def _mistake(self, turns: Turns) -> MistakeKind | None:
         """The mistake to ask for now, if any.
 
-        None right after a transient failure, which is to be answered in good faith; such failures count neither as mistakes nor
-        as their repair.
+        None right after a transient failure, which is to be answered in good faith; such failures count neither as
+        mistakes nor as their repair.
         """
         if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
             return None
@@ -132,7 +135,9 @@ class Grounded(Conversation):
         return self.settings.mistakes.ask(settled, episode=self.session.index + self.number, attempt=self.record.drafts)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """What is told of a transient failure, if chance lets this action fail; never twice in a row, never what changes nothing."""
+        """What is told of a transient failure, if chance lets this action fail; never twice in a row, never what
+        changes nothing.
+        """
         if ruling.kind is not None or ruling.state is state or chance.tried_before(turns, action):
             return None
         seed = self.session.seed

@@ -1,4 +1,5 @@
-"""A kind of play as one object: the roles that it asks, its default rules, its prompts, how a script is written and how it is played.
+"""A kind of play as one object: the roles that it asks, its default rules, its prompts, how a script is written and how
+it is played.
 
 `plays` is the table of those that there are.
 """
@@ -33,7 +34,9 @@ _Actor = TypeVar("_Actor", bound=Actor)
 
 @dataclass(frozen=True, kw_only=True)
 class Cast:
-    """Who plays, and with what: the episode's settings, its record and its models, and one bound on completions for all of them."""
+    """Who plays, and with what: the episode's settings, its record and its models, and one bound on completions for all
+    of them.
+    """
 
     settings: EpisodeSettings
     record: Record
@@ -92,12 +95,13 @@ class Cast:
 class Play(ABC):
     """A kind of play. What most have in common is here; each adds how it is played.
 
-    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same cast gives the same draft,
-    byte for byte.
+    An object of it holds no state: it plays many episodes at once. With models that answer alike, the same cast gives
+    the same draft, byte for byte.
     """
 
     name: str
-    """As it is asked for, and as records keep it: a lower-case letter, then letters, digits, `_` and `-`, 64 characters at most."""
+    """As it is asked for, and as records keep it: a lower-case letter, then letters, digits, `_` and `-`, 64 characters
+    at most."""
     executed: bool = False
     """Whether a script's rulebook is executed: settings of `Grounding` are for such plays alone."""
 
@@ -120,7 +124,9 @@ class Play(ABC):
         return chains.script()
 
     def digest(self, prompts: Prompts) -> str:
-        """Of everything that its models may be asked with, in hexadecimal: a run is gone on with where it is the same."""
+        """Of everything that its models may be asked with, in hexadecimal: a run is gone on with where it is the
+        same.
+        """
         return prompts.digest
 
     async def write(self, cast: Cast) -> Script | None:
@@ -137,8 +143,8 @@ class Play(ABC):
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
         """The first draft that `cast.verifier` accepts, or None when the attempts are used up.
 
-        It begins with `start`, which was verified and is not taken back. Each attempt is announced to `cast.record`, and each draft
-        that is not accepted is left there.
+        It begins with `start`, which was verified and is not taken back. Each attempt is announced to `cast.record`,
+        and each draft that is not accepted is left there.
 
         Raises:
             EpisodeAbandoned: The episode cannot go on.
@@ -149,8 +155,8 @@ class Play(ABC):
 async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule | None = None) -> Script | None:
     """The first script that the script rules accept, or None when the attempts are used up (paper, section 3.1).
 
-    Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted, whatever the
-    script rules are.
+    Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted,
+    whatever the script rules are.
     """
     record, settings = cast.record, cast.settings
     previous: Script | None = None

@@ -1,4 +1,5 @@
-"""The table of plays: those that come with the package, and those of installed packages (entry points of the group `refinesynth.plays`).
+"""The table of plays: those that come with the package, and those of installed packages (entry points of the group
+`refinesynth.plays`).
 
 A play is loaded when it is asked for; its name alone costs nothing.
 """

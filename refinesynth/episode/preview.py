@@ -1,4 +1,6 @@
-"""What each role would be asked in an episode, word for word: the rehearsal plays it, whichever models it is meant for."""
+"""What each role would be asked in an episode, word for word: the rehearsal plays it, whichever models it is meant
+for.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,8 +34,8 @@ async def preview(
 ) -> dict[Role, list[dict[str, Any]]]:
     """The requests of an episode by role: messages, and tools or a response format where an answer is held to a schema.
 
-    They are in the form that `backends` are asked in, but nothing is sent: the rehearsal answers, so that everything after the
-    ScriptWriter's first request is about a script of its own, and nothing goes wrong by itself.
+    They are in the form that `backends` are asked in, but nothing is sent: the rehearsal answers, so that everything
+    after the ScriptWriter's first request is about a script of its own, and nothing goes wrong by itself.
     """
     recorders = {role: _Recorder() for role in find(settings.play).roles(settings)}
     models = {role: open_model(backends[role].each[0], call=recorder) for role, recorder in recorders.items()}

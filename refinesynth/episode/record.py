@@ -1,4 +1,6 @@
-"""What an episode leaves behind besides its trajectory: everything that was refused, what it took, and how often it was tried."""
+"""What an episode leaves behind besides its trajectory: everything that was refused, what it took, and how often it was
+tried.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,9 +25,9 @@ class _Stretch:
 class Record:
     """Filled while an episode is played.
 
-    What a refused draft has wasted is known when the next one begins, and from where: the cost of the turns that were taken
-    back. Turns that are kept may yet be taken back by a later refusal, which then has wasted them. A draft from which nobody
-    goes on has wasted all that was kept.
+    What a refused draft has wasted is known when the next one begins, and from where: the cost of the turns that were
+    taken back. Turns that are kept may yet be taken back by a later refusal, which then has wasted them. A draft from
+    which nobody goes on has wasted all that was kept.
     """
 
     session: Session
@@ -52,7 +54,9 @@ class Record:
 
     @property
     def refused(self) -> list[Refused]:
-        """Everything that was refused, in the order in which it was made; to be asked for when nothing more is tried."""
+        """Everything that was refused, in the order in which it was made; to be asked for when nothing more is
+        tried.
+        """
         self._take_back(to=0)
         return self._refused
 

@@ -43,7 +43,9 @@ class Ruled:
 
     @property
     def text(self) -> str:
-        """The world's own plain words: what a player perceives where nobody words it better. Never blank, cut off at `MAX_TOLD`."""
+        """The world's own plain words: what a player perceives where nobody words it better. Never blank, cut off at
+        `MAX_TOLD`.
+        """
         if self.excuse is not None:
             return self.excuse
         # Whatever a rulebook says, only the engine says this.

@@ -1,7 +1,7 @@
 """Several trajectories of one script: plays from the beginning, and branches that go on from a verified part of a play.
 
-They are played one after the other, each by models whose turn it is and with draws of its own. A journal knows a completion by how
-many its role had before in the episode, so the same words asked in a later play are another request.
+They are played one after the other, each by models whose turn it is and with draws of its own. A journal knows a
+completion by how many its role had before in the episode, so the same words asked in a later play are another request.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,9 @@ class Accepted:
 
 @dataclass
 class SeveralPlays:
-    """All plays of one script. Whatever becomes of one of them, the others are played, and what was accepted is kept."""
+    """All plays of one script. Whatever becomes of one of them, the others are played, and what was accepted is
+    kept.
+    """
 
     play: Play
     script: Script
@@ -123,10 +125,11 @@ class SeveralPlays:
 
 
 def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int) -> Turns:
-    """The part of an accepted draft that its branches share: up to an accepted exchange between a third and two thirds of it.
+    """The part of an accepted draft that its branches share: up to an accepted exchange between a third and two thirds
+    of it.
 
-    Which one follows from the episode's seed and the play's number. Where there is none, the nearest to the middle that leaves
-    something to play; nothing at all where there is none either.
+    Which one follows from the episode's seed and the play's number. Where there is none, the nearest to the middle that
+    leaves something to play; nothing at all where there is none either.
     """
     ends = [at + 1 for at, turn in enumerate(turns[:-1]) if _went_well(turn)]
     among = [end for end in ends if len(turns) <= 3 * end <= 2 * len(turns)]

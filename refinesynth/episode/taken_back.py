@@ -1,7 +1,8 @@
-"""Why a scene was taken back, told to each role as far as it can mend it; to the Player in words that somebody in the scene knows.
+"""Why a scene was taken back, told to each role as far as it can mend it; to the Player in words that somebody in the
+scene knows.
 
-A violation's message is written for the record and for whoever writes both voices: it counts turns and speaks of the DungeonMaster. A
-Player that is told so thinks so, and `NoLeaks` refuses what it thinks.
+A violation's message is written for the record and for whoever writes both voices: it counts turns and speaks of the
+DungeonMaster. A Player that is told so thinks so, and `NoLeaks` refuses what it thinks.
 """
 
 import re
@@ -53,9 +54,9 @@ class TakenBack:
     def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
         """Violations that name a turn, each told to the role whose turn that is.
 
-        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well have been
-        asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too few mistakes, or of
-        one that is not repaired, finds some or lets things pass.
+        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well
+        have been asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too
+        few mistakes, or of one that is not repaired, finds some or lets things pass.
         """
         found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
         masters: list[Violation] = []
@@ -72,8 +73,8 @@ class TakenBack:
 def privately(violation: Violation, turn: PlayerTurn) -> str:
     """What the Player is told of a violation at this turn of its own.
 
-    Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought that repeats it
-    passes `NoLeaks`.
+    Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought
+    that repeats it passes `NoLeaks`.
     """
     known = IN_THE_SCENE.get((violation.rule, violation.code))
     told = _TURN.sub("your answer", violation.message) if known is None else known

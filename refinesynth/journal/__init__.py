@@ -1,4 +1,6 @@
-"""The journal of a run: every completion that was paid for and every episode that has ended, committed before it counts."""
+"""The journal of a run: every completion that was paid for and every episode that has ended, committed before it
+counts.
+"""
 
 from refinesynth.journal.journal import Journal
 from refinesynth.journal.reader import JournalReader

@@ -20,12 +20,12 @@ class Failure:
 
     message: str
     cause: BaseException
-    told: bool = False
-    """Whether anybody knows."""
+    reported: bool = False
+    """Whether a caller got it."""
 
     def error(self) -> StorageError:
-        """A new error for everyone who is told, since each has a traceback of its own."""
-        self.told = True
+        """A new error for each caller that gets it, since each has a traceback of its own."""
+        self.reported = True
         error = StorageError(self.message)
         error.__cause__ = self.cause
         return error
@@ -79,7 +79,7 @@ class Batch:
         self._tell()
 
     def end(self, failure: Failure | None) -> None:
-        """Tell everybody who waits, on whatever loop or thread."""
+        """Notify all that wait, on any loop or thread."""
         self.failure = failure
         with self._telling:
             self._ended = True
@@ -89,7 +89,7 @@ class Batch:
             try:
                 loop.call_soon_threadsafe(_release, waiting)
             except RuntimeError:
-                # The loop is closed: nobody is there any more.
+                # The loop is closed: nothing waits there any more.
                 continue
 
     def _waiter(self) -> "asyncio.Future[None] | None":
@@ -119,7 +119,8 @@ _CHECKPOINT_EVERY = 4 * 1024 * 1024
 """What is committed before the log is copied back, in bytes."""
 
 _PATIENCE_MS = 500
-"""How long readers may keep a log that has grown too long from being emptied before the writer goes on, in milliseconds."""
+"""How long readers may keep a log that has grown too long from being emptied before the writer goes on, in
+milliseconds."""
 
 
 class Commits:
@@ -168,8 +169,8 @@ class Commits:
         with suppress(sqlite3.Error):
             _, pages, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages * PAGE_SIZE > self._too_long:
-                # Readers follow so closely on each other that the log is never free. If one of them stands still, waiting
-                # for it does not help, and soon again even less.
+                # Readers follow so closely on each other that the log is never free. If one of them stands still,
+                # waiting for it does not help, and soon again even less.
                 self._too_long = WAL_KEPT if self._empty_log() else 2 * pages * PAGE_SIZE
 
     def _empty_log(self) -> bool:
@@ -194,8 +195,8 @@ class Commits:
         self._connection.close()
 
     def _insert(self, into: str, columns: str, rows: Sequence[Row], otherwise: str = "") -> None:
-        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a busy
-        # event loop gives away every few milliseconds only.
+        # Many rows to a statement, and not `executemany`: between two rows that one waits for the interpreter, which a
+        # busy event loop gives away every few milliseconds only.
         at = 0
         while at < len(rows):
             size = min(_MOST_ROWS, 1 << (len(rows) - at).bit_length() - 1)

@@ -73,7 +73,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _connect_where_nothing_can_be_written(path: Path) -> sqlite3.Connection:
-    """SQLite keeps a small file beside the journal even for readers; where it cannot, nobody else may write either."""
+    """SQLite keeps a small file beside the journal even for readers; where it cannot, no other process may write
+    either.
+    """
     log = wal_of(path)
     if log.exists() and log.stat().st_size:
         raise StorageError(
@@ -143,7 +145,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, lasting: bool) -> No
     if mode != "wal":
         raise StorageError(f"{str(path)!r} is on a file system without shared memory; choose a folder on a local disk")
     connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
-    # The writer copies the log back itself, after those who wait for a commit were told of it.
+    # The writer copies the log back itself, after those who wait for a commit were notified.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")
     # Some builds write zeros over everything that is deleted.

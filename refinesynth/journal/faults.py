@@ -61,7 +61,7 @@ def refuse_if_gone(path: Path) -> None:
     """See that a file that is being written is still where it was.
 
     Raises:
-        StorageError: It is not: what is written now would be found by nobody.
+        StorageError: It is not: what is written now would not be found.
     """
     if not path.exists():
         raise StorageError(

@@ -18,11 +18,12 @@ class Journal(JournalReader):
     """Every completion that was paid for and every episode that has ended, in one SQLite file.
 
     What is committed outlives the process, however it ends. A power cut may take the last moments with it, unless the
-    journal is `lasting`, and never damages the file. One journal at a time may be open for writing (see `output_folder.FolderLock`); readers
-    may come and go. It belongs to the process that opened it: a forked or spawned one opens its own.
+    journal is `lasting`, and never damages the file. One journal at a time may be open for writing (see
+    `output_folder.FolderLock`); readers may come and go. It belongs to the process that opened it: a forked or spawned
+    one opens its own.
 
-    After the first failure to write, everything else that is asked of it fails alike, with a `StorageError`; nothing that
-    was committed is lost.
+    After the first failure to write, everything else that is asked of it fails alike, with a `StorageError`; nothing
+    that was committed is lost.
     """
 
     def __init__(self, path: Path, *, lasting: bool = False) -> None:
@@ -74,15 +75,17 @@ class Journal(JournalReader):
         await self._writer.put(fill)
 
     def over(self, index: int) -> None:
-        """Nothing more will be paid for this episode: for a journal of completions alone, into which its end is not entered."""
+        """Nothing more will be paid for this episode: for a journal of completions alone, into which its end is not
+        entered.
+        """
         self._begun.pop(index, None)
 
     def enter(self, entries: Sequence[Entry], *, totals: bytes | None = None) -> Awaitable[None]:
         """Commit episodes that have ended, and the sums up to them; in the order of the calls.
 
-        Everything is on its way when this returns; the result may be awaited or not. Those whose records are in the files
-        must come in the order of their indices without a gap, and take the place of what was held. Held ones come in any
-        order.
+        Everything is on its way when this returns; the result may be awaited or not. Those whose records are in the
+        files must come in the order of their indices without a gap, and take the place of what was held. Held ones come
+        in any order.
 
         Raises:
             ValueError: An episode is out of its turn, or has ended already.
@@ -114,7 +117,8 @@ class Journal(JournalReader):
         return batch
 
     def forget_from(self, index: int, *, totals: bytes | None) -> None:
-        """Episodes from `index` on have not ended, held ones included; their paid completions stay. Returns when committed.
+        """Episodes from `index` on have not ended, held ones included; their paid completions stay. Returns when
+        committed.
 
         Raises:
             StorageError: It could not be committed.
@@ -142,7 +146,7 @@ class Journal(JournalReader):
         """Commit everything, put it into one file, end the thread. More calls do nothing.
 
         Raises:
-            StorageError: Something could not be committed, and nobody was told so far.
+            StorageError: Something could not be committed, and that was not reported before.
         """
         # The last to let go cleans up, and only the writer can.
         super().close()

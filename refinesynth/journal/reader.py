@@ -39,8 +39,8 @@ _Value = TypeVar("_Value")
 class JournalReader:
     """What is committed. May be used by any thread, by one at a time.
 
-    Everything raises `StorageError` where the file is damaged or cannot be read. Not promised: that two calls see the same
-    state while somebody writes.
+    Everything raises `StorageError` where the file is damaged or cannot be read. Not promised: that two calls see the
+    same state while another process writes.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -96,7 +96,7 @@ class JournalReader:
         for entry in self._pages(committed_from_row, committed, start):
             start = entry.index + 1
             yield entry
-        # Whoever is held is later than everybody who is committed.
+        # What is held is later than everything that is committed.
         size = _PAGE_WITH_RECORDS if held_blobs else _PAGE
         columns = HELD_COLUMNS if held_blobs else HELD_COLUMNS.replace("records", "NULL")
         held = f"SELECT {columns} FROM held WHERE idx >= ? ORDER BY idx LIMIT {size}"  # noqa: S608 - constants

@@ -147,10 +147,11 @@ class Recorded:
         return self._paid.get((role, step, digest))
 
     def take(self, role: str, step: int, digest: bytes) -> Paid | None:
-        """What this request at this place was answered with, or else the first answer to it at any other place that is left.
+        """What this request at this place was answered with, or else the first answer to it at any other place that is
+        left.
 
-        Each is handed out once, also where an episode asks the same more than once. For playing under other rules, where the same
-        request may come earlier or later.
+        Each is handed out once, also where an episode asks the same more than once. For playing under other rules,
+        where the same request may come earlier or later.
         """
         left = self._unused.get(digest)
         if not left:

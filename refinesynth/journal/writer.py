@@ -11,7 +11,8 @@ from refinesynth.journal.commits import Batch, Commits, Failure
 from refinesynth.journal.faults import refuse_if_gone, storage_error
 
 LONGEST_S = 0.005
-"""How long a commit waits at most for others to join it, in seconds. It adds to a completion that took a hundred times longer."""
+"""How long a commit waits at most for others to join it, in seconds. It adds to a completion that took a hundred times
+longer."""
 
 _TRY_EVERY_S = 0.1
 """How often it is found out how many would join, in seconds."""
@@ -26,8 +27,9 @@ ALL = 1 << 62
 class Gathering:
     """Finds out how many calls come together within `LONGEST_S`, by waiting that long now and then.
 
-    A commit costs the same for one call and for ten. Where many come, waiting for them saves most of that. Where one comes
-    after the other, or as many as there are callers, waiting any longer gives nothing: those who would call are waiting too.
+    A commit costs the same for one call and for ten. Where many come, waiting for them saves most of that. Where one
+    comes after the other, or as many as there are callers, waiting any longer gives nothing: those who would call are
+    waiting too.
     """
 
     def __init__(self) -> None:
@@ -50,8 +52,8 @@ class Gathering:
 class Writer:
     """Commits in the order of the calls, many calls at a time.
 
-    The thread starts with the first call. It is a daemon: a process that ends without `close` loses what nobody was told to
-    be committed, as if it had been killed.
+    The thread starts with the first call. It is a daemon: a process that ends without `close` loses what was not
+    reported to be committed, as if it had been killed.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -78,7 +80,7 @@ class Writer:
             RuntimeError: The writer is closed, or belongs to the process that this one was forked from.
         """
         if self._process != os.getpid():
-            # Before the lock, which nobody in this process may be there to give back.
+            # Before the lock, which no one in this process may be there to give back.
             raise RuntimeError(
                 f"the journal at {str(self._path)!r} was opened by process {self._process}; a forked process opens its own"
             )
@@ -107,10 +109,11 @@ class Writer:
             return None if self._thread is None else self._last
 
     def close(self) -> None:
-        """Commit everything that came, end the thread, let go of the file. More calls do nothing, nor do those of a fork.
+        """Commit everything that came, end the thread, let go of the file. More calls do nothing, nor do those of a
+        fork.
 
         Raises:
-            StorageError: Something could not be committed, and nobody was told so far.
+            StorageError: Something could not be committed, and that was not reported before.
         """
         if self._process != os.getpid():
             return
@@ -122,7 +125,7 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
         self._commits.close()
-        if self._failure is not None and not self._failure.told:
+        if self._failure is not None and not self._failure.reported:
             raise self._failure.error()
 
     def _check(self) -> None:
@@ -161,7 +164,7 @@ class Writer:
                 self._commits.commit(batch)
                 # Afterwards: where the folder was only moved, all that was paid for goes with it.
                 refuse_if_gone(self._path)
-            except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must be told
+            except Exception as error:  # noqa: BLE001 - of any error all that wait must be notified
                 found = Failure(str(storage_error(self._path, error)), error)
                 with self._changed:
                     self._failure = found

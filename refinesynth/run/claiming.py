@@ -11,7 +11,7 @@ from refinesynth.run.lines import cannot
 
 CONFIG = "config.json"
 _NO_SUCH_PLACE = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOENT})
-"""Errors of a path that no folder can have, whatever the disk allows."""
+"""Errors of a path that no folder can have, on any disk."""
 
 
 def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
@@ -29,11 +29,12 @@ def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
     _refuse_strangers(path)
     if not (fresh and holds_run(path)):
         return None
-    # Through a link, the folder itself is moved and made anew, and the link stays right.
+    # Through a link, the folder itself is moved and made again, and the link stays right.
     real = path.resolve()
     aside = _move_aside(real)
     _make(real)
-    # The lock of the old folder is kept as well: whoever has opened it meanwhile does not take that folder for this one.
+    # The lock of the old folder is kept as well: a process that has opened it meanwhile does not take that folder for
+    # this one.
     until.enter_context(FolderLock(path))
     return aside
 

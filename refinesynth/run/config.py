@@ -31,7 +31,8 @@ _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 class RunConfig(BaseModel, frozen=True, extra="allow"):
     """The settings of a run. No key and no other secret is ever among them.
 
-    A setting of `PlaySettings` that has no field here is an extra one; where an older run does not name it, it had its default.
+    A setting of `PlaySettings` that has no field here is an extra one; where an older run does not name it, it had its
+    default.
     """
 
     schema_version: Literal[1] = 1
@@ -68,7 +69,8 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     prompts: str
     """Digest of the prompt templates."""
     models: dict[str, JsonValue]
-    """Role name to the backend's settings that change what it answers; a list of these where the role's models take turns."""
+    """Role name to the backend's settings that change what it answers; a list of these where the role's models take
+    turns."""
     connections: dict[str, JsonValue]
     """Role name to the others: where the server is, time-outs, rate limits, the name of the variable with the key."""
     personas: str

@@ -1,4 +1,6 @@
-"""What a run's counts need to know of a finished episode, and the sums over all of them; both are kept in the journal."""
+"""What a run's counts need to know of a finished episode, and the sums over all of them; both are kept in the
+journal.
+"""
 
 import hashlib
 from collections import Counter
@@ -21,7 +23,7 @@ _REASON = 300
 
 
 def fingerprint(persona: Persona) -> str:
-    """Sixteen hexadecimal digits that tell this persona from others."""
+    """Sixteen hexadecimal digits that identify this persona."""
     return hashlib.blake2b(persona.text.encode(), digest_size=8).hexdigest()
 
 
@@ -43,7 +45,7 @@ class EpisodeLine(BaseModel, frozen=True, extra="forbid"):
     reason: str | None
     """Why there is no trajectory; None if there is one."""
     lost: bool = False
-    """Whether that tells nothing of the data, see `EpisodeOutcome.lost`."""
+    """Whether that says nothing of the data, see `EpisodeOutcome.lost`."""
     scripts_refused: int = Field(ge=0)
     drafts_refused: int = Field(ge=0)
     by_rule: dict[str, int]
@@ -168,12 +170,12 @@ class Totals(BaseModel, extra="forbid"):
 
     @classmethod
     def counted(cls, *, accepted: Iterable[Trajectory], refused: Iterable[Refused]) -> Self:
-        """What can still be told of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
+        """What is still known of a run whose journal is missing: nothing of failed episodes, tokens and costs."""
         totals = cls(cost_usd=None)
         before: tuple[int, Persona] | None = None
         for trajectory in accepted:
             totals.accepted += 1
-            totals.figures.add(EpisodeFigures.of_trajectories([trajectory]))
+            totals.figures.add(EpisodeFigures.of_records([trajectory]))
             # Those of one episode follow on each other.
             episode = trajectory.provenance.seed, trajectory.persona
             totals.fruitful += episode != before

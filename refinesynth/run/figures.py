@@ -68,12 +68,10 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     def of(cls, outcome: EpisodeOutcome) -> Self:
         """Of an outcome."""
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        return cls.of_trajectories(
-            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
-        )
+        return cls.of_records(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
 
     @classmethod
-    def of_trajectories(
+    def of_records(
         cls, trajectories: Sequence[Trajectory], refused: Iterable[Refused] = (), *, passed: int = 0
     ) -> Self:
         """Of trajectories that have been played, and what was refused."""
@@ -133,8 +131,9 @@ class Figures(BaseModel, extra="forbid"):
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:
-    """Which features of a mix a script has, as far as executing it shows: half of the names are distractors; a single action is known to
-    lose the goal; something that is needed cannot be seen at first; the solution has to bring about four conditions at least.
+    """Which features of a mix a script has, as far as executing it shows: half of the names are distractors; a single
+    action is known to lose the goal; something that is needed cannot be seen at first; the solution has to bring about
+    four conditions at least.
     """
     has = (
         difficulty.distractors >= _SHARE_OF_DISTRACTORS,

@@ -56,8 +56,8 @@ _Value = TypeVar("_Value", bound=BaseModel)
 class RunFolder:
     """Reads a run that is finished, interrupted or still going on; never writes, and needs no lock.
 
-    Everything is read lazily, and only what the journal counts. Where there is no journal, because somebody has copied the
-    lines alone, all complete lines count.
+    Everything is read lazily, and only what the journal counts. Where there is no journal, because someone has copied
+    the lines alone, all complete lines count.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -95,7 +95,8 @@ class RunFolder:
                 yield EpisodeLine.from_json(entry.line)
 
     def waiting_lines(self) -> list[EpisodeLine]:
-        """Finished episodes that wait for an earlier one, or are beyond the `n`-th; by index, not more than a window of them.
+        """Finished episodes that wait for an earlier one, or are beyond the `n`-th; by index, not more than a window of
+        them.
 
         Raises:
             StorageError: The journal cannot be read.

@@ -15,8 +15,8 @@ _BLOCK = 1 << 16
 class LineWriter:
     """Appends whole lines to a file; each is handed to the operating system before `write` returns.
 
-    Not promised: that a line survives a power cut, or is written whole if the process dies or the disk is full in the middle
-    of it. The journal says how much of a file counts; `cut` removes the rest.
+    Not promised: that a line survives a power cut, or is written whole if the process dies or the disk is full in the
+    middle of it. The journal says how much of a file counts; `cut` removes the rest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,12 +38,14 @@ class LineWriter:
         """Append lines, given without their newlines.
 
         Raises:
-            StorageError: The disk is full, or the file cannot be written for another reason; nothing is written after that.
+            StorageError: The disk is full, or the file cannot be written for another reason; nothing is written after
+                that.
         """
         if not lines:
             return
         if self._failure is not None:
-            # Part of a line may be there, and the rest of it in the buffer: what came next would not begin where `end` says.
+            # Part of a line may be there, and the rest of it in the buffer: what came next would not begin where `end`
+            # says.
             raise cannot("write", self.path, self._failure) from self._failure
         data = b"".join(line + b"\n" for line in lines)
         try:

@@ -66,13 +66,13 @@ class _ToEvents(logging.Handler):
         try:
             self._log.log(record.levelno, facts.pop("event"), **facts)
         except StorageError:
-            # A full disk is found out by those who write what counts; whoever logs must not fail for it.
+            # A full disk is found out by those who write what counts; logging must not fail for it.
             self.handleError(record)
 
 
 def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
     """A structlog logger that writes events of `level` and above to `writer`."""
-    # Imported here: it brings rich with it, and whoever only reads a run needs neither.
+    # Imported here: it brings rich with it, and reading a run needs neither.
     import structlog
 
     logger = structlog.wrap_logger(

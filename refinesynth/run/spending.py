@@ -12,18 +12,18 @@ from refinesynth.trajectory import Usage
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """Everything that was paid, told twice: by who took it, and by what came of it. Either adds up to `total`."""
+    """Everything that was paid, split twice: by who took it, and by what came of it. Either adds up to `total`."""
 
     by_role: Mapping[str, Cost]
     by_model: Mapping[str, Cost]
     kept: Cost
     """On trajectories in the files: their scripts, and the turns that are in them."""
     wasted: Mapping[str, Cost]
-    """Rule name to what was spent on scripts and drafts that it refused, see `Refused.usage`; where several refused one, they
-    share it."""
+    """Rule name to what was spent on scripts and drafts that it refused, see `Refused.usage`; where several refused
+    one, they share it."""
     fruitless: Cost
-    """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers to
-    nobody's use."""
+    """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers
+    to nobody's use."""
     unneeded: Cost
     """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
 

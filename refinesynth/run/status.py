@@ -19,12 +19,15 @@ from refinesynth.run.spending import Spending
 from refinesynth.run.variety import Variety
 
 State: TypeAlias = Literal["running", "complete", "stopped", "died"]
-"""`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed; both go on with the same command."""
+"""`complete`: it has its `n`. `stopped`: it ended by itself before. `died`: it was killed; both go on with the same
+command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """One moment of a run. Reading it takes no lock, and reads no trajectory: for 32,000 episodes less than a second."""
+    """One moment of a run. Reading it takes no lock, and reads no trajectory: for 32,000 episodes less than a
+    second.
+    """
 
     folder: Path
     state: State
@@ -49,7 +52,7 @@ class RunStatus:
     spending: Spending
     """Where it went."""
     elapsed: float | None
-    """Seconds that the last process worked on it, or has so far; None if nobody knows."""
+    """Seconds that the last process worked on it, or has so far; None if that is unknown."""
     last_event: Mapping[str, Any]
     """The last line of events.jsonl; empty if there is none."""
 
@@ -94,7 +97,9 @@ class RunStatus:
 
     @property
     def cost_per_accepted(self) -> float | None:
-        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if unknown."""
+        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if
+        unknown.
+        """
         return None if self.cost_usd is None or not self.written else self.cost_usd / self.written
 
 
@@ -114,7 +119,7 @@ def _state(event: Mapping[str, Any], holder: Holder | None, *, complete: bool) -
 
 
 def _may_live(holder: Holder) -> bool:
-    """Whether a process of this number is there; on another host nobody can tell."""
+    """Whether a process of this number is there; on another host that is unknown."""
     if holder.host != socket.gethostname():
         return True
     try:

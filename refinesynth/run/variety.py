@@ -1,4 +1,6 @@
-"""How various a run is: distinct environments and actions, lengths, difficulty, mistakes; and what each rule left of the scripts."""
+"""How various a run is: distinct environments and actions, lengths, difficulty, mistakes; and what each rule left of
+the scripts.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -52,7 +54,7 @@ class Variety:
     environments: int
     """Distinct scripts."""
     action_names: int
-    """Distinct templates of actions, whatever their case and white space."""
+    """Distinct templates of actions, without regard to case and white space."""
     turns: Spread | None
     """Turns of a trajectory, of both voices together."""
     steps: Counter[int]
@@ -80,7 +82,8 @@ class Variety:
 
     @classmethod
     def of(cls, folder: RunFolder, totals: Totals) -> "Variety":
-        """Of a run, given the sums over its files. Reads the episodes' lines in the journal, and no trajectory if there is one.
+        """Of a run, given the sums over its files. Reads the episodes' lines in the journal, and no trajectory if there
+        is one.
 
         Raises:
             StorageError: The journal cannot be read.
@@ -127,7 +130,7 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
     """Digests of scripts and of actions, of one episode after the other."""
     if not folder.journal_file.exists():
         for trajectory in folder.trajectories():
-            figures = EpisodeFigures.of_trajectories([trajectory])
+            figures = EpisodeFigures.of_records([trajectory])
             yield figures.scripts, figures.actions
         return
     with JournalReader.read(folder.journal_file) as journal:
@@ -138,11 +141,13 @@ def _each(folder: RunFolder) -> Iterator[tuple[Iterable[str], Iterable[str]]]:
 
 
 def _digests(line: bytes) -> tuple[Iterable[str], Iterable[str]]:
-    """Those of a line in the journal. Everything else in it is passed by: validating it would take three times as long."""
+    """Those of a line in the journal. Everything else in it is passed by: validating it would take three times as
+    long.
+    """
     try:
         figures: Any = orjson.loads(line)["figures"]
         scripts, actions = figures["scripts"], figures["actions"]
-        # A digest is hashed and counted, whatever it is; a list in its place raises.
+        # A digest of any form is hashed and counted; a list in its place raises.
         return frozenset[str](scripts), frozenset[str](actions)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         # Of an earlier version, or damaged; reading it whole says which.

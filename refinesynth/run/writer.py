@@ -10,19 +10,19 @@ from refinesynth.journal import Entry, Journal, JournalReader
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import RunConfig, differences
 from refinesynth.run.episodes import Totals
+from refinesynth.run.file_repair import repair_files
 from refinesynth.run.finished import Finished
 from refinesynth.run.folder import RunFolder, shard_journals
 from refinesynth.run.lines import LineWriter, size_of
 from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
-from refinesynth.run.mending import mend
 
 
 class RunWriter(RunFolder):
     """Writes a run, alone. Episodes go to the files in the order of the personas, each whole or not at all.
 
-    Lines are appended first, and then the journal says that they count; a process that is killed in between leaves lines that
-    `claim` cuts. Writing lines blocks: it costs a copy into the system's page cache.
+    Lines are appended first, and then the journal says that they count; a process that is killed in between leaves
+    lines that `claim` cuts. Writing lines blocks: it costs a copy into the system's page cache.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RunWriter(RunFolder):
         """Indices of finished episodes that are in no file yet."""
         events = until.enter_context(closing(LineWriter(self.events_file)))
         self.milestones = open_events(events)
-        """Where a process says that it has begun and ended, at whatever level: `RunStatus` reads it."""
+        """Where a process says that it has begun and ended, at any level: `RunStatus` reads it."""
         self.log = open_events(events, level=log_level)
         until.enter_context(logged(self.log, log_level))
         """structlog logger of events.jsonl; what the package logs elsewhere goes there too."""
@@ -53,7 +53,7 @@ class RunWriter(RunFolder):
     ) -> "RunWriter":
         """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
 
-        Lines that no episode counts are cut. Episodes whose lines are not all there, because somebody has deleted them or the
+        Lines that no episode counts are cut. Episodes whose lines are not all there, because they were deleted or the
         power has failed, are forgotten, to be made again from what was paid for.
 
         Raises:
@@ -74,7 +74,7 @@ class RunWriter(RunFolder):
             folder = RunFolder(path, config)
             journal = until.enter_context(closing(Journal.open(folder.journal_file)))
             counted = journal.committed.count
-            missing = mend(folder, journal)
+            missing = repair_files(folder, journal)
             if config != RunConfig.load(folder.config_file):
                 config.save(folder.config_file)
             run = cls(path, config, journal=journal, until=until, log_level=log_level)
@@ -95,8 +95,8 @@ class RunWriter(RunFolder):
     async def append(self, *episodes: Finished) -> None:
         """Write finished episodes to the files; the next in the order of the personas. Returns when they are committed.
 
-        The files, `committed` and `waiting` have changed before the first await, so calls may overlap; they come true in their
-        order.
+        The files, `committed` and `waiting` have changed before the first await, so calls may overlap; they come true
+        in their order.
 
         Raises:
             StorageError: They cannot be written.
@@ -137,7 +137,7 @@ class RunWriter(RunFolder):
         """Commit what is on its way, close all files, and let others have the folder.
 
         Raises:
-            StorageError: Something could not be committed, and nobody was told so far.
+            StorageError: Something could not be committed, and that was not reported before.
         """
         self._until.close()
 

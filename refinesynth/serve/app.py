@@ -1,4 +1,6 @@
-"""The server as an application for aiohttp, whose parser is compiled: it takes a sixth of the time of the load that it is to bear."""
+"""The server as an application for aiohttp, whose parser is compiled: it takes a sixth of the time of the load that it
+is to bear.
+"""
 
 import logging
 import socket
@@ -32,7 +34,8 @@ GARBAGE = (
     b'data: {"choices": []}\n\ndata: [DONE]\n\n',
     b'{"choices": [{"message": {"content": "\xed\xa0\x80"}}]}',
 )
-"""A connection that broke, a proxy's page, nothing at all, UTF-16, a stream that nobody asked for, a surrogate in UTF-8."""
+"""A connection that broke, a proxy's page, nothing at all, UTF-16, a stream that nobody asked for, a surrogate in
+UTF-8."""
 
 _BUSY, _CLIENT_GONE = 429, 499
 _WAITING = frozenset({_BUSY, 503})
@@ -67,8 +70,8 @@ class ChatServer:
     def app(self) -> web.Application:
         """The application. Only requests that name this machine as their host are answered.
 
-        So no web page can reach it by a name of its own that resolves to 127.0.0.1; and because it takes JSON alone and allows
-        no other origin, no page can post to it either.
+        So no web page can reach it by a name of its own that resolves to 127.0.0.1; and because it takes JSON alone and
+        allows no other origin, no page can post to it either.
         """
         app = web.Application(client_max_size=wire.MAX_BODY_BYTES, middlewares=[_guarded])
         app.router.add_post("/v1/chat/completions", self.complete)

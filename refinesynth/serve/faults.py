@@ -60,7 +60,7 @@ class HttpFaults(BaseModel, frozen=True, extra="forbid"):
         return [*sorted(self.statuses.items()), *((name, getattr(self, name)) for name in NAMES)]
 
     def draw(self, random: Random) -> Fault | None:
-        """What goes wrong with one request, if anything. Takes one number from `random`, whatever the shares are."""
+        """What goes wrong with one request, if anything. Takes one number from `random`, for any shares."""
         point = random.random()
         for fault, share in self._shares():
             if point < share:

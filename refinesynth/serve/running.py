@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 HOST = "127.0.0.1"
-"""The only address that is listened on: whatever is served has no authentication."""
+"""The only address that is listened on: the server has no authentication."""
 
 _STOPPING_SECONDS = 1
 """How long a stopping server waits for answers under way; hanging ones never end."""
@@ -81,7 +81,7 @@ def serve(app: "web.Application", *, port: int = 8400, on_ready: Callable[[str],
 
     async def announced() -> None:
         async with _served(app, port) as address:
-            # Not before: whoever reads the address may interrupt at once.
+            # Not before: a reader of the address may interrupt at once.
             if on_ready:
                 on_ready(address)
             await anyio.sleep_forever()
@@ -93,8 +93,8 @@ def serve(app: "web.Application", *, port: int = 8400, on_ready: Callable[[str],
 def running(app: "web.Application", *, port: int = 0) -> Generator[str]:
     """Serve on 127.0.0.1 from another thread while the block runs, and give the server's address.
 
-    Connections are taken from the start; port 0 takes any free one. Leaving the block stops the server within about two seconds,
-    answers under way or not. An application is served once.
+    Connections are taken from the start; port 0 takes any free one. Leaving the block stops the server within about two
+    seconds, answers under way or not. An application is served once.
 
     Raises:
         InputError: The port cannot be listened on.

@@ -23,7 +23,7 @@ class Exchange:
     session: str | None = None
     """The request's session header."""
     seed: object = None
-    """The request's seed, whatever was sent as one."""
+    """The request's seed, for any value that was sent as one."""
     digest: str | None = None
     """Of the request's body without its seed; None where no log is kept."""
     status: int | None = None
@@ -31,12 +31,14 @@ class Exchange:
     fault: str | None = None
     """Name of the fault that it got, if that is no status."""
     paid: bool = False
-    """Whether a completion was made for it: that is what a provider bills, whoever still listens."""
+    """Whether a completion was made for it: that is what a provider bills, even if the client has left."""
 
 
 @dataclass
 class Traffic:
-    """What the server has seen. One event loop changes it, so it needs no lock; its size does not grow with requests."""
+    """What the server has seen. One event loop changes it, so it needs no lock; its size does not grow with
+    requests.
+    """
 
     log: Path | None = None
     """JSONL to which the fields of `Exchange` are appended for each request that has ended.

@@ -21,8 +21,8 @@ PASSED_ON = frozenset(
         "top_p", "user",
     }
 )  # fmt: skip
-"""Keys of a request that the completion function gets. Others are ignored, as most servers do: a key that is not meant as an
-argument must not become one."""
+"""Keys of a request that the completion function gets. Others are ignored, as most servers do: a key that is not meant
+as an argument must not become one."""
 
 
 class _Message(BaseModel):

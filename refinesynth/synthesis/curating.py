@@ -1,4 +1,6 @@
-"""The last word on what the rules accepted: copies of scripts that were there before, and what an evaluation set holds."""
+"""The last word on what the rules accepted: copies of scripts that were there before, and what an evaluation set
+holds.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,14 +16,15 @@ _TOLD = 3
 """Overlaps that a violation quotes."""
 
 Report = Callable[[str, Sequence[Overlap]], object]
-"""Told of a trajectory, by its id, that shares words with an evaluation set and is kept."""
+"""Called with a trajectory, by its id, that shares words with an evaluation set and is kept."""
 
 
 class Curator:
-    """Looks at outcomes in the order in which they are committed. What it answers depends on that order and nothing else.
+    """Looks at outcomes in the order in which they are committed. What it answers depends on that order and nothing
+    else.
 
-    What it refuses is forgotten: nothing that comes later is compared with it. Of an episode that plays its script several times,
-    the script counts once.
+    What it refuses is forgotten: nothing that comes later is compared with it. Of an episode that plays its script
+    several times, the script counts once.
     """
 
     def __init__(
@@ -32,7 +35,9 @@ class Curator:
         refuse_contaminated: bool = False,
         report: Report | None = None,
     ) -> None:
-        """What is None is not looked for. Contaminated trajectories are reported, and refused only if that is asked for."""
+        """What is None is not looked for. Contaminated trajectories are reported, and refused only if that is asked
+        for.
+        """
         self._novelty = novelty
         self._contamination = contamination
         self._refuse_contaminated = refuse_contaminated
@@ -109,7 +114,9 @@ class Curator:
 
 
 def _scripts(trajectories: Iterable[Trajectory]) -> "Iterable[tuple[str, Script]]":
-    """The scripts of committed trajectories, each once, named after the first trajectory; those of one follow on each other."""
+    """The scripts of committed trajectories, each once, named after the first trajectory; those of one follow on each
+    other.
+    """
     before: Script | None = None
     for trajectory in trajectories:
         if trajectory.script != before:
@@ -148,7 +155,7 @@ def _says_copy(found: NearDuplicate) -> str:
 
 
 def _says_overlaps(overlaps: Sequence[Overlap]) -> str:
-    told = "; ".join(f"{found.where} {found.text!r} as in {found.source}" for found in overlaps[:_TOLD])
+    overlap_texts = "; ".join(f"{found.where} {found.text!r} as in {found.source}" for found in overlaps[:_TOLD])
     more = f"; and {len(overlaps) - _TOLD} more" if len(overlaps) > _TOLD else ""
     count = sum(found.words for found in overlaps)
-    return f"{count} words are those of an evaluation set: {told}{more}."
+    return f"{count} words are those of an evaluation set: {overlap_texts}{more}."

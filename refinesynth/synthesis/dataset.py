@@ -30,7 +30,7 @@ def to_dataset(folder: RunFolder) -> "Dataset":
         # from_generator refuses a generator that gives nothing.
         return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
     state = folder.trajectories_file.stat()
-    # The size and time are among the arguments because datasets caches by them: a run that has grown is read anew.
+    # The size and time are among the arguments because datasets caches by them: a run that has grown is read again.
     arguments = {"path": str(folder.path.resolve()), "size": state.st_size, "changed": state.st_mtime_ns}
     return datasets.Dataset.from_generator(_rows, features=features, gen_kwargs=arguments)
 

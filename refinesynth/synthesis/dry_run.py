@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from refinesynth.client.budget.budget import Budget
 
 SAMPLE = 8
-"""Personas that are played, unless told otherwise."""
+"""Personas that are played by default."""
 _LOOKED_AT = 1_000
 """The sample is spread over so many personas at the beginning of the source: reading more might take long."""
 
@@ -40,12 +40,12 @@ async def estimate(
 ) -> Estimate:
     """Play `sample` personas as `synthesize` would, and extrapolate to `n`. This asks the backend and costs money.
 
-    Nothing is kept: what is played here is played and paid again by a run. Of a file, a list or a dataset, the sample is
-    spread over the first 1,000 personas; of an iterator it is the first ones, which are consumed.
+    Nothing is kept: what is played here is played and paid again by a run. Of a file, a list or a dataset, the sample
+    is spread over the first 1,000 personas; of an iterator it is the first ones, which are consumed.
 
-    Not promised: that the backend is as quick with `concurrency` episodes in flight as it was with `sample`, that personas
-    further on are like those at the beginning, and that no more scripts resemble earlier ones than did in the sample, where
-    near-duplicates are refused.
+    Not promised: that the backend is as quick with `concurrency` episodes in flight as it was with `sample`, that
+    personas further on are like those at the beginning, and that no more scripts resemble earlier ones than did in the
+    sample, where near-duplicates are refused.
 
     Args:
         personas: As for `synthesize`, as are `backend` and all further settings.

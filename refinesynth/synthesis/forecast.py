@@ -72,7 +72,8 @@ class Estimate:
     acceptance: Range
     """Share of the personas that give a trajectory (Wilson's interval)."""
     per_persona: Range
-    """Trajectories for each persona, those that give none included; the same as `acceptance` where one gives one at most."""
+    """Trajectories for each persona, those that give none included; the same as `acceptance` where one gives one at
+    most."""
     personas: Range
     """Needed for `n`. So are all ranges that follow, at what an episode took on average."""
     requests: Range
@@ -95,11 +96,13 @@ class Estimate:
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
-        """From the trajectories of each episode, `most` or fewer, and what it took; one lasted `episode_seconds` on average."""
+        """From the trajectories of each episode, `most` or fewer, and what it took; one lasted `episode_seconds` on
+        average.
+        """
         accepted = sum(count for count, _ in episodes)
         fruitful = sum(count > 0 for count, _ in episodes)
-        # Nothing between 0 and 1 is spread wider around its mean than what is always 0 or 1. So Wilson's interval holds for any
-        # number of trajectories too.
+        # Nothing between 0 and 1 is spread wider around its mean than what is always 0 or 1. So Wilson's interval holds
+        # for any number of trajectories too.
         per_persona = wilson(accepted / most, len(episodes)).times(most)
         needed = Range(n, n, n).over(per_persona)
 
@@ -160,7 +163,7 @@ def wilson(hits: float, tries: int) -> Range:
     share, spread = hits / tries, z * z / tries
     middle = (share + spread / 2) / (1 + spread)
     half = z / (1 + spread) * math.sqrt(share * (1 - share) / tries + spread / tries / 4)
-    # Nobody has seen that nothing is ever accepted.
+    # No sample shows that nothing is ever accepted.
     likely = share if hits else middle
     return Range(
         0.0 if not hits else max(0.0, middle - half), likely, 1.0 if hits == tries else min(1.0, middle + half)

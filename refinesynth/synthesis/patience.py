@@ -10,10 +10,11 @@ from refinesynth.run import EpisodeLine, Totals
 from refinesynth.settings.run import PATIENCE
 
 _CHANCE = 1e-4
-"""How likely a yield may be as low as it is by bad luck alone, where `n` is called out of reach. So small, because it is asked after
-every episode."""
+"""How likely a yield may be as low as it is by bad luck alone, where `n` is called out of reach. So small, because it
+is asked after every episode."""
 _UNTOLD = 4
-"""Times `patience` after which episodes that tell nothing of the data count too: a deadline may be too short for all of them."""
+"""Times `patience` after which episodes that say nothing of the data count too: a deadline may be too short for all of
+them."""
 _NEARLY = 0.9
 """Share of `n` that is worth going on for: who asked for 300 and will get 294 wants them."""
 _NEGLIGIBLE = 1e-12
@@ -29,7 +30,8 @@ class Yield:
 
     episodes: int = 0
     lost: int = 0
-    """Of these, ended by their backend or their deadline, so that they tell nothing of the data; see `EpisodeOutcome.lost`."""
+    """Of these, ended by their backend or their deadline, so that they say nothing of the data; see
+    `EpisodeOutcome.lost`."""
     fruitful: int = 0
     """Of these, with a trajectory."""
     accepted: int = 0
@@ -60,7 +62,9 @@ class Yield:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Says when to stop early. It looks at what is committed and at nothing else, so neither clocks nor workers decide."""
+    """Says when to stop early. It looks at what is committed and at nothing else, so neither clocks nor workers
+    decide.
+    """
 
     n: int
     episodes: int = PATIENCE
@@ -68,14 +72,15 @@ class Patience:
     per_episode: int = 1
     """Trajectories that an episode may give."""
     personas: int | None = None
-    """How many there are at most; None if nobody knows."""
+    """How many there are at most; None if that is unknown."""
     budget: Budget = field(default_factory=Budget)
 
     def runs_out(self, seen: Yield) -> Why | None:
         """Why the run should stop after these episodes; None if it should go on.
 
-        That the personas, or the budget at the cost of an episode so far, would not do even if every episode went well is no
-        reason: whoever asks for so many wants what there is. Nor is a low yield once most of them are used, or where nearly `n` will come.
+        That the personas, or the budget at the cost of an episode so far, would not do even if every episode went well
+        is no reason: a request for so many means all that there are. Nor is a low yield once most of them are used, or
+        where nearly `n` will come.
         """
         judged = seen.episodes - seen.lost
         if not self.episodes or seen.accepted >= self.n:
@@ -108,7 +113,9 @@ class Patience:
         )
 
     def remaining(self, seen: Yield) -> float:
-        """Episodes that can still be played, with the personas that are left and what is left of the budget; infinite without either."""
+        """Episodes that can still be played, with the personas that are left and what is left of the budget; infinite
+        without either.
+        """
         bounds = [math.inf if self.personas is None else float(self.personas - seen.episodes)]
         bounds += [
             (limit - spent) * seen.episodes // spent
@@ -123,11 +130,12 @@ class Patience:
 
 
 def chance_of_so_few(seen: int, *, of: int, hits: int, among: int) -> float:
-    """How likely no more than `seen` of `of` that are drawn are hits, where there are so many `hits` among `among` (hypergeometric).
+    """How likely no more than `seen` of `of` that are drawn are hits, where there are so many `hits` among `among`
+    (hypergeometric).
 
-    This is Fisher's exact test, on one side: where it is small, there are not so many hits, unless those that were drawn first
-    are unlike the others. From the mean on, where it is about a half and more, it is said to be 1. Takes about the square root of
-    `of` steps.
+    This is Fisher's exact test, on one side: where it is small, there are not so many hits, unless those that were
+    drawn first are unlike the others. From the mean on, where it is about a half and more, it is said to be 1. Takes
+    about the square root of `of` steps.
     """
     if among > _MANY:
         hits, among = hits * _MANY // among, _MANY

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def prices_of(backends: "Iterable[Backend]", budget: Budget | None, *, injected: bool) -> "list[Price]":
-    """What the backends cost, as far as the budget asks; with an `injected` completion function, by prices of their own only.
+    """What the backends cost, as far as the budget asks; with an `injected` completion function, by prices of their own
+    only.
 
     Raises:
-        ConfigurationError: The budget is in US dollars, and there is a backend whose price nobody knows.
+        ConfigurationError: The budget is in US dollars, and there is a backend whose price is unknown.
     """
     if budget is None or budget.usd is None:
         return []

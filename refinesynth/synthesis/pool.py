@@ -1,8 +1,8 @@
 """The engine: workers that play episodes, a feeder that starts personas, and commits in the order of the personas.
 
-The pool knows nothing of roles or models: an episode is a function. What is written does not depend on how many workers there
-are or who finishes first: outcomes are committed in the order of the personas, each whole, up to the one with which `n`
-trajectories are accepted, or after which patience has run out; what is curated is curated in that order too.
+The pool knows nothing of roles or models: an episode is a function. What is written does not depend on how many workers
+there are or who finishes first: outcomes are committed in the order of the personas, each whole, up to the one with
+which `n` trajectories are accepted, or after which patience has run out; what is curated is curated in that order too.
 """
 
 from collections import deque
@@ -26,8 +26,8 @@ PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
 """One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
 
 Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
-"""Has the last word on each outcome with a trajectory, in the order in which they are committed: it may move trajectories to
-what is refused."""
+"""Has the last word on each outcome with a trajectory, in the order in which they are committed: it may move
+trajectories to what is refused."""
 
 _Stream = TypeVar("_Stream")
 _AHEAD_PER_WORKER = 8
@@ -44,8 +44,9 @@ def window(concurrency: int) -> int:
 class Pool:
     """Plays episodes until `n` are accepted and committed, the personas run out, or patience does. To be run once.
 
-    An episode that is finished is in the journal before its worker goes on, whatever is cancelled meanwhile: in its turn it is
-    committed to the files, else it waits there. In memory there are only the numbers of those that wait.
+    An episode that is finished is in the journal before its worker goes on, also if something is cancelled meanwhile:
+    in its turn it is committed to the files, else it waits there. In memory there are only the numbers of those that
+    wait.
     """
 
     def __init__(
@@ -68,9 +69,10 @@ class Pool:
         """A pool that writes to `folder`; without `patience`, it goes on as long as there are personas.
 
         `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
-        started (call `wake` when that changes). What `means` do not allow for is not started either; an episode that cannot be
-        paid any more (`BudgetSpent`) is put back, and the others go on. What waits is not curated yet, so it may go on under a
-        `curate` that knows what is in the files; an episode that goes well gives `per_episode` trajectories.
+        started (call `wake` when that changes). What `means` do not allow for is not started either; an episode that
+        cannot be paid any more (`BudgetSpent`) is put back, and the others go on. What waits is not curated yet, so it
+        may go on under a `curate` that knows what is in the files; an episode that goes well gives `per_episode`
+        trajectories.
         """
         self._play = play
         self._personas = personas
@@ -90,7 +92,7 @@ class Pool:
         self._written = folder.committed.accepted
         """Accepted trajectories that are committed; `folder.committed` is ahead of it by what is on its way."""
         self._undelivered = deque[Finished]()
-        """Appended, and not known to be committed yet; empty if nobody takes trajectories."""
+        """Appended, and not known to be committed yet; empty if trajectories are not taken one by one."""
         self._changed = anyio.Event()
         self._scope = anyio.CancelScope()
         self._failure: Exception | None = None
@@ -134,7 +136,7 @@ class Pool:
             RunStopped: No episode can go on. The message says where the partial run is.
             RefinesynthError: The personas cannot be read on, are not those that a resumed run began with, or the folder
                 cannot be written.
-            Exception: Whatever `on_progress` raised.
+            Exception: Any that `on_progress` raised.
         """
         if self.reached:
             return
@@ -144,7 +146,7 @@ class Pool:
             if not self.over:
                 await self._play_all()
         except BaseException as error:
-            # Cancellation and errors pass through, whatever else goes wrong here.
+            # Cancellation and errors pass through, even if something else goes wrong here.
             try:
                 self._end(f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "interrupted")
             except StorageError as lost:
@@ -330,7 +332,7 @@ class Pool:
             self._undelivered.extend(episodes)
         await self._folder.append(*episodes)
         self._written += sum(finished.line.trajectories for finished in episodes)
-        # Commits come true in their order, but whoever waited for one may go on in any.
+        # Commits complete in their order, but the tasks that wait for them may resume in any.
         while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
             for trajectory in self._undelivered.popleft().trajectories:
                 if self._on_accepted is not None:

@@ -32,8 +32,8 @@ class Progress:
     accepted: int
     """Trajectories of finished episodes. It may pass `n` by the few that were in flight when it was reached."""
     written: int
-    """Trajectories in trajectories.jsonl; the others wait for an earlier episode. In a fresh run no more than `n`, but for what
-    the episode with which it is reached gives beyond: that one is kept whole."""
+    """Trajectories in trajectories.jsonl; the others wait for an earlier episode. In a fresh run no more than `n`, but
+    for what the episode with which it is reached gives beyond: that one is kept whole."""
     started: int
     """Personas that were started."""
     finished: int
@@ -70,6 +70,6 @@ class Progress:
         return Surroundings(paid=Cost(usage=self.usage, cost_usd=self.cost_usd))
 
     def __str__(self) -> str:
-        """The moment on one line, whatever servers said: `3/10 accepted, 7 in flight, 1 gave none`."""
+        """The moment on one line, with any text of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
         counts = f"{min(self.accepted, self.n):,}/{self.n:,} accepted, {self.in_flight:,} in flight, {self.failed:,} gave none"
         return "; ".join([counts, *(one_line(trouble, most=200) for trouble in self.look().troubles)])

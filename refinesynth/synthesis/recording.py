@@ -80,8 +80,8 @@ def _curation(curation: Curation) -> dict[str, JsonValue]:
     """The settings, with what the evaluation sets hold in the place of where they are."""
     from refinesynth.diversity.contamination import digest_of
 
-    told: dict[str, JsonValue] = curation.model_dump(mode="json", exclude={"contamination"})
-    return {**told, "evaluation": digest_of(curation.contamination) if curation.contamination else None}
+    dumped: dict[str, JsonValue] = curation.model_dump(mode="json", exclude={"contamination"})
+    return {**dumped, "evaluation": digest_of(curation.contamination) if curation.contamination else None}
 
 
 def _hidden(value: JsonValue) -> JsonValue:

@@ -69,11 +69,11 @@ class Begun:
 
 @dataclass
 class Overlaps:
-    """Where it is told what evaluation sets have in common with a trajectory that is kept."""
+    """Where overlaps of evaluation sets with a trajectory that is kept are reported."""
 
     log: "FilteringBoundLogger | None" = None
 
-    def tell(self, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+    def report_overlaps(self, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
         """Write it to events.jsonl."""
         if self.log is not None:
             found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
@@ -210,7 +210,7 @@ class Request:
             return None
         from refinesynth.synthesis.curating import Curator
 
-        return await anyio.to_thread.run_sync(partial(Curator.of, curation, report=overlaps.tell))
+        return await anyio.to_thread.run_sync(partial(Curator.of, curation, report=overlaps.report_overlaps))
 
     def _has_enough(self) -> bool:
         """Whether there is nothing left to do; what else is wrong with the folder is said when it is opened."""
@@ -233,7 +233,9 @@ class Request:
         return EpisodeSettings(**asked.played(), rules=drafts, script_rules=scripts, prompts=prompts)
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
-        """The rules of a run that is replayed: its answers are found by prompts that name these rules' numbers, whatever is judged by now."""
+        """The rules of a run that is replayed: its answers are found by prompts that name these rules' numbers, also
+        where other rules judge now.
+        """
         from refinesynth import rules
         from refinesynth.backends import resolve_roles
         from refinesynth.backends.replayed import recorded_run, replayed_folder

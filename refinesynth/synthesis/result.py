@@ -40,8 +40,8 @@ class Records(Generic[_Record]):
 class SynthesisResult:
     """A run's trajectories and what they took. Iterating reads the accepted trajectories from disk, lazily.
 
-    The counts are those of the moment in which the result was made or opened. Without the run's journal, because somebody has
-    copied the lines alone, all lines count, and what was paid is unknown.
+    The counts are those of the moment in which the result was made or opened. Without the run's journal, because
+    someone has copied the lines alone, all lines count, and what was paid is unknown.
     """
 
     def __init__(
@@ -55,16 +55,18 @@ class SynthesisResult:
         """A result over `folder`."""
         self._folder = folder
         self.ended = ended
-        """In a clause, why the run stopped before it had its `n`; None if nobody knows, as where it was opened."""
+        """In a clause, why the run stopped before it had its `n`; None if that is unknown, as where it was opened."""
         self.stopped_early: Why | None = stopped_early
-        """What `patience` ended it for: `nothing_accepted`, or `unreachable` where the yield was too low for `n`; else None."""
+        """What `patience` ended it for: `nothing_accepted`, or `unreachable` where the yield was too low for `n`; else
+        None."""
         self._totals = folder.totals()
         self.spent = tuple(folder.spent())
         """What was used and paid, per role and model: everything, episodes that never ended included."""
         self.spending = Spending.of(self.spent, self._totals)
         """Where it went: per role, per model, per rejecting rule, and on what came to nothing."""
         self.pending = len(folder.waiting_lines())
-        """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was reached."""
+        """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was
+        reached."""
         self.bad_personas = bad_personas
         """Rows of the source that are no personas, as far as it was read for this result; 0 for an opened one."""
 
@@ -166,7 +168,9 @@ class SynthesisResult:
 
     @property
     def cost_per_accepted(self) -> float | None:
-        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if unknown."""
+        """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if
+        unknown.
+        """
         return None if self.cost_usd is None or not len(self) else self.cost_usd / len(self)
 
     @property
@@ -181,8 +185,8 @@ class SynthesisResult:
 
     @property
     def wasted_by_rule(self) -> dict[str, Cost]:
-        """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that nobody went on
-        from. Where several rules refused one thing, they share its cost.
+        """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that nobody
+        went on from. Where several rules refused one thing, they share its cost.
         """
         return dict(self.spending.wasted)
 
@@ -211,8 +215,8 @@ class SynthesisResult:
     def to_dataset(self) -> "Dataset":
         """The trajectories as a Hugging Face dataset with the columns id, persona, messages, mistakes and trajectory.
 
-        `messages` are those of `chat.to_messages`, each with its loss flag; `mistakes` are indices into the trajectory's
-        turns; `trajectory` is the whole record as JSON text, because environments have no common columns.
+        `messages` are those of `chat.to_messages`, each with its loss flag; `mistakes` are indices into the
+        trajectory's turns; `trajectory` is the whole record as JSON text, because environments have no common columns.
 
         Raises:
             ConfigurationError: The package `datasets` is not installed (extra `datasets`).

@@ -57,7 +57,7 @@ class TrajectoryStream:
         return self._run.result()
 
     async def drive(self, send: MemoryObjectSendStream[Trajectory]) -> None:
-        """Play the run; a failure is kept for whoever iterates."""
+        """Play the run; a failure is kept for the iteration."""
         with send:
             try:
                 await self._run.pool.run()
@@ -76,9 +76,9 @@ class TrajectoryStream:
 async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
     """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
-    Whoever takes trajectories slowly slows the run down: about `concurrency` of them wait in memory, then nothing new is
-    started. Leaving the block early stops the run cleanly; the same call goes on with it, and gives only what is new. What was
-    accepted and not taken by then is in `result()` and on disk; it is not given again.
+    A slow consumer slows the run down: about `concurrency` of them wait in memory, then nothing new is started. Leaving
+    the block early stops the run cleanly; the same call goes on with it, and gives only what is new. What was accepted
+    and not taken by then is in `result()` and on disk; it is not given again.
 
     Raises:
         InputError: Something that was given cannot be used.

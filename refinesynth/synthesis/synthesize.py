@@ -54,26 +54,29 @@ async def synthesize(
     on_progress: Callable[[Progress], None] | None = None,
     call: "Completion | None" = None,
 ) -> SynthesisResult:
-    """Start personas until `n` trajectories are accepted, the personas run out, or `patience` does (`SynthesisResult.ended` says so).
+    """Start personas until `n` trajectories are accepted, the personas run out, or `patience` does
+    (`SynthesisResult.ended` says so).
 
-    Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes in
-    trajectories.jsonl and rejected.jsonl, whatever the concurrency. Memory grows with `concurrency`, not with `n`.
+    Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes
+    in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with `concurrency`, not with `n`.
 
-    A run that was cancelled or killed, at whatever instant, goes on when it is asked for again with the same `output`: no
+    A run that was cancelled or killed, at any instant, is resumed when it is asked for again with the same `output`: no
     accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
-    Settings that would change the data must be the same then; `n`, `concurrency`, `budget`, `patience` and how servers are
-    reached may differ.
+    Settings that would change the data must be the same then; `n`, `concurrency`, `budget`, `patience` and how servers
+    are reached may differ.
 
     Args:
-        personas: A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face
-            dataset, of texts or `Persona`s or rows with `persona` or `text`; None for those that ship with the package.
-        n: Accepted trajectories to make. A run ends when at least so many are accepted; an episode that brings more than was missing
-            is kept whole, so there may be up to `branches * episodes_per_script - 1` more.
+        personas: A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging
+            Face dataset, of texts or `Persona`s or rows with `persona` or `text`; None for those that ship with the
+            package.
+        n: Accepted trajectories to make. A run ends when at least so many are accepted; an episode that brings more
+            than was missing is kept whole, so there may be up to `branches * episodes_per_script - 1` more.
         backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
             there, a list for a role whose models take turns.
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
-        play: `live`, `narrated`, `grounded`, or the name of a play that an installed package registers. What each of the settings
-            from here to `log_level` decides, its unit and its default stand at the fields of `RunSettings`.
+        play: `live`, `narrated`, `grounded`, or the name of a play that an installed package registers. What each of
+            the settings from here to `log_level` decides, its unit and its default stand at the fields of
+            `RunSettings`.
         rules: None for those of the play: `rules.strict()`, in grounded play `rules.grounded()`.
         script_rules: None for those of the play: `rules.script()`, in grounded play `rules.grounded_script()`.
         mistakes: None for at least two, asked for where natural ones do not suffice.
@@ -82,21 +85,22 @@ async def synthesize(
         branches: Trajectories of each accepted play.
         episodes_per_script: Plays of each accepted script.
         curation: Near-duplicates and contamination to look for; None for neither.
-        output: The run folder. A run that is there is continued, with the same personas in the same order; more may follow at
-            their end. None for the next free `runs/NNN` under the current folder.
+        output: The run folder. A run that is there is continued, with the same personas in the same order; more may
+            follow at their end. None for the next free `runs/NNN` under the current folder.
         concurrency: Most episodes in flight.
         seed: Of the run.
         prompts: Folder with prompt templates that replace shipped ones of the same name.
         judge: Whether an LLM judge must agree to what the rules accept.
         max_turns: Longest draft, in turns; None for the default.
-        fresh: Begin anew. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        budget: A hard stop, such as `"50usd"` or `"20Mtok"`, which the total passes by less than one request. The run then ends as
-            when its personas run out, and goes on with a higher one.
-        patience: Finished episodes without one accepted after which the run stops early. So it does once as many have ended, in the
-            first half of what personas and budget allow, where at the yield so far `n` is out of reach of the two. What
-            decides is the order in which outcomes are committed. 0 goes on to the end; so does the same call with 0 later.
-        fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it is
-            there again. Which one answered is in each trajectory's provenance.
+        fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
+        budget: A hard stop, such as `"50usd"` or `"20Mtok"`, which the total passes by less than one request. The run
+            then ends as when its personas run out, and goes on with a higher one.
+        patience: Finished episodes without one accepted after which the run stops early. So it does once as many have
+            ended, in the first half of what personas and budget allow, where at the yield so far `n` is out of reach of
+            the two. What decides is the order in which outcomes are committed. 0 goes on to the end; so does the same
+            call with 0 later.
+        fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it
+            is there again. Which one answered is in each trajectory's provenance.
         deadline: Seconds that an episode may take; None for no end.
         processes: How many processes play; rules, prompts and `call` must be such that they can be pickled.
         log_level: How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`.
@@ -105,8 +109,8 @@ async def synthesize(
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`.
 
     Raises:
-        InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder, which may
-            also be in use by another process.
+        InputError: Something that was given cannot be used; its subclass `RunFolderError` where it is the folder, which
+            may also be in use by another process.
         StorageError: The folder cannot be written, or its journal cannot be read. What was finished is on disk.
         RunStopped: No episode can go on (authentication, unknown model, quota). What was finished is on disk.
     """

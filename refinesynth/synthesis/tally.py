@@ -60,9 +60,9 @@ class Tally:
     def wanted(self) -> int:
         """How many episodes should be in flight: enough for what is missing, at the yield so far, and a few to spare.
 
-        The yield starts at `per_episode` and is what was seen, one imagined success included, so that it is never 0. One more
-        for every eight that are needed keeps the end of a run from being a queue of single tries. Trajectories of episodes that
-        come after the one that is to be started do not count: they cannot be committed before it.
+        The yield starts at `per_episode` and is what was seen, one imagined success included, so that it is never 0.
+        One more for every eight that are needed keeps the end of a run from being a queue of single tries. Trajectories
+        of episodes that come after the one that is to be started do not count: they cannot be committed before it.
         """
         missing = self._n - (self._finished.accepted - self._ahead)
         if missing <= 0:

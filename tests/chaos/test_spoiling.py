@@ -9,25 +9,9 @@ from typing import Any, cast
 import httpx
 import pytest
 from spoiling import HUGE_BYTES, SPOILING, spoils
+from tiny_backend import BODY, URL, tiny
 
 from refinesynth.serve import create_app, running
-
-URL = "/v1/chat/completions"
-BODY: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
-STRUCTURE = {"goal": "Take the pot.", "turns": [{"thought": "Hm.", "parameter_error": False}], "count": 3}
-
-
-async def tiny(**request: Any) -> dict[str, Any]:
-    """JSON when asked for JSON, else text."""
-    content = json.dumps(STRUCTURE) if request.get("response_format") else "Thought: so\nAction: look"
-    return {
-        "id": "chatcmpl-tiny",
-        "object": "chat.completion",
-        "created": 0,
-        "model": request["model"],
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12},
-    }
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import pty
 import re
 import subprocess
 import sys
-import unicodedata
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ import orjson
 import pytest
 from chaos_stage import check_folder, lines
 from spoiling import CHARACTERS
+from terminal_text import is_inert
 
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
@@ -133,15 +133,6 @@ def call(warm: Path, *arguments: object, cwd: Path | None = None) -> bytes:
     )
     assert done.returncode in {0, 1, 2}, done.stdout.decode()
     return done.stdout
-
-
-def is_inert(text: str) -> bool:
-    """Whether a terminal just shows this."""
-    return all(
-        character in "\n\t\u200c\u200d"
-        or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-        for character in text
-    )
 
 
 @pytest.mark.parametrize(

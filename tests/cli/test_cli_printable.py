@@ -1,7 +1,6 @@
 """Nothing that a terminal obeys gets through."""
 
 import io
-import unicodedata
 
 import orjson
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
+from terminal_text import is_inert
 
 from refinesynth.cli.terminal import SafeConsole, notes, output, styled
 from refinesynth.text.printable import one_line, printable
@@ -20,15 +20,6 @@ nasty = st.text(
     st.sampled_from("\x1b[]31m\x07\x9b\x9d\u202e\u2066\u200b\ufeff\ud800\r\n\t\x00\x7f\u2028 aé漢:smile:🦊")
 )
 """Dense in what a terminal would obey, and in what rich would interpret."""
-
-
-def is_inert(text: str) -> bool:
-    """Whether a terminal just shows this; written with Unicode's categories, the code with `str.isprintable`."""
-    return all(
-        character in "\n\t\u200c\u200d"
-        or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-        for character in text
-    )
 
 
 @given(anything | nasty)

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from train_values import FINISHED
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
@@ -307,17 +308,7 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
     assert steps.endswith("4 evaluations, 2 checkpoints")
     assert "4 of 20 steps, 0.25 epochs; training loss 0.2500" in result.stdout
     assert f"The model is in {output}" in result.stdout
-    names = {
-        ".refinesynth-training",
-        "train.yaml",
-        "plan.json",
-        "versions.json",
-        "metrics.jsonl",
-        "result.json",
-        "README.md",
-        "plots",
-    }
-    assert {path.name for path in output.iterdir()} == names
+    assert {path.name for path in output.iterdir()} == {*FINISHED, "plots"}
 
 
 def test_where_nothing_was_held_out_the_checkpoints_to_choose_from_are_told(

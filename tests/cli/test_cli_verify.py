@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_journal, write_run
+from run_records import CONFIG
 from samples import REFINED, player
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.run import RunConfig
 
 
 def verify(*arguments: object) -> Result:
@@ -22,26 +22,6 @@ def rows(result: Result) -> dict[str, list[str]]:
         label, *numbers = [part for part in line.strip().split("  ") if part]
         found[label.strip()] = [number.strip() for number in numbers]
     return found
-
-
-def a_config(rules: str) -> RunConfig:
-    return RunConfig(
-        n=1,
-        concurrency=1,
-        play="live",
-        seed=0,
-        rules=rules,
-        script_rules="script()",
-        mistakes={},
-        attempts={},
-        max_turns=60,
-        judge=False,
-        prompts="",
-        models={},
-        connections={},
-        personas="",
-        versions={},
-    )
 
 
 @pytest.fixture
@@ -126,11 +106,11 @@ def test_what_a_killed_run_was_writing_does_not_count(folder: Path) -> None:
 
 
 def test_the_rules_of_the_run_are_the_default(folder: Path) -> None:
-    a_config("TurnLimit(most=3)").save(folder / "config.json")
+    CONFIG.model_copy(update={"rules": "TurnLimit(most=3)"}).save(folder / "config.json")
     assert verify(folder).exit_code == 1
     assert verify(folder / "trajectories.jsonl").exit_code == 1
     assert verify(folder, "--rules", "TurnLimit(most=30)").exit_code == 0
-    a_config("SomebodysRule()").save(folder / "config.json")
+    CONFIG.model_copy(update={"rules": "SomebodysRule()"}).save(folder / "config.json")
     result = verify(folder)
     assert result.exit_code == 2
     assert "config.json" in result.stderr

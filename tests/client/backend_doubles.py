@@ -5,6 +5,11 @@ from typing import Any
 
 from chat_server import completion
 
+from refinesynth.backends import Backend
+from refinesynth.client.account import Price
+from refinesynth.client.budget.price_table import free
+from refinesynth.client.model import LiteLLMModel
+
 
 class Scripted:
     """Answers with what it was given, in order, and then with `completion()`; raises what is an exception."""
@@ -34,3 +39,11 @@ class Waits(list[float]):
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
+
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+
+
+def answering(*answers: object, price: Price = free) -> tuple[LiteLLMModel, Scripted]:
+    call = Scripted(*answers)
+    return LiteLLMModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call

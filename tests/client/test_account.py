@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from backend_doubles import Scripted, Waits
+from backend_doubles import USAGE, answering
 from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,17 +13,15 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
+from samples import paid
 
-from refinesynth.backends import Backend, Role
+from refinesynth.backends import Role
 from refinesynth.client.account import Price
 from refinesynth.client.answers import Answer, read_answer
-from refinesynth.client.budget.price_table import free
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.journal.values import Paid
-
-USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
 
 
 @dataclass
@@ -60,11 +58,6 @@ class Counted:
 
     def release(self) -> None:
         self.log.append("released")
-
-
-def answering(*answers: object, price: Price = free) -> tuple[LiteLLMModel, Scripted]:
-    call = Scripted(*answers)
-    return LiteLLMModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call
 
 
 async def say(session: Session, model: LiteLLMModel, text: str, role: Role = Role.PLAYER) -> str:
@@ -137,30 +130,16 @@ async def test_what_is_kept_says_who_asked_when_and_for_how_much() -> None:
     session = Session("000003-ab", seed=7, index=3, memory=memory)
     session.attempt = 2
     await say(session, model, "a")
-    (paid,) = memory.kept.values()
-    assert (paid.episode, paid.index, paid.attempt, paid.role, paid.step) == ("000003-ab", 3, 2, "player", 0)
-    assert (paid.input_tokens, paid.cached_tokens, paid.output_tokens, paid.cost_usd) == (10, 4, 2, 0.5)
-    assert Answer.from_paid(paid).text == "one"
+    (one,) = memory.kept.values()
+    assert (one.episode, one.index, one.attempt, one.role, one.step) == ("000003-ab", 3, 2, "player", 0)
+    assert (one.input_tokens, one.cached_tokens, one.output_tokens, one.cost_usd) == (10, 4, 2, 0.5)
+    assert Answer.from_paid(one).text == "one"
 
 
 def test_a_damaged_answer_is_said() -> None:
-    paid = Paid(
-        episode="e1",
-        index=0,
-        attempt=1,
-        role="player",
-        step=0,
-        digest=bytes(16),
-        model="m",
-        answer=b'{"text": [',
-        input_tokens=0,
-        cached_tokens=0,
-        cache_write_tokens=0,
-        output_tokens=0,
-        cost_usd=None,
-    )
+    one = paid(episode="e1", answer=b'{"text": [')
     with pytest.raises(StorageError, match="answer 0 of player in episode e1 is damaged"):
-        Answer.from_paid(paid)
+        Answer.from_paid(one)
 
 
 async def test_money_is_put_aside_before_and_settled_or_released_after() -> None:
@@ -223,19 +202,7 @@ def test_an_answer_is_kept_as_it_was(text: str, thinking: str, calls: list[tuple
     tool_calls = [{"id": "c", "function": {"name": name, "arguments": args}} for name, args in calls]
     message = {"content": text, "reasoning_content": thinking, "tool_calls": tool_calls}
     answer = read_answer({"choices": [{"message": message, "finish_reason": reason}], "usage": USAGE})
-    paid = Paid(
-        episode="e1",
-        index=0,
-        attempt=1,
-        role="player",
-        step=0,
-        digest=bytes(16),
-        model="m",
-        answer=answer.to_json(),
-        input_tokens=answer.usage.input_tokens,
-        cached_tokens=answer.usage.cache_read_tokens,
-        cache_write_tokens=0,
-        output_tokens=answer.usage.output_tokens,
-        cost_usd=None,
-    )
-    assert Answer.from_paid(paid) == answer
+    usage = answer.usage
+    tokens = {"input_tokens": usage.input_tokens, "cached_tokens": usage.cache_read_tokens, "cache_write_tokens": 0}
+    one = paid(answer=answer.to_json(), output_tokens=usage.output_tokens, **tokens)
+    assert Answer.from_paid(one) == answer

@@ -13,7 +13,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.client.answers import Answer, mended, read_answer
+from refinesynth.client.answers import Answer, read_answer, repaired
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.text.jsontext import MAX_CHARACTERS
 
@@ -80,7 +80,7 @@ def test_json_is_mended_only_where_json_is_expected() -> None:
 
 @pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "no json at all", "", '"text"', "[" * 5_000, "1" * 100])
 def test_what_is_strict_or_beyond_repair_stays(text: str) -> None:
-    assert mended(text) == text
+    assert repaired(text) == text
 
 
 @given(
@@ -89,7 +89,7 @@ def test_what_is_strict_or_beyond_repair_stays(text: str) -> None:
 )
 def test_mending_keeps_the_value_in_fences_and_prose(value: dict[str, Any], frame: str) -> None:
     text = frame.replace("{}", json.dumps(value))
-    assert orjson.loads(mended(text)) == value
+    assert orjson.loads(repaired(text)) == value
 
 
 def test_what_a_server_sends_as_list_of_parts_is_joined() -> None:

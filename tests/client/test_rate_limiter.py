@@ -46,6 +46,14 @@ async def occupy(
         permit.answered(output_tokens=1)
 
 
+async def go_down(limiter: RateLimiter) -> None:
+    """One request that is answered, and five that find it down."""
+    await occupy(limiter, 0)
+    for index in range(5):
+        async with limiter.permit(priority=index) as permit:
+            permit.failed(DOWN)
+
+
 def test_it_finds_the_capacity_of_a_server_that_only_slows_down() -> None:
     for capacity in (24, 150):
 
@@ -379,10 +387,7 @@ def test_an_outage_that_lasts_too_long_stops_the_run(caplog: pytest.LogCaptureFi
 @virtually
 async def test_even_a_trial_that_hangs_does_not_hold_a_run_for_longer() -> None:
     limiter = RateLimiter("m", breaker=CircuitBreaker(outage=120, jitter=lambda _least, most: most))
-    await occupy(limiter, 0)
-    for index in range(5):
-        async with limiter.permit(priority=index) as permit:
-            permit.failed(DOWN)
+    await go_down(limiter)
     began = anyio.current_time()
 
     async def hang() -> None:
@@ -403,10 +408,7 @@ async def test_even_a_trial_that_hangs_does_not_hold_a_run_for_longer() -> None:
 @virtually
 async def test_without_patience_nobody_waits_and_one_at_a_time_still_tries() -> None:
     limiter = RateLimiter("m", breaker=CircuitBreaker(outage=0, jitter=lambda _least, most: most))
-    await occupy(limiter, 0)
-    for index in range(5):
-        async with limiter.permit(priority=index) as permit:
-            permit.failed(DOWN)
+    await go_down(limiter)
     for _ in range(3):
         with pytest.raises(RunStopped):
             await occupy(limiter, 0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from samples import paid
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
 from refinesynth.backends.replayed import recorded_backend
@@ -14,7 +15,6 @@ from refinesynth.client.answers import read_answer
 from refinesynth.client.replay import Replay, as_completion
 from refinesynth.client.session import Session
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
-from refinesynth.journal import Paid
 from refinesynth.personas.shipped import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
@@ -174,22 +174,8 @@ def test_replays_that_go_round_in_circles_are_noticed(tmp_path: Path) -> None:
 def test_a_recorded_answer_is_read_as_it_was_read_then(kept: dict[str, Any]) -> None:
     from refinesynth.client.answers import Answer
 
-    paid = Paid(
-        episode="000000",
-        index=0,
-        attempt=1,
-        role="player",
-        step=0,
-        digest=bytes(16),
-        model="openai/any",
-        answer=orjson.dumps(kept),
-        input_tokens=100,
-        cached_tokens=10,
-        cache_write_tokens=5,
-        output_tokens=7,
-        cost_usd=0.5,
-    )
-    again, before = read_answer(as_completion(paid)), Answer.from_paid(paid)
+    one = paid(answer=orjson.dumps(kept), cache_write_tokens=5)
+    again, before = read_answer(as_completion(one)), Answer.from_paid(one)
     assert (again.text, again.thinking, again.calls) == (before.text, before.thinking, before.calls)
     assert (again.finish_reason, again.refusal, again.id) == (before.finish_reason, before.refusal, before.id)
     assert again.usage == before.usage

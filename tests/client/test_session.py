@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from backend_doubles import Scripted, Waits
+from backend_doubles import USAGE, answering
 from chat_server import completion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,22 +13,14 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends import Backend, Role
-from refinesynth.client.account import Ledger, Nobody, Price, charged_to, current_account
-from refinesynth.client.budget.price_table import free
-from refinesynth.client.model import LiteLLMModel
+from refinesynth.backends import Role
+from refinesynth.client.account import Ledger, Nobody, charged_to, current_account
 from refinesynth.client.session import Session
 from refinesynth.cost import Cost
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.trajectory import Usage
 
-USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
 ONE = Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
-
-
-def answering(*answers: object, price: Price = free) -> tuple[LiteLLMModel, Scripted]:
-    call = Scripted(*answers)
-    return LiteLLMModel(Backend(model="rehearsal"), call=call, price=price, sleep=Waits()), call
 
 
 async def test_every_request_of_an_episode_carries_the_same_session() -> None:

@@ -6,7 +6,7 @@ from statistics import median
 from diversity_scripts import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import provenance
+from samples import dm, player, provenance
 from samples import trajectory as sample
 
 from refinesynth.outcome import EpisodeOutcome, Refused
@@ -27,18 +27,8 @@ RULES = in_order(CHAIN)
 def trajectory(seed: int, kinds: list[str], steps: int | None) -> Trajectory:
     turns: list[PlayerTurn | DungeonMasterTurn] = []
     for kind in [*kinds, ""]:
-        turns += (
-            PlayerTurn(thought="", action="look"),
-            DungeonMasterTurn(
-                thought="",
-                observation="Fine.",
-                transient=kind == "transient",
-                plain=kind == "plain",
-                parameter_error=kind == FLAGS[0],
-                place_error=kind == FLAGS[1],
-                logic_error=kind == FLAGS[2],
-            ),
-        )
+        flags = {"transient": kind == "transient", "plain": kind == "plain"}
+        turns += (player("look", ""), dm("Fine.", kind.removesuffix("_error"), thought="").model_copy(update=flags))
     difficulty = (
         None
         if steps is None
@@ -114,7 +104,7 @@ def test_the_sums_say_what_the_trajectories_say(outcomes: list[EpisodeOutcome]) 
 @FEW
 @given(TRAJECTORIES)
 def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> None:
-    figures = EpisodeFigures.of_trajectories([found, found])
+    figures = EpisodeFigures.of_records([found, found])
     assert figures.scripts == (found.script.digest,)
     assert len(figures.actions) == len({action.name for action in found.script.actions})
     assert figures.turns == (len(found.turns),) * 2
@@ -125,7 +115,7 @@ def test_names_differ_in_more_than_case_and_white_space() -> None:
     action = one.script.actions[0]
     respelled = action.model_copy(update={"name": f"  {action.name.upper()} "})
     other = one.model_copy(update={"script": one.script.model_copy(update={"actions": (respelled,)})})
-    assert set(EpisodeFigures.of_trajectories([other]).actions) <= set(EpisodeFigures.of_trajectories([one]).actions)
+    assert set(EpisodeFigures.of_records([other]).actions) <= set(EpisodeFigures.of_records([one]).actions)
 
 
 def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:

@@ -5,22 +5,24 @@ from export_samples import ORIGIN, SCRIPT
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import dm, player
+from samples import trajectory as sample
 
 from refinesynth.errors import InputError
 from refinesynth.export import group_of, one_side
 from refinesynth.train.data import read_record, split
-from refinesynth.trajectory import Branch, Persona, Trajectory
+from refinesynth.trajectory import Branch, Trajectory
 
 
 def trajectory(script: int | None, number: int, persona: int) -> Trajectory:
     made = SCRIPT.model_copy(update={"goal": f"Bring mug {script} to the table.", "environment": {"mug": script}})
     recorded = {} if script is None else {"script_id": made.digest, "branch": Branch(number=number, of=9)}
-    return Trajectory(
-        id=f"{script}-{number}-{persona}",
-        persona=Persona(text=f"Somebody with the number {persona}"),
+    return sample(
+        player("take mug", f"Try {number}."),
+        dm("Task Succeed"),
         script=made,
-        turns=(player("take mug", f"Try {number}."), dm("Task Succeed")),
-        provenance=ORIGIN.model_copy(update=recorded),
+        id=f"{script}-{number}-{persona}",
+        persona=f"Somebody with the number {persona}",
+        origin=ORIGIN.model_copy(update=recorded),
     )
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import samples
 
 from refinesynth.journal import Entry, Journal, Paid
 
@@ -14,31 +17,9 @@ def digest(step: int) -> bytes:
     return step.to_bytes(16, "big")
 
 
-def paid(
-    index: int,
-    step: int = 0,
-    *,
-    role: str = "player",
-    model: str = "a-model",
-    asked: int | None = None,
-    answer: bytes = b'{"text":"hello"}',
-    cost_usd: float | None = 0.25,
-) -> Paid:
-    return Paid(
-        episode=episode(index),
-        index=index,
-        attempt=1,
-        role=role,
-        step=step,
-        digest=digest(step if asked is None else asked),
-        model=model,
-        answer=answer,
-        input_tokens=100,
-        cached_tokens=10,
-        cache_write_tokens=1,
-        output_tokens=20,
-        cost_usd=cost_usd,
-    )
+def paid(index: int, step: int = 0, *, asked: int | None = None, **changes: Any) -> Paid:
+    place = {"episode": episode(index), "step": step, "digest": digest(step if asked is None else asked)}
+    return samples.paid(index, **{**place, **changes})
 
 
 def committed(index: int, *, line: bytes = b'{"counts":1}') -> Entry:

@@ -165,10 +165,13 @@ async def test_an_error_that_nobody_foresaw_reaches_everyone(path: Path, monkeyp
         assert journal.paid_count() == 1
 
 
+HERE = [str(folder) for folder in Path(__file__).parents[:2]]
+"""Where what a process of its own imports from the tests lies."""
+
 LIMITED = """
 import asyncio, resource, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from journal_records import paid
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal
@@ -188,7 +191,7 @@ asyncio.run(main())
 
 
 def test_a_file_that_may_not_grow_loses_nothing(path: Path) -> None:
-    code = LIMITED.format(tests=str(Path(__file__).parent), path=str(path))
+    code = LIMITED.format(tests=HERE, path=str(path))
     # -B: else Python writes down what it has compiled, cut off where the limit is.
     done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     count, message = done.stdout.strip().split(" ", 1)
@@ -251,9 +254,13 @@ class TestPermissions:
 
     def test_a_folder_is_no_journal(self, path: Path) -> None:
         path.mkdir()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="directory"):
-                use(path)
+        refused_by_both(path, "directory")
+
+
+def refused_by_both(path: Path, message: str) -> None:
+    for use in (Journal.open, JournalReader.read):
+        with pytest.raises(StorageError, match=message):
+            use(path)
 
 
 class TestOtherFiles:
@@ -262,27 +269,21 @@ class TestOtherFiles:
     )
     def test_what_is_no_journal_is_refused_and_left_alone(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="can still be read and exported"):
-                use(path)
+        refused_by_both(path, "can still be read and exported")
         assert path.read_bytes() == content
 
     def test_another_programs_database_is_refused(self, path: Path) -> None:
         connection = sqlite3.connect(path)
         connection.execute("CREATE TABLE theirs (x)")
         connection.close()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="no journal"):
-                use(path)
+        refused_by_both(path, "no journal")
 
     async def test_a_newer_journal_is_refused_with_both_versions(self, path: Path) -> None:
         await fill(path)
         connection = sqlite3.connect(path)
         connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
         connection.close()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match=rf"newer refinesynth.*is {FORMAT + 1}.*format {FORMAT}\b"):
-                use(path)
+        refused_by_both(path, rf"newer refinesynth.*is {FORMAT + 1}.*format {FORMAT}\b")
 
     async def test_a_journal_with_other_tables_is_refused(self, path: Path) -> None:
         await fill(path)
@@ -290,9 +291,7 @@ class TestOtherFiles:
         connection.execute("DROP TRIGGER paid_is_summed")
         connection.commit()
         connection.close()
-        for use in (Journal.open, JournalReader.read):
-            with pytest.raises(StorageError, match="its tables"):
-                use(path)
+        refused_by_both(path, "its tables")
 
     def test_a_log_without_its_journal_is_not_taken_for_a_new_one(self, path: Path) -> None:
         with Journal.open(path) as journal:

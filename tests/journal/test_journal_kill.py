@@ -9,10 +9,13 @@ from journal_records import episode
 
 from refinesynth.journal import JournalReader
 
+HERE = [str(folder) for folder in Path(__file__).parents[:2]]
+"""Where what a process of its own imports from the tests lies."""
+
 WRITER = """
 import asyncio, os, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from journal_records import committed, held, paid
 from refinesynth.journal import Journal
 
@@ -40,7 +43,7 @@ asyncio.run(main())
 
 def killed_after(path: Path, lines: int, *, first: int) -> list[tuple[str, int, int]]:
     """What a writer was told, up to the moment of its death."""
-    code = WRITER.format(tests=str(Path(__file__).parent), path=str(path), first=first)
+    code = WRITER.format(tests=HERE, path=str(path), first=first)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         told = [process.stdout.readline() for _ in range(lines)]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, STRANGE, SUCCESS, Spoken, act, codes, narrate, play, user, write
+from samples import dm
 
 from refinesynth import rules
 from refinesynth.chat import render_task
@@ -107,9 +108,7 @@ def test_after_the_end_the_player_looks_around_and_the_goal_stays_reached() -> N
 def test_a_right_action_that_was_refused_is_not_taken_again_at_once() -> None:
     script = write(PERFECT, "a baker")
     first = act(PERFECT, script)
-    alarm = DungeonMasterTurn(
-        thought="?", observation="Nothing happens.", parameter_error=True, place_error=False, logic_error=False
-    )
+    alarm = dm("Nothing happens.", "parameter")
     second = act(PERFECT, script, [first, alarm])
     assert second.action != first.action
     then = narrate(PERFECT, script, [first, alarm], second.action)

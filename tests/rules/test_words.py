@@ -5,6 +5,7 @@ import words_corpus as settled
 import words_held_out as held_out
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import dm, player
 from words_corpus import HOUSE, Case
 
 from refinesynth import rules, testing
@@ -12,7 +13,7 @@ from refinesynth.episode.chance import EXCUSES
 from refinesynth.rules import judge_words
 from refinesynth.rules.lexicon import is_english, sentences
 from refinesynth.rules.names import MAX_TEXT, Names, words_of
-from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.trajectory import Draft, Script
 from refinesynth.world import Ruling, ground_actions, replay, world_of
 
 FEWER = settings(max_examples=max(10, settings().max_examples // 4))
@@ -83,16 +84,7 @@ def test_in_another_language_only_names_and_the_words_of_success_are_refused() -
     ):
         found = judge_words(world, passing, before, observation, action="open fridge")
         assert bool(found) is refused
-        turns = (
-            PlayerTurn(thought="Hm.", action="open fridge"),
-            DungeonMasterTurn(
-                thought="Hm.",
-                observation=observation,
-                parameter_error=False,
-                place_error=False,
-                logic_error=False,
-            ),
-        )
+        turns = (player("open fridge"), dm(observation))
         verdict = rules.verify(Draft(script=GERMAN, turns=turns, finished=False), rules.WordsAgree())
         assert verdict.violations
         assert verdict.accepted is not refused

@@ -11,7 +11,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import CONFIG, finished, outcome, paid, write
+from run_records import CONFIG, finished, outcome, write
+from samples import paid
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.run import (
@@ -76,7 +77,7 @@ async def test_what_was_paid_is_summed_for_unfinished_episodes_too(tmp_path: Pat
     folder.close()
     read = RunFolder.open(tmp_path)
     (spent,) = read.spent()
-    assert (spent.role, spent.model, spent.requests, spent.cost_usd) == ("player", "some/model", 2, 1.0)
+    assert (spent.role, spent.model, spent.requests, spent.cost_usd) == ("player", "a-model", 2, 1.0)
     assert [one.episode for one in read.outstanding()] == ["000001"]
 
 

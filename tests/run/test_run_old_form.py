@@ -19,33 +19,9 @@ from refinesynth.run import EpisodeLine, Finished, RunFolder, RunWriter
 from refinesynth.run.status import RunStatus
 from refinesynth.trajectory import Persona
 
-LINE = {
-    "index",
-    "id",
-    "persona",
-    "accepted",
-    "reason",
-    "scripts_refused",
-    "drafts_refused",
-    "by_rule",
-    "violations",
-    "usage",
-    "cost_usd",
-    "wasted",
-}
-TOTALS = {
-    "episodes",
-    "accepted",
-    "scripts_refused",
-    "drafts_refused",
-    "by_rule",
-    "violations",
-    "usage",
-    "cost_usd",
-    "wasted",
-    "fruitless",
-    "last_reason",
-}
+COUNTED = {"scripts_refused", "drafts_refused", "by_rule", "violations", "usage", "cost_usd", "wasted"}
+LINE = COUNTED | {"index", "id", "persona", "accepted", "reason"}
+TOTALS = COUNTED | {"episodes", "accepted", "fruitless", "last_reason"}
 SETTINGS = {
     "schema_version",
     "n",

@@ -13,7 +13,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import CONFIG, FEWER, contents, finished, outcome, paid, scratch, write
+from run_records import CONFIG, FEWER, contents, finished, outcome, scratch, write
+from samples import paid
 
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
 from refinesynth.files.output_folder import next_aside
@@ -358,7 +359,8 @@ FULL_DISK = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv[2])
 import anyio
-from run_records import CONFIG, finished, paid
+from run_records import CONFIG, finished
+from samples import paid
 from refinesynth.errors import StorageError
 from refinesynth.run import RunWriter
 

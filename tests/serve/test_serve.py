@@ -18,12 +18,10 @@ import orjson
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import BaseModel
+from tiny_backend import BODY, URL, completion_of
 
 from refinesynth.errors import InputError
 from refinesynth.serve import HttpFaults, create_app, running
-
-URL = "/v1/chat/completions"
-BODY: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 
 
 class Tiny:
@@ -48,14 +46,7 @@ class Tiny:
             }
             message |= {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
             finish = "tool_calls"
-        return {
-            "id": "chatcmpl-tiny",
-            "object": "chat.completion",
-            "created": 0,
-            "model": request["model"],
-            "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12},
-        }
+        return completion_of(request, message, finish)
 
 
 def served(tiny: Any = None, **settings: Any) -> AbstractContextManager[str]:

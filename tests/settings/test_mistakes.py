@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from samples import dm, player
 
 from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
@@ -21,19 +22,8 @@ policies = st.one_of(
 
 
 def played(verdicts: list[MistakeKind | None]) -> list[PlayerTurn | DungeonMasterTurn]:
-    turns: list[PlayerTurn | DungeonMasterTurn] = []
-    for number, kind in enumerate(verdicts):
-        turns.append(PlayerTurn(thought="t", action=f"act {number}"))
-        turns.append(
-            DungeonMasterTurn(
-                thought="t",
-                observation=f"seen {number}",
-                parameter_error=kind is P,
-                place_error=kind is L,
-                logic_error=kind is G,
-            )
-        )
-    return turns
+    exchanges = ((player(f"act {at}"), dm(f"seen {at}", kind or "")) for at, kind in enumerate(verdicts))
+    return [turn for exchange in exchanges for turn in exchange]
 
 
 def asked_in_play(policy: Mistakes, *, episode: int, turns: int, obeys: bool = True) -> list[MistakeKind | None]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import anyio
 from anyio.lowlevel import checkpoint
 from run_records import CONFIG
 from samples import POT, dm, player, provenance
@@ -21,6 +23,19 @@ from refinesynth.trajectory import Draft, Persona, Usage
 
 def config(*, n: int = 1, concurrency: int = 1, seed: int = 0) -> RunConfig:
     return CONFIG.model_copy(update={"n": n, "concurrency": concurrency, "seed": seed})
+
+
+class Interruption:
+    """Cancels a scope at the so-many-th change of a run."""
+
+    def __init__(self, scope: anyio.CancelScope, *, at: int) -> None:
+        self._scope = scope
+        self._left = at
+
+    def __call__(self, _: Progress) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._scope.cancel()
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,7 @@ class Fates:
 
 
 async def run(
-    folder: RunWriter,
+    where: Path | RunWriter,
     stage: Fates,
     *,
     n: int,
@@ -125,6 +140,7 @@ async def run(
     per_episode: int = 1,
     patience: Patience | None = None,
 ) -> Pool:
+    folder = RunWriter.claim(where, config(n=n)) if isinstance(where, Path) else where
     source = personas or open_personas(people(count))
     try:
         async with source:

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
-from fates import Fate, Fates, config, outcome, people, run
+from fates import Fate, Fates, Interruption, outcome, people, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
@@ -17,11 +17,10 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.errors import InputError
 from refinesynth.personas import open_personas
-from refinesynth.run import EpisodeLine, RunFolder, RunWriter, Totals
+from refinesynth.run import EpisodeLine, RunFolder, Totals
 from refinesynth.synthesis import SynthesisResult, stream, synthesize
 from refinesynth.synthesis.patience import Patience, Yield, chance_of_so_few
 from refinesynth.synthesis.pool import Pool
-from refinesynth.synthesis.progress import Progress
 from refinesynth.trajectory import Persona, Usage
 
 NOTHING = "rehearsal:no_success=1.0"
@@ -52,23 +51,15 @@ async def played(
     path: Path, fates: list[Fate], patience: Patience, *, concurrency: int = 1, cancel_at: int | None = None
 ) -> Pool:
     scope = anyio.CancelScope()
-    left = cancel_at or -1
-
-    def count_down(_: Progress) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            scope.cancel()
-
     with scope:
         return await run(
-            RunWriter.claim(path, config()),
+            path,
             Fates(fates),
             n=patience.n,
             concurrency=concurrency,
             count=60,
             patience=patience,
-            on_progress=count_down,
+            on_progress=Interruption(scope, at=cancel_at or -1),
         )
     raise TimeoutError
 
@@ -109,7 +100,7 @@ async def test_more_patience_goes_on_as_if_it_had_never_stopped(
         await played(parts, fates, Patience(n=20, episodes=episodes, personas=60), concurrency=concurrency)
         before = kept(parts)
         stage = Fates(fates)
-        await run(RunWriter.claim(parts, config()), stage, n=20, count=60, patience=endless)
+        await run(parts, stage, n=20, count=60, patience=endless)
         assert before.keys().isdisjoint(stage.finished), "an episode was played twice"
         assert contents(parts) == contents(whole)
 
@@ -118,7 +109,7 @@ async def test_the_same_again_after_a_stop_plays_nothing_and_says_the_same(tmp_p
     patience, stage = Patience(n=5, episodes=4), Fates([Fate(accepted=False, refusals=("TaskSucceed",))])
     pool = await played(tmp_path, stage.fates, patience)
     assert pool.stopped_early == "nothing_accepted"
-    again = await run(RunWriter.claim(tmp_path, config()), stage, n=5, patience=patience)
+    again = await run(tmp_path, stage, n=5, patience=patience)
     assert again.stopped_early == "nothing_accepted"
     assert stage.played == []
     events = [orjson.loads(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
@@ -134,7 +125,7 @@ async def test_one_that_is_accepted_out_of_turn_is_kept_for_later(tmp_path: Path
     fates = [*[Fate(accepted=False)] * 3, Fate(accepted=False, steps=30), Fate(), *[Fate(steps=10**9)] * 55]
     await played(tmp_path, fates, Patience(n=5, episodes=4), concurrency=5)
     assert [line.index for line in RunFolder.open(tmp_path).waiting_lines()] == [4]
-    await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=1, count=60)
+    await run(tmp_path, Fates([Fate()]), n=1, count=60)
     assert [found.id for found in RunFolder.open(tmp_path).trajectories()] == ["000004"]
 
 

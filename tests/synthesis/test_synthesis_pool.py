@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
-from fates import Fate, Fates, config, people, run
+from fates import Fate, Fates, Interruption, config, people, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, kept, scratch
@@ -42,19 +42,6 @@ def events(path: Path, kind: str) -> list[dict[str, object]]:
     return [event for event in map(orjson.loads, lines) if event["event"] == kind]
 
 
-class Interruption:
-    """Cancels a scope at the so-many-th change of a run."""
-
-    def __init__(self, scope: anyio.CancelScope, *, at: int) -> None:
-        self._scope = scope
-        self._left = at
-
-    def __call__(self, _: Progress) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._scope.cancel()
-
-
 @FEWER
 @given(fates=FATES, n=st.integers(1, 20), concurrency=st.integers(2, 32), count=st.integers(1, 60))
 async def test_what_is_written_does_not_depend_on_the_concurrency(
@@ -62,8 +49,8 @@ async def test_what_is_written_does_not_depend_on_the_concurrency(
 ) -> None:
     with scratch() as home:
         one, many = Path(home, "one"), Path(home, "many")
-        await run(RunWriter.claim(one, config()), Fates(fates), n=n, count=count)
-        await run(RunWriter.claim(many, config()), Fates(fates), n=n, concurrency=concurrency, count=count)
+        await run(one, Fates(fates), n=n, count=count)
+        await run(many, Fates(fates), n=n, concurrency=concurrency, count=count)
         assert contents(one) == contents(many)
         would_be = [f"{index:06d}" for index in range(count) if fates[index % len(fates)].accepted]
         assert accepted_ids(many) == would_be[:n]
@@ -82,20 +69,19 @@ async def test_interrupted_and_resumed_equals_one_run(
 ) -> None:
     with scratch() as home:
         whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(RunWriter.claim(whole, config()), Fates(fates), n=n, count=60)
+        await run(whole, Fates(fates), n=n, count=60)
         finished: dict[int, bool] = {}
         for at in interrupted_at:
             stage = Fates(fates)
             with anyio.CancelScope() as scope:
-                folder = RunWriter.claim(parts, config())
-                await run(folder, stage, n=n, concurrency=concurrency, count=60, on_progress=Interruption(scope, at=at))
+                await run(parts, stage, n=n, concurrency=concurrency, count=60, on_progress=Interruption(scope, at=at))
             assert finished.keys().isdisjoint(stage.finished), "an episode was played twice"
             finished |= stage.finished
             assert kept(parts) == finished
             for name in ("trajectories", "rejected", "episodes"):
                 assert contents(whole)[name].startswith(contents(parts)[name])
         last = Fates(fates)
-        await run(RunWriter.claim(parts, config()), last, n=n, concurrency=other, count=60)
+        await run(parts, last, n=n, concurrency=other, count=60)
         assert finished.keys().isdisjoint(last.finished)
         assert contents(parts) == contents(whole)
 
@@ -107,10 +93,10 @@ async def test_a_raised_n_continues_with_what_was_left_over(
 ) -> None:
     with scratch() as home:
         whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(RunWriter.claim(whole, config()), Fates(fates), n=n + more, count=60)
+        await run(whole, Fates(fates), n=n + more, count=60)
         first, second = Fates(fates), Fates(fates)
-        await run(RunWriter.claim(parts, config()), first, n=n, concurrency=concurrency, count=60)
-        await run(RunWriter.claim(parts, config()), second, n=n + more, concurrency=concurrency, count=60)
+        await run(parts, first, n=n, concurrency=concurrency, count=60)
+        await run(parts, second, n=n + more, concurrency=concurrency, count=60)
         assert contents(parts) == contents(whole)
         assert first.finished.keys().isdisjoint(second.finished)
 
@@ -132,8 +118,7 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
             assert started - 1 - min(unfinished) < window(concurrency)
 
     with scratch() as home:
-        folder = RunWriter.claim(Path(home, "run"), config())
-        await run(folder, stage, n=n, concurrency=concurrency, count=80, on_progress=check)
+        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=80, on_progress=check)
     assert len(stage.played) <= started
     assert stage.played == sorted(stage.played)
 
@@ -145,7 +130,7 @@ async def test_with_every_episode_accepted_no_more_than_an_eighth_is_surplus(
 ) -> None:
     stage = Fates([Fate(steps=count) for count in steps])
     with scratch() as home:
-        await run(RunWriter.claim(Path(home, "run"), config()), stage, n=n, concurrency=concurrency, count=300)
+        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=300)
     assert n <= len(stage.played) <= n + n // 8
 
 
@@ -154,9 +139,8 @@ async def test_with_every_episode_accepted_no_more_than_an_eighth_is_surplus(
 async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concurrency: int) -> None:
     seen: list[Progress] = []
     with scratch() as home:
-        folder = RunWriter.claim(Path(home, "run"), config())
         stage = Fates(fates)
-        await run(folder, stage, n=n, concurrency=concurrency, count=40, on_progress=seen.append)
+        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=40, on_progress=seen.append)
     for before, after in pairwise(seen):
         # Told again, with the same counts, when an episode is written.
         assert (after.started - before.started) + (after.finished - before.finished) in {0, 1}
@@ -199,7 +183,7 @@ async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path)
 
 
 async def test_personas_that_run_out_end_the_run_with_all_their_episodes(tmp_path: Path) -> None:
-    pool = await run(RunWriter.claim(tmp_path, config()), Fates(SLOW_AND_GOOD), n=50, concurrency=8, count=7)
+    pool = await run(tmp_path, Fates(SLOW_AND_GOOD), n=50, concurrency=8, count=7)
     assert not pool.reached
     assert pool.ran_out_after == 7
     assert len(accepted_ids(tmp_path)) == 7
@@ -210,7 +194,7 @@ async def test_personas_that_run_out_end_the_run_with_all_their_episodes(tmp_pat
 async def test_one_that_stops_the_run_cancels_the_rest_and_keeps_what_is_finished(tmp_path: Path) -> None:
     stage = Fates([Fate(steps=1), Fate(steps=50), Fate(steps=1)], stop_at=5)
     with pytest.raises(RunStopped) as caught:
-        await run(RunWriter.claim(tmp_path, config()), stage, n=50, concurrency=3)
+        await run(tmp_path, stage, n=50, concurrency=3)
     message = str(caught.value)
     assert message.startswith("the key was refused. The run stopped with ")
     assert str(tmp_path) in message
@@ -227,7 +211,7 @@ async def test_an_error_in_on_progress_ends_the_run_and_is_raised_as_it_is(tmp_p
 
     stage = Fates(SLOW_AND_GOOD)
     with pytest.raises(LookupError, match="no display") as caught:
-        await run(RunWriter.claim(tmp_path, config()), stage, n=50, concurrency=3, on_progress=complain)
+        await run(tmp_path, stage, n=50, concurrency=3, on_progress=complain)
     assert caught.value.__notes__[0].startswith("The run stopped with 3 episodes finished and 3 of 50 trajectories")
     assert kept(tmp_path) == stage.finished
 
@@ -263,8 +247,8 @@ async def test_a_disk_that_is_full_ends_the_run_with_what_was_finished(
     with pytest.raises(StorageError, match="no room"):
         await run(folder, stage, n=9, concurrency=3)
     assert kept(tmp_path / "parts").items() <= stage.finished.items()
-    await run(RunWriter.claim(tmp_path / "parts", config()), Fates(SLOW_AND_GOOD), n=9, concurrency=3)
-    await run(RunWriter.claim(tmp_path / "whole", config()), Fates(SLOW_AND_GOOD), n=9)
+    await run(tmp_path / "parts", Fates(SLOW_AND_GOOD), n=9, concurrency=3)
+    await run(tmp_path / "whole", Fates(SLOW_AND_GOOD), n=9)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
@@ -275,7 +259,7 @@ async def test_a_broken_source_ends_the_run_with_what_is_finished(tmp_path: Path
         raise InputError("the tape broke")
 
     with pytest.raises(InputError, match="the tape broke"):
-        await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=50, personas=open_personas(broken()))
+        await run(tmp_path, Fates([Fate()]), n=50, personas=open_personas(broken()))
     assert len(accepted_ids(tmp_path)) >= 4
 
 
@@ -296,11 +280,10 @@ async def test_other_personas_are_refused_on_resume(tmp_path: Path, changed: lis
     # Seven episodes are committed; the ninth is finished and waits for the eighth.
     stage = Fates([*[Fate()] * 7, Fate(steps=10**9), Fate()])
     with anyio.CancelScope() as scope:
-        folder = RunWriter.claim(tmp_path, config())
-        await run(folder, stage, n=50, concurrency=2, count=20, on_progress=_cancel_when_waiting(scope))
+        await run(tmp_path, stage, n=50, concurrency=2, count=20, on_progress=_cancel_when_waiting(scope))
     assert stage.finished.keys() == {*range(7), 8}
     with pytest.raises(RunFolderError, match=message):
-        await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=50, personas=open_personas(changed))
+        await run(tmp_path, Fates([Fate()]), n=50, personas=open_personas(changed))
 
 
 def _cancel_when_waiting(scope: anyio.CancelScope) -> Callable[[Progress], None]:
@@ -315,33 +298,32 @@ async def test_an_episode_that_others_wait_for_is_played_though_enough_are_accep
     fates = [Fate(accepted=False), Fate(accepted=False), Fate(), Fate(accepted=False)]
     slow = [fates[0], Fate(steps=10**9), *fates[2:]]
     with anyio.CancelScope() as scope:
-        folder = RunWriter.claim(tmp_path / "parts", config())
-        await run(folder, Fates(slow), n=1, concurrency=2, on_progress=_cancel_when_waiting(scope))
+        await run(tmp_path / "parts", Fates(slow), n=1, concurrency=2, on_progress=_cancel_when_waiting(scope))
     assert [line.index for line in RunFolder.open(tmp_path / "parts").waiting_lines() if line.accepted] == [2]
     second = Fates(fates)
-    await run(RunWriter.claim(tmp_path / "parts", config()), second, n=1, concurrency=2)
+    await run(tmp_path / "parts", second, n=1, concurrency=2)
     assert second.played == [1]
-    await run(RunWriter.claim(tmp_path / "whole", config()), Fates(fates), n=1)
+    await run(tmp_path / "whole", Fates(fates), n=1)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 async def test_more_personas_may_be_given_on_resume(tmp_path: Path) -> None:
-    await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=50, count=5)
+    await run(tmp_path, Fates([Fate()]), n=50, count=5)
     second = Fates([Fate()])
-    pool = await run(RunWriter.claim(tmp_path, config()), second, n=50, count=60)
+    pool = await run(tmp_path, second, n=50, count=60)
     assert pool.reached
     assert second.played == list(range(5, 50))
     assert pool.progress.finished_before == 5
 
 
 async def test_a_run_that_has_enough_reads_no_persona(tmp_path: Path) -> None:
-    await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=5)
+    await run(tmp_path, Fates([Fate()]), n=5)
 
     async def unread() -> AsyncGenerator[str, None]:
         raise AssertionError("was read")
         yield ""
 
-    pool = await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=4, personas=open_personas(unread()))
+    pool = await run(tmp_path, Fates([Fate()]), n=4, personas=open_personas(unread()))
     assert pool.reached
     assert len(accepted_ids(tmp_path)) == 5
 
@@ -349,6 +331,6 @@ async def test_a_run_that_has_enough_reads_no_persona(tmp_path: Path) -> None:
 async def test_bad_rows_are_counted_and_take_no_index(tmp_path: Path) -> None:
     rows = ["Somebody", "", 7, "Somebody else", "\ud800"]
     source = open_personas(rows)  # pyright: ignore[reportArgumentType]
-    pool = await run(RunWriter.claim(tmp_path, config()), Fates([Fate()]), n=9, personas=source)
+    pool = await run(tmp_path, Fates([Fate()]), n=9, personas=source)
     assert pool.progress.bad_personas == 3
     assert accepted_ids(tmp_path) == ["000000", "000001"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fates import Fate, config, outcome
+from samples import paid
 
 from refinesynth.chat import to_messages
 from refinesynth.errors import ConfigurationError, RunFolderError
@@ -16,7 +17,7 @@ from refinesynth.journal import Paid
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.run import EpisodeLine, Finished, RunFolder, RunWriter
 from refinesynth.synthesis import Records, SynthesisResult
-from refinesynth.trajectory import Persona, Trajectory
+from refinesynth.trajectory import Persona, Trajectory, Usage
 
 GOOD = Fate()
 BAD = Fate(accepted=False, refusals=("TurnLimit", "TurnLimit", "TaskSucceed"))
@@ -41,21 +42,10 @@ async def written(path: Path, *fates: Fate, n: int = 3, waiting: tuple[Fate, ...
 def completions(ended: EpisodeOutcome) -> Iterator[Paid]:
     """What an outcome was paid with: everything in its first request."""
     for step in range(ended.usage.requests):
-        yield Paid(
-            episode=ended.id,
-            index=ended.index,
-            attempt=1,
-            role="player",
-            step=step,
-            digest=bytes(16),
-            model="rehearsal",
-            answer=b"{}",
-            input_tokens=0 if step else ended.usage.input_tokens,
-            cached_tokens=0,
-            cache_write_tokens=0,
-            output_tokens=0 if step else ended.usage.output_tokens,
-            cost_usd=0.0 if step else ended.cost_usd,
-        )
+        usage = ended.usage if step == 0 else Usage()
+        tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        rest = {"cached_tokens": 0, "cache_write_tokens": 0, "cost_usd": 0.0 if step else ended.cost_usd}
+        yield paid(ended.index, episode=ended.id, step=step, **tokens, **rest)
 
 
 def rows(result: SynthesisResult) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from fates import Fate, Fates, config, run
+from fates import Fate, Fates, Interruption, config, run
 from hypothesis import given
 from hypothesis import strategies as st
 from run_records import FEWER, contents, scratch
@@ -121,10 +121,10 @@ async def test_outcomes_are_kept_whole_in_their_order_whatever_the_concurrency(
 ) -> None:
     with scratch() as home:
         one, many = Path(home, "one"), Path(home, "many")
-        await run(RunWriter.claim(one, config(n=n)), Fates(fates), n=n, count=count, curate=curators(every)(one))
+        await run(one, Fates(fates), n=n, count=count, curate=curators(every)(one))
         curator = curators(every)(many)
         await run(
-            RunWriter.claim(many, config(n=n)),
+            many,
             Fates(fates),
             n=n,
             concurrency=concurrency,
@@ -156,26 +156,18 @@ async def test_interrupted_and_resumed_equals_one_run_also_of_several_trajectori
     curator = curators(every)
     with scratch() as home:
         whole, parts = Path(home, "whole"), Path(home, "parts")
-        await run(RunWriter.claim(whole, config()), Fates(fates), n=n, count=40, curate=curator(whole))
+        await run(whole, Fates(fates), n=n, count=40, curate=curator(whole))
         finished: set[int] = set()
         for at in interrupted_at:
-            stage, left = Fates(fates), at
+            stage = Fates(fates)
             with anyio.CancelScope() as scope:
-
-                def interrupt(_: Progress, scope: anyio.CancelScope = scope) -> None:
-                    nonlocal left
-                    left -= 1
-                    if left == 0:
-                        scope.cancel()
-
-                folder = RunWriter.claim(parts, config())
                 await run(
-                    folder,
+                    parts,
                     stage,
                     n=n,
                     concurrency=concurrency,
                     count=40,
-                    on_progress=interrupt,
+                    on_progress=Interruption(scope, at=at),
                     curate=curator(parts),
                 )
             assert finished.isdisjoint(stage.finished), "an episode was played twice"
@@ -183,7 +175,7 @@ async def test_interrupted_and_resumed_equals_one_run_also_of_several_trajectori
             for name in ("trajectories", "rejected", "episodes"):
                 assert contents(whole)[name].startswith(contents(parts)[name])
         last = Fates(fates)
-        await run(RunWriter.claim(parts, config()), last, n=n, concurrency=concurrency, count=40, curate=curator(parts))
+        await run(parts, last, n=n, concurrency=concurrency, count=40, curate=curator(parts))
         assert finished.isdisjoint(last.finished)
         assert contents(parts) == contents(whole)
 
@@ -197,9 +189,8 @@ async def test_progress_counts_trajectories_and_what_was_curated(
     with scratch() as home:
         path = Path(home, "run")
         stage = Fates(fates)
-        folder = RunWriter.claim(path, config())
         await run(
-            folder,
+            path,
             stage,
             n=n,
             concurrency=concurrency,
@@ -229,8 +220,7 @@ async def test_where_every_episode_gives_what_it_was_asked_for_no_more_than_an_e
 ) -> None:
     stage = Fates([Fate(steps=steps, gives=gives) for steps in (3, 0, 7)])
     with scratch() as home:
-        folder = RunWriter.claim(Path(home, "run"), config())
-        await run(folder, stage, n=n, concurrency=concurrency, count=100, per_episode=gives)
+        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=100, per_episode=gives)
     needed = math.ceil(n / gives)
     assert needed <= len(stage.played) <= needed + n // (8 * gives)
 
@@ -253,7 +243,7 @@ async def test_each_trajectory_is_handed_out_once_it_is_committed(tmp_path: Path
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 async def test_what_an_outcome_brings_beyond_n_is_kept_and_a_raised_n_finds_it(tmp_path: Path, n: int) -> None:
-    await run(RunWriter.claim(tmp_path / "run", config(n=n)), Fates([Fate(gives=3)]), n=n)
+    await run(tmp_path / "run", Fates([Fate(gives=3)]), n=n)
     assert len(ids(tmp_path / "run")) == 3
     again = Fates([Fate(gives=3)])
     await run(RunWriter.claim(tmp_path / "run", config(n=3)), again, n=3)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from train_values import LLAMA_8B, a_config, a_plan, a_result, counts, gpus, sizes
+from train_values import FINISHED, LLAMA_8B, WRITTEN, a_config, a_plan, a_result, counts, gpus, sizes
 
 from refinesynth.text.markdown import code_in_table as code
 from refinesynth.train.artefacts import Artefacts, versions
@@ -166,17 +166,7 @@ def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
     artefacts.saved(tmp_path)
     artefacts.finish(a_result(tmp_path))
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {
-        ".refinesynth-training",
-        "train.yaml",
-        "plan.json",
-        "versions.json",
-        "metrics.jsonl",
-        "result.json",
-        "README.md",
-        "plots/loss.png",
-        "plots/learning_rate.png",
-    }
+    assert names == {*FINISHED, "plots/loss.png", "plots/learning_rate.png"}
 
 
 def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
@@ -185,10 +175,4 @@ def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
     artefacts.planned(a_plan(config))
     artefacts.evaluated(10, {"loss": 1.0})
     artefacts.finish(a_result(tmp_path, signal=15))
-    assert {path.name for path in tmp_path.iterdir()} == {
-        ".refinesynth-training",
-        "train.yaml",
-        "plan.json",
-        "versions.json",
-        "metrics.jsonl",
-    }
+    assert {path.name for path in tmp_path.iterdir()} == WRITTEN

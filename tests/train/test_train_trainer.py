@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from train_values import a_plan, a_result
+from train_values import FINISHED, a_plan, a_result
 
 import refinesynth.train
 from refinesynth.errors import ConfigurationError, StorageError
@@ -96,15 +96,7 @@ def test_training_tells_and_writes_and_is_done_once(tmp_path: Path, launched: li
     result = trainer(tmp_path / "out").train(events=noting)
     assert result == a_result(tmp_path / "out")
     assert [told[0] for told in noting.told] == ["planned", "note", "logged", "evaluated", "saved"]
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        ".refinesynth-training",
-        "train.yaml",
-        "plan.json",
-        "versions.json",
-        "metrics.jsonl",
-        "result.json",
-        "README.md",
-    }
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FINISHED
     assert trainer(tmp_path / "out").train() == result
     assert len(launched) == 1
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from pydantic import JsonValue
-from world_scripts import script_of
+from world_scripts import script_of, setting
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement
 from refinesynth.world import World
@@ -37,10 +37,6 @@ def _need(condition: str, hint: str = "Nothing happens.", kind: MistakeKind = Mi
     return Requirement(condition=condition, kind=kind, hint=hint)
 
 
-def _set(path: str, value: JsonValue) -> Effect:
-    return Effect(op=EffectOp.SET, path=path, value=value)
-
-
 def _move(value: str, from_path: str, path: str) -> Effect:
     return Effect(op=EffectOp.MOVE, from_path=from_path, path=path, value=value)
 
@@ -52,14 +48,14 @@ def _house_actions() -> tuple[ActionSpec, ...]:
     go = _action(
         "go to {place}",
         [_need("state.player.place != place", "You are there already.")],
-        [_set("/player/place", "{place}")],
+        [setting("/player/place", "{place}")],
         "You are at the {place}.",
         place=PLACES,
     )
     open_it = _action(
         "open {place}",
         [here, _need("!state.places[place].open", "The {place} is open already.")],
-        [_set("/places/{place}/open", value=True)],
+        [setting("/places/{place}/open", value=True)],
         "The {place} is open.",
         place=PLACES,
     )
@@ -71,7 +67,7 @@ def _house_actions() -> tuple[ActionSpec, ...]:
             is_open,
             _need("state.player.holding.size() < 1", "Your hands hold {state:/player/holding}."),
         ],
-        [_set("/items/{item}/place", "player"), Effect(op=EffectOp.ADD, path="/player/holding", value="{item}")],
+        [setting("/items/{item}/place", "player"), Effect(op=EffectOp.ADD, path="/player/holding", value="{item}")],
         "You hold {state:/player/holding}.",
         item=ITEMS,
         place=PLACES,
@@ -79,7 +75,7 @@ def _house_actions() -> tuple[ActionSpec, ...]:
     put = _action(
         "put {item} in {place}",
         [held, here, is_open],
-        [_set("/items/{item}/place", "{place}"), Effect(op=EffectOp.REMOVE, path="/player/holding", value="{item}")],
+        [setting("/items/{item}/place", "{place}"), Effect(op=EffectOp.REMOVE, path="/player/holding", value="{item}")],
         "You hold {state:/player/holding}.",
         item=ITEMS,
         place=PLACES,
@@ -87,7 +83,7 @@ def _house_actions() -> tuple[ActionSpec, ...]:
     clean = _action(
         "clean {item}",
         [held, _need("state.player.place == 'sink'", "There is no water here.", PLACE)],
-        [_set("/items/{item}/clean", value=True)],
+        [setting("/items/{item}/clean", value=True)],
         "The {item} is clean.",
         item=ITEMS,
     )
@@ -108,7 +104,7 @@ def _rooms_actions() -> tuple[ActionSpec, ...]:
     go = _action(
         "walk to {room}",
         [_need("state.at != room"), _need("!state.rooms[room].locked", "The {room} is locked.")],
-        [_set("/at", "{room}")],
+        [setting("/at", "{room}")],
         "Here you see {state:/rooms/{state:/at}/things}.",
         room=places,
     )
@@ -127,7 +123,7 @@ def _rooms_actions() -> tuple[ActionSpec, ...]:
     unlock = _action(
         "unlock {room}",
         [_need("'key' in state.bag && state.rooms[room].locked")],
-        [_set("/rooms/{room}/locked", value=False)],
+        [setting("/rooms/{room}/locked", value=False)],
         room=places,
     )
     return (go, take, drop, unlock)
@@ -150,24 +146,24 @@ def _blocks_actions() -> tuple[ActionSpec, ...]:
     free = "state.clear[x] && state.hand == null"
 
     def lift(x: str) -> list[Effect]:
-        return [_set("/hand", x), _set(f"/on/{x}", "hand"), _set(f"/clear/{x}", value=False)]
+        return [setting("/hand", x), setting(f"/on/{x}", "hand"), setting(f"/clear/{x}", value=False)]
 
     def lay(x: str, on: str) -> list[Effect]:
-        return [_set("/hand", None), _set(f"/on/{x}", on), _set(f"/clear/{x}", value=True)]
+        return [setting("/hand", None), setting(f"/on/{x}", on), setting(f"/clear/{x}", value=True)]
 
     pick = _action("pick up {x}", [_need("state.on[x] == 'table'"), _need(free)], lift("{x}"), x=blocks)
     down = _action("put down {x}", [_need("state.hand == x")], lay("{x}", "table"), x=blocks)
     stack = _action(
         "stack {x} on {y}",
         [_need("state.hand == x && state.clear[y]")],
-        [*lay("{x}", "{y}"), _set("/clear/{y}", value=False)],
+        [*lay("{x}", "{y}"), setting("/clear/{y}", value=False)],
         x=blocks,
         y=blocks,
     )
     unstack = _action(
         "unstack {x} from {y}",
         [_need("state.on[x] == y"), _need(free)],
-        [*lift("{x}"), _set("/clear/{y}", value=True)],
+        [*lift("{x}"), setting("/clear/{y}", value=True)],
         x=blocks,
         y=blocks,
     )

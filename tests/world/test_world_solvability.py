@@ -4,31 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 from pydantic import JsonValue
-from world_scripts import script_of
+from world_scripts import action_of, script_of, setting
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Script, Sight
 from refinesynth.world import Solvability, World, check_solvability, plan, replay
 from refinesynth.world import solvability as checking
 
-
-def _set(path: str, value: JsonValue, when: str | None = None) -> Effect:
-    return Effect(op=EffectOp.SET, path=path, value=value, when=when)
-
-
-def _action(
-    name: str, *effects: Effect, needs: Sequence[str] = (), reveals: str = "", **values: tuple[str, ...]
-) -> ActionSpec:
-    pattern = name.replace("{", "(?P<").replace("}", ">.+)")
-    requires = tuple(Requirement(condition=need) for need in needs)
-    return ActionSpec(
-        name=name, pattern=pattern, parameters=dict(values), requires=requires, effects=effects, reveals=reveals
-    )
-
-
 ROOMS = ("hall", "attic", "cellar")
-GO = _action("go to {room}", _set("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
-LIGHT = _action("light lamp", _set("/lit", value=True), needs=("state.at == 'attic'", "!state.lit", "!state.broken"))
-DROP = _action("drop lamp", _set("/broken", value=True), needs=("!state.broken",))
+GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
+LIGHT = action_of(
+    "light lamp", setting("/lit", value=True), needs=("state.at == 'attic'", "!state.lit", "!state.broken")
+)
+DROP = action_of("drop lamp", setting("/broken", value=True), needs=("!state.broken",))
 STATE = {"at": "hall", "lit": False, "broken": False}
 GOAL = ("state.lit", "state.at == 'cellar'")
 SOLUTION = ("go to attic", "light lamp", "go to cellar")
@@ -103,15 +90,15 @@ def test_a_goal_that_is_met_already_and_one_out_of_reach() -> None:
 
 
 def test_an_action_that_is_never_possible_is_found() -> None:
-    fly = _action("fly to {room}", _set("/at", "{room}"), needs=("state.at == 'moon'",), room=ROOMS)
+    fly = action_of("fly to {room}", setting("/at", "{room}"), needs=("state.at == 'moon'",), room=ROOMS)
     assert check_solvability(_script(GO, LIGHT, fly)).unusable == ("fly to {room}",)
 
 
 def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> None:
     # Sixty steps away, so that no search comes there; and what nothing brings about.
-    far = _action("press", Effect(op=EffectOp.ADD, path="/presses", value=1))
-    late = _action("ring", _set("/rung", value=True), needs=("state.presses == 60",))
-    never = _action("fly", _set("/flown", value=True), needs=("has(state.wings)",))
+    far = action_of("press", Effect(op=EffectOp.ADD, path="/presses", value=1))
+    late = action_of("ring", setting("/rung", value=True), needs=("state.presses == 60",))
+    never = action_of("fly", setting("/flown", value=True), needs=("has(state.wings)",))
     script = _script(GO, LIGHT, far, late, never)
     found = check_solvability(script.model_copy(update={"environment": {**script.environment, "presses": 0}}))
     assert found.unusable == ("fly",)
@@ -119,9 +106,9 @@ def test_what_no_state_near_the_beginning_allows_is_not_called_impossible() -> N
 
 def test_what_the_solution_does_not_need_is_not_called_impossible() -> None:
     chain = [
-        _action(
+        action_of(
             f"turn {at}",
-            _set(f"/turned{at}", value=True),
+            setting(f"/turned{at}", value=True),
             needs=(f"has(state.turned{at - 1})",) if at else ("!state.lit",),
         )
         for at in range(12)
@@ -133,11 +120,14 @@ def test_what_the_solution_does_not_need_is_not_called_impossible() -> None:
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
-        (_action("press", _set("/no/such", 1)), "effect 1 of 'press' cannot be applied: there is nothing at /no"),
-        (_action("press", needs=("state.wired",)), "requirement 1 of 'press': there is no key 'wired'"),
-        (_action("press", _set("/lit", 1, when="state.wired")), "the condition of effect 1 of 'press' has no answer"),
-        (_action("press", reveals="It says {state:/sign}."), "reveals of 'press' looks up what was never there"),
-        (_action("press", _set("/at", "moon")), "'press' would break invariant 1"),
+        (action_of("press", setting("/no/such", 1)), "effect 1 of 'press' cannot be applied: there is nothing at /no"),
+        (action_of("press", needs=("state.wired",)), "requirement 1 of 'press': there is no key 'wired'"),
+        (
+            action_of("press", setting("/lit", 1, when="state.wired")),
+            "the condition of effect 1 of 'press' has no answer",
+        ),
+        (action_of("press", reveals="It says {state:/sign}."), "reveals of 'press' looks up what was never there"),
+        (action_of("press", setting("/at", "moon")), "'press' would break invariant 1"),
     ],
 )
 def test_faults_say_where_they_are(action: ActionSpec, expected: str) -> None:
@@ -167,7 +157,7 @@ def test_a_rulebook_that_cannot_be_run_has_a_problem_and_no_more() -> None:
 
 def test_hidden_things_are_counted() -> None:
     sights = (Sight(path="/at"), Sight(path="/here/{state:/at}"))
-    take = _action("take {thing}", _set("/held", "{thing}"), needs=("thing in visible",), thing=("pearl", "mat"))
+    take = action_of("take {thing}", setting("/held", "{thing}"), needs=("thing in visible",), thing=("pearl", "mat"))
     script = _script(GO, take, goal=("state.held == 'pearl'",), solution=("go to cellar", "take pearl"), sights=sights)
     script = script.model_copy(
         update={"environment": {"at": "hall", "held": "", "here": {"hall": ["mat"], "cellar": ["pearl"], "attic": []}}}
@@ -199,7 +189,7 @@ def test_a_survey_is_the_same_each_time_and_its_solution_works(name: str, reques
 
 def test_more_actions_than_can_be_gone_through_are_surveyed_too() -> None:
     many = tuple(f"room {number}" for number in range(90))
-    travel = _action("fly from {a} over {b} to {c}", _set("/at", "{c}"), a=many, b=many, c=many)
+    travel = action_of("fly from {a} over {b} to {c}", setting("/at", "{c}"), a=many, b=many, c=many)
     found = check_solvability(_script(GO, LIGHT, travel))
     assert (found.shortest, found.exhausted, found.unusable) == (SOLUTION, False, ())
 
@@ -207,7 +197,7 @@ def test_more_actions_than_can_be_gone_through_are_surveyed_too() -> None:
 def test_a_world_made_to_be_slow_is_surveyed_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "MAX_CHECKED_WORK", 3_000_000)
     slow = "state.all(a, state.all(b, state.all(c, true)))"
-    script = _script(GO, LIGHT, _action("think {x}", _set("/x", "{x}"), needs=(slow,), x=ROOMS))
+    script = _script(GO, LIGHT, action_of("think {x}", setting("/x", "{x}"), needs=(slow,), x=ROOMS))
     script = script.model_copy(update={"environment": {**STATE, **{f"k{at}": at for at in range(60)}}})
     found = check_solvability(script)
     assert found.exhausted is False

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from world_scripts import script_of
+from world_scripts import action_of, script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
@@ -23,15 +23,6 @@ BOXES = Sight(path="/rooms/{state:/you/at}/boxes")
 HANDS = Sight(path="/you/holding")
 
 
-def _action(
-    name: str, *effects: Effect, needs: tuple[Requirement, ...] = (), reveals: str = "", **values: tuple[str, ...]
-) -> ActionSpec:
-    pattern = name.replace("{", "(?P<").replace("}", ">.+)")
-    return ActionSpec(
-        name=name, pattern=pattern, parameters=dict(values), requires=needs, effects=effects, reveals=reveals
-    )
-
-
 def _seen(name: str) -> Requirement:
     hint = f"There is no {{{name}}} here; there is {{visible}}."
     return Requirement(condition=f"{name} in visible", kind=MistakeKind.PLACE, hint=hint)
@@ -44,16 +35,16 @@ def _actions() -> tuple[ActionSpec, ...]:
     go = Effect(op=EffectOp.SET, path="/you/at", value="{room}")
     take = Effect(op=EffectOp.MOVE, from_path="/boxes/{box}/things", path="/you/holding", value="{thing}")
     return (
-        _action("go to {room}", go, reveals="You are in the {room}.", room=ROOMS),
-        _action(
+        action_of("go to {room}", go, reveals="You are in the {room}.", room=ROOMS),
+        action_of(
             "open {box}",
             flag(box=True),
             needs=(_seen("box"),),
             reveals="It holds {state:/boxes/{box}/things}.",
             box=("fridge", "stand"),
         ),
-        _action("shut {box}", flag(box=False), needs=(_seen("box"),), box=("fridge", "stand")),
-        _action(
+        action_of("shut {box}", flag(box=False), needs=(_seen("box"),), box=("fridge", "stand")),
+        action_of(
             "take {thing} from {box}", take, needs=(_seen("thing"), _seen("box")), thing=THINGS, box=("fridge", "stand")
         ),
     )
@@ -137,7 +128,7 @@ def test_a_state_changed_in_place_is_looked_at_anew(flat: World) -> None:
 def test_the_condition_of_an_effect_sees_what_the_effects_before_it_left() -> None:
     go = Effect(op=EffectOp.SET, path="/you/at", value="kitchen")
     note = Effect(op=EffectOp.SET, path="/you/noticed", value=True, when="'table' in visible && !('mat' in visible)")
-    world = World(script_of(_action("rush", go, note), sights=(HERE,)))
+    world = World(script_of(action_of("rush", go, note), sights=(HERE,)))
     state = world.step(_state(), "rush").state
     assert isinstance(state, dict)
     assert state["you"] == {"at": "kitchen", "holding": [], "noticed": True}
@@ -225,4 +216,4 @@ def test_names_with_a_meaning_are_no_parameters(name: str) -> None:
 def test_what_is_visible_is_no_place_and_no_value_to_set(place: str) -> None:
     effect = Effect(op=EffectOp.SET, path="/a", value=1).model_copy(update={place: "/{visible}"})
     with pytest.raises(RulebookError, match="no parameter of the action"):
-        World(script_of(_action("do", effect)))
+        World(script_of(action_of("do", effect)))

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from refinesynth.trajectory import ActionSpec, Invariant, Rulebook, Script, Sight
+from pydantic import JsonValue
+
+from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, Requirement, Rulebook, Script, Sight
 
 
 def script_of(
@@ -27,3 +29,21 @@ def script_of(
             solution=tuple(solution),
         ),
     )
+
+
+def action_of(
+    name: str, *effects: Effect, needs: Sequence[Requirement | str] = (), reveals: str = "", **values: tuple[str, ...]
+) -> ActionSpec:
+    """An action whose placeholders take any text; a need in words is a condition."""
+    return ActionSpec(
+        name=name,
+        pattern=name.replace("{", "(?P<").replace("}", ">.+)"),
+        parameters=dict(values),
+        requires=tuple(Requirement(condition=need) if isinstance(need, str) else need for need in needs),
+        effects=effects,
+        reveals=reveals,
+    )
+
+
+def setting(path: str, value: JsonValue, when: str | None = None) -> Effect:
+    return Effect(op=EffectOp.SET, path=path, value=value, when=when)

@@ -127,8 +127,8 @@ class BudgetLimit:
     def admits(self, expected: float) -> bool:
         """Whether a request may be sent that probably takes `expected`.
 
-        So the total passes the limit by less than the worst case of the request that was let in last, even if everything
-        else in flight comes to its worst; and it is expected not to pass it at all.
+        So the total passes the limit by less than the worst case of the request that was let in last, even if
+        everything else in flight comes to its worst; and it is expected not to pass it at all.
         """
         return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
 
@@ -149,7 +149,8 @@ class BudgetLimit:
     def covers_another(self, in_flight: int) -> bool:
         """Whether one more episode is expected to be paid for to its end, and before it all that are in flight.
 
-        Spread is allowed for as if episodes were independent. Nothing in flight and nothing known: then it must be tried.
+        Spread is allowed for as if episodes were independent. Nothing in flight and nothing known: then it must be
+        tried.
         """
         if not in_flight and not self.episode.count:
             return self.spent < self.limit

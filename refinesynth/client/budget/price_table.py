@@ -29,8 +29,9 @@ _BILLED_BY_OTHER_RULES = frozenset({"fireworks_ai", "perplexity"})
 class Rates:
     """US dollars for one token of each kind.
 
-    Where a provider has several, these are its usual ones: those of short prompts, by day. An episode's prompts stay below the
-    tens of thousands of tokens from which some are dearer; hours in which some are cheaper are not counted on.
+    Where a provider has several, these are its usual ones: those of short prompts, by day. An episode's prompts stay
+    below the tens of thousands of tokens from which some are dearer; hours in which some are cheaper are not counted
+    on.
     """
 
     input: float
@@ -55,15 +56,15 @@ def free(_usage: "RequestUsage") -> float | None:
 
 
 def unknown(_usage: "RequestUsage") -> float | None:
-    """The price where there is no telling."""
+    """The price where it is unknown."""
     return None
 
 
 def price_of(backend: Backend, *, listings: bool = True) -> "Price":
     """What this backend's completions cost; `unknown` where its own prices and litellm's map do not say.
 
-    Each of the backend's own prices takes the place of the listed one. Cached tokens without a price cost what the others of
-    the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count.
+    Each of the backend's own prices takes the place of the listed one. Cached tokens without a price cost what the
+    others of the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count.
 
     litellm is imported for the few providers alone whose bills are more than prices by the token.
     """
@@ -85,7 +86,9 @@ def is_known(price: "Price") -> bool:
 
 @cache
 def listed(model: str) -> Rates | None:
-    """What litellm's map says of a model string; None where it lists no price by the token, or none that we understand."""
+    """What litellm's map says of a model string; None where it lists no price by the token, or none that we
+    understand.
+    """
     provider, name = split(model)
     if provider in _BILLED_BY_OTHER_RULES:
         return None
@@ -138,7 +141,9 @@ def _own_prices(backend: Backend) -> dict[str, float]:
 
 
 def _asked(backend: Backend) -> Rates | None:
-    """What litellm answers for a model that its map alone does not settle; it is not asked about servers of one's own."""
+    """What litellm answers for a model that its map alone does not settle; it is not asked about servers of one's
+    own.
+    """
     provider = PROVIDERS.get(split(backend.model)[0])
     if backend.base_url is not None or (provider is not None and provider.base_url is not None):
         return None

@@ -1,4 +1,4 @@
-"""The tracker of a run: asked before every request, told after it."""
+"""The tracker of a run: asked before every request, informed after it."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -56,10 +56,12 @@ class _Waiter:
 class BudgetTracker:
     """Pays for requests until the budget is spent; counts what is paid, with or without a budget.
 
-    Guarantees, whatever is in flight and however it ends:
-        - The total passes the budget by less than the worst case of one request, and is expected not to pass it at all. The
-          worst case is `max_tokens` of an answer; without that, 8,192 or twice the longest answer so far are taken for it.
-        - A request that cannot be paid now, but perhaps once others are settled, waits; those of earlier episodes go first.
+    Guarantees, for everything in flight and every way in which it ends:
+        - The total passes the budget by less than the worst case of one request, and is expected not to pass it at all.
+          The worst case is `max_tokens` of an answer; without that, 8,192 or twice the longest answer so far are taken
+          for it.
+        - A request that cannot be paid now, but perhaps once others are settled, waits; those of earlier episodes go
+          first.
         - Once a request is refused, episodes after its own get nothing more: the money goes to what was begun first.
 
     Not promised: anything about requests that a provider bills though no answer came.
@@ -237,7 +239,7 @@ class BudgetTracker:
     def _priced(
         self, prompt_tokens: float, max_tokens: int | None, price: Price, episode: "EpisodeTracker | None"
     ) -> BudgetReservation:
-        # Backends are told apart by what they charge and allow: a price may be a new object for every request.
+        # Backends are distinguished by what they charge and allow: a price may be a new object for every request.
         key = max_tokens, price(_A_THOUSAND)
         estimates = self._estimates.get(key)
         if estimates is None:

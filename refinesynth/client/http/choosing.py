@@ -105,13 +105,15 @@ def _unknown(backend: Backend, dialect: Dialect, model: str) -> str | None:
 
 
 def base_url_of(backend: Backend, dialect: Dialect) -> str | None:
-    """The server to ask; None if nobody names one."""
+    """The server to ask; None if none is named."""
     named = next((value for name in dialect.base_url_env if (value := os.environ.get(name))), None)
     return server_of(backend) or named or dialect.base_url
 
 
 def proxy_of(url: str) -> str | None:
-    """The URL of the proxy that the environment names for this one; None where there is none, or its host needs none."""
+    """The URL of the proxy that the environment names for this one; None where there is none, or its host needs
+    none.
+    """
     from urllib.request import getproxies, proxy_bypass
 
     address, proxies = urlsplit(url), getproxies()

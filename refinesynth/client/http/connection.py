@@ -21,11 +21,11 @@ MAX_BYTES = 16 * 1024 * 1024
 """Longest answer that is read, unpacked; the longest that a model can give is about a tenth of it."""
 
 _CONNECTIONS = 4096
-"""At once; whoever needs fewer opens fewer."""
+"""Upper bound; only as many are opened as are needed."""
 _IDLE = 4.0
 """Seconds that a connection is kept unused: less than the five after which uvicorn, and with it vLLM, drops it."""
 _CONNECTING = 30.0
-"""Seconds for a connection to come about; the whole request is timed by whoever asks."""
+"""Seconds for a connection to come about; the caller limits the time of the whole request."""
 _RESOLVED = 60
 """Seconds that an address is remembered."""
 
@@ -33,7 +33,7 @@ _SUCCESS = 200
 
 
 class Answer(NamedTuple):
-    """What came back over HTTP, whatever it says."""
+    """An HTTP response, of any content."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,8 +62,8 @@ class Route:
 class Connection:
     """One address with the headers that all requests to it have; safe for any number of tasks at once.
 
-    The open connections belong to the running event loop. They are closed by `aclose`, or else when the loop ends or nobody
-    has this object any more; what is asked after that, in this loop or another, opens new ones.
+    The open connections belong to the running event loop. They are closed by `aclose`, or else when the loop ends or
+    nobody has this object any more; what is asked after that, in this loop or another, opens new ones.
     """
 
     def __init__(self, route: Route, headers: Mapping[str, str]) -> None:
@@ -143,7 +143,9 @@ async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[N
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
-    """Close a generator in its loop; called in whichever thread collects the garbage. A loop that ended has closed it."""
+    """Close a generator in its loop; called in whichever thread collects the garbage. A loop that ended has closed
+    it.
+    """
 
     async def close() -> None:
         await guard.aclose()
@@ -171,7 +173,9 @@ def _too_long(headers: Mapping[str, str]) -> HttpError:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Take an error's tracebacks off: the frames of aiohttp have the headers among their locals, and with them the key."""
+    """Take an error's tracebacks off: the frames of aiohttp have the headers among their locals, and with them the
+    key.
+    """
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -181,7 +185,7 @@ def _forget_frames(error: BaseException) -> None:
 
 
 def _word_for(proxy: URL) -> dict[str, str]:
-    """What a proxy that asks for a name and a password is told; aiohttp makes a Proxy-Authorization of it."""
+    """Name and password for a proxy that asks for them; aiohttp makes a Proxy-Authorization of it."""
     if proxy.user is None:
         return {}
     word = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()

@@ -1,4 +1,6 @@
-"""What each provider's servers understand, as far as it was compared with what litellm sends them (tests/backends/test_lean_requests.py)."""
+"""What each provider's servers understand, as far as it was compared with what litellm sends them
+(tests/backends/test_lean_requests.py).
+"""
 
 import os
 from collections.abc import Callable, Mapping

@@ -1,4 +1,6 @@
-"""From the bytes of an answer, which anyone may have written, to a completion of the shape that litellm would have made of it."""
+"""From the bytes of an answer, which anyone may have written, to a completion of the shape that litellm would have made
+of it.
+"""
 
 import json
 import re
@@ -16,7 +18,7 @@ _UNPROCESSABLE = 422
 _ERRORS = range(400, 600)
 
 _THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thinking|budget:thinking)>(.*)", re.DOTALL)
-"""How models think aloud where the server does not tell their thoughts from their words."""
+"""How models think aloud where the server does not separate their thoughts from their answer."""
 
 _ENDINGS: Mapping[str, str] = {
     **dict.fromkeys(("max_tokens", "MAX_TOKENS", "compaction"), "length"),
@@ -52,8 +54,8 @@ class Reply(dict[str, Any]):
 def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> Reply:
     """The completion in the body of an answer that says it is a success.
 
-    Thoughts are under `reasoning_content` wherever the server put them, cached tokens under `prompt_tokens_details`, and
-    `prefix` stands before the model's name.
+    Thoughts are under `reasoning_content` wherever the server put them, cached tokens under `prompt_tokens_details`,
+    and `prefix` stands before the model's name.
 
     Raises:
         HttpError: It is no JSON object, or it says that there was an error.

@@ -17,13 +17,17 @@ def read_as_it_is(reply: Reply) -> Reply:
 
 
 def for_vllm(body: dict[str, Any], _model: str) -> None:
-    """Tools whose schemas say neither `strict` nor that there are no further properties: vLLM's grammars know neither."""
+    """Tools whose schemas say neither `strict` nor that there are no further properties: vLLM's grammars know
+    neither.
+    """
     if "tools" in body:
         body["tools"] = _without(body["tools"], strict=None, additionalProperties=False)
 
 
 def for_deepseek(body: dict[str, Any], model: str) -> None:
-    """Thinking is on or off, nothing between; while it is on, what the model thought before must be there, were it a blank."""
+    """Thinking is on or off, nothing between; while it is on, what the model thought before must be there, were it a
+    blank.
+    """
     thinking, effort = body.pop("thinking", None), body.pop("reasoning_effort", None)
     kind = cast("dict[str, Any]", thinking).get("type") if isinstance(thinking, dict) else None
     if kind in {"enabled", "disabled"}:
@@ -35,7 +39,9 @@ def for_deepseek(body: dict[str, Any], model: str) -> None:
 
 
 def for_moonshot(body: dict[str, Any], model: str) -> None:
-    """No tool call can be demanded, only asked for; a model that thinks chooses its temperature, others stay below 1."""
+    """No tool call can be demanded, only asked for; a model that thinks chooses its temperature, others stay below
+    1.
+    """
     if body.get("tool_choice") == "required":
         del body["tool_choice"]
         please = {"role": "user", "content": "Please select a tool to handle the current issue."}

@@ -1,4 +1,6 @@
-"""How many requests a server takes at once, found out by trying: additive increase, multiplicative decrease, and a climb."""
+"""How many requests a server takes at once, found out by trying: additive increase, multiplicative decrease, and a
+climb.
+"""
 
 import math
 from collections.abc import Hashable
@@ -8,12 +10,12 @@ UNBOUNDED = 2**31
 """`ConcurrencyLimit.current` where there is none."""
 _START = 16
 _WORTH = 0.75
-"""Share of proportional slowing-down at which more in flight is no longer worth it: a quarter more requests at once must
-bring at least 5.7 % more tokens a second."""
+"""Share of proportional slowing-down at which more in flight is no longer worth it: a quarter more requests at once
+must bring at least 5.7 % more tokens a second."""
 _STRIDE, _FIRST_STRIDE = 1.25, 2.0
 """Factor between two limits that are compared, and the one at the start, until it goes wrong for the first time."""
 _FLOOR = 8
-"""Slowness alone never leads below this: it says too little there, and a few requests too many harm nobody."""
+"""Slowness alone never leads below this: it says too little there, and a few requests too many do no harm."""
 _ROUND, _QUICK_ROUND = 32, 8
 """Fewest answers from which slowness is judged: usually, and while it doubles."""
 _RESTS = (1, 16)
@@ -23,7 +25,7 @@ _TAIL = 0.05
 _SUDDENLY = 1.5
 """Slowness beside what it was that ends a rest."""
 _NOTHING_NEW = 1.1
-"""Two levels nearer than this are not compared: demand was too low to tell."""
+"""Two levels nearer than this are not compared: demand was too low to decide."""
 _WANTED = 0.8
 """Share of the limit in use from which it is the limit that binds."""
 _SAFE, _NEAR, _CREEP, _CREEP_AT_LEAST = 0.8, 0.9, 0.0025, 0.125
@@ -68,15 +70,17 @@ class _Camp:
 class ConcurrencyLimit:
     """The most requests that may be in flight. Pure arithmetic: no clock, no waiting.
 
-    Little's law makes the time per output token a gauge of throughput (tokens a second = in flight / time per token), so a
-    server that sends no 429 shows where it is saturated: there, that time grows as the requests in flight do. It is measured
-    in rounds: those that doubling is judged by take the first answers that come; later ones wait for nearly all of their
-    requests, or short answers would speak for long ones, which bear a wait more easily. Kinds of requests are compared each
-    with itself, and doubling begins again once most of the work is of kinds that it was not judged by. Of two limits, the larger is kept if it brings more tokens a second in at least a quarter of proportion,
-    else the smaller. Doubling at first, steps of a quarter later, ever longer rests in between.
+    Little's law makes the time per output token a gauge of throughput (tokens a second = in flight / time per token),
+    so a server that sends no 429 shows where it is saturated: there, that time grows as the requests in flight do. It
+    is measured in rounds: those that doubling is judged by take the first answers that come; later ones wait for nearly
+    all of their requests, or short answers would speak for long ones, which bear a wait more easily. Kinds of requests
+    are compared each with itself, and doubling begins again once most of the work is of kinds that it was not judged
+    by. Of two limits, the larger is kept if it brings more tokens a second in at least a quarter of proportion, else
+    the smaller. Doubling at first, steps of a quarter later, ever longer rests in between.
 
-    Refusals (429, overload, timeouts) halve the limit, once per round trip. It then returns to between the last good limit
-    and the refused one, and creeps on, by a quarter of a per cent a round trip at last, until it is past what was refused.
+    Refusals (429, overload, timeouts) halve the limit, once per round trip. It then returns to between the last good
+    limit and the refused one, and creeps on, by a quarter of a per cent a round trip at last, until it is past what was
+    refused.
 
     Guarantees: 1 <= `current` <= ceiling. A server that takes C requests at once and queues the rest is left, without
     noise, at 0.94 C to 1.19 C (8 at least). Not promised: anything while demand is below the limit; full speed at a
@@ -114,7 +118,7 @@ class ConcurrencyLimit:
         """A request is begun.
 
         Returns:
-            Its number, to be handed back with whatever becomes of it; `ended` comes last, and always.
+            Its number, to be handed back with its outcome; `ended` comes last, and always.
         """
         self._begun += 1
         return self._begun

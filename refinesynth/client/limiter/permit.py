@@ -45,7 +45,9 @@ class Deadline:
 
 @contextmanager
 def deadline(seconds: float | None) -> Generator[Deadline]:
-    """Cancel the block after this long, None for never; what the block was in time for is kept (`Deadline.passed` tells)."""
+    """Cancel the block after this long, None for never; what the block was in time for is kept (see
+    `Deadline.passed`).
+    """
     limit = float("inf") if seconds is None else anyio.current_time() + seconds
     with anyio.CancelScope(deadline=limit) as scope:
         found = Deadline(scope)
@@ -83,7 +85,7 @@ class Listener(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Permit:
-    """One request's leave to be in flight. Tell it how the request ended; one that ends without a word was cancelled."""
+    """One request's leave to be in flight. Report to it how the request ended; one without a report was cancelled."""
 
     limiter: Listener
     priority: float
@@ -147,8 +149,8 @@ class Permit:
 class Queue:
     """Requests that wait for a turn: smaller priorities first, first come first served among equals.
 
-    Those that share a buckets share a lane, so that one that waits for its buckets stops nobody in another lane. What leaves out
-    of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
+    Those that share a buckets share a lane, so that one that waits for its buckets stops nobody in another lane. What
+    leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
     """
 
     def __init__(self) -> None:

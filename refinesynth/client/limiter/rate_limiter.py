@@ -25,7 +25,7 @@ _EASY = 8
 
 @dataclass(frozen=True)
 class RateLimiterState:
-    """A limiter at one moment, for whoever watches a run."""
+    """A limiter at one moment, for displays of a run."""
 
     name: str
     limit: int | None
@@ -48,15 +48,16 @@ class RateLimiterState:
 
 
 class RateLimiter:
-    """Lets requests through one by one: as many at once as the server takes, no faster than its limits, none while it is down.
+    """Lets requests through one by one: as many at once as the server takes, no faster than its limits, none while it
+    is down.
 
     Guarantees:
-        - No more than `limit.current` slots are reserved; a permit that is left, in whatever way, is free again at once.
-        - Smaller priorities first, first come first served among equals. A request that waits for the buckets of its own
-          model holds no permit, and stops nobody who asks another model.
+        - No more than `limit.current` slots are reserved; a permit that is left, in any way, is free again at once.
+        - Smaller priorities first, first come first served among equals. A request that waits for the buckets of its
+          own model holds no permit, and does not hold up requests to other models.
         - No request before a Retry-After is over, as far as it is no longer than `longest_wait`.
         - While the backend is down, one request at a time is let through; all others wait, as long as the breaker says.
-        - Nobody waits for ever, if requests in flight end (they have a timeout) and buckets are finite.
+        - No request waits for ever, if requests in flight end (they have a timeout) and buckets are finite.
 
     Belongs to one event loop at a time, and may serve another one after that. Not safe for threads.
     """
@@ -106,7 +107,7 @@ class RateLimiter:
     def state(self) -> RateLimiterState:
         """This moment's."""
         fault = self._breaker.fault
-        # A time that has passed is no reservation; without a loop there is no clock to tell.
+        # A time that has passed is no reservation; without a loop there is no clock.
         reserved = self._held_until if self._loop is not None and self._held_until > self._loop.time() else None
         return RateLimiterState(
             name=self.name,
@@ -181,7 +182,7 @@ class RateLimiter:
         elif fault.kind is FaultKind.SERVER:
             self._limit.failed(permit.number)
         if fault.kind not in DOWN:
-            # A web page is nobody's answer.
+            # A web page is no model's answer.
             if fault.kind is not FaultKind.DEFECT and fault.page is None:
                 self._up()
         elif self._breaker.failed(fault, episode=permit.priority, now=now, trial=permit.trial):
@@ -222,7 +223,9 @@ class RateLimiter:
         self._advance()
 
     def _advance(self) -> None:
-        """Let through whoever may go now, and see to it that this is looked at again when time alone lets more through."""
+        """Let through the requests that may go now, and see to it that this is looked at again when time alone lets
+        more through.
+        """
         now = self._now()
         if not self._breaker.closed:
             self._advance_trials(now)
@@ -322,7 +325,7 @@ class RateLimiter:
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return
-        # Whoever waited or was in flight there has gone with it.
+        # Requests that waited or were in flight there have ended with it.
         self._loop = loop
         self._timer = None
         self._queue = Queue()

@@ -43,7 +43,7 @@ class Allowance:
         """When the next request may go."""
 
     def learn(self, now: float, quota: Quota, *, longest: float) -> None:
-        """The server's word on what is left; it is asked again after `longest` seconds, whatever it says."""
+        """The server's word on what is left; it is asked again after `longest` seconds in any case."""
         self._remaining = quota.remaining
         self._until = now + quota.reset
         limit = now + min(quota.reset, longest)
@@ -60,11 +60,11 @@ class Allowance:
 
 
 class TokenBuckets:
-    """The rate limits of one model: those that the user set, and those that the server tells of.
+    """The rate limits of one model: those that the user set, and those that the server reports.
 
-    Tokens are charged before a request by an estimate, and the difference to what was billed is charged to (or given back
-    with) the next one, so that the limit holds on average over a few requests. Whoever waits asks `ready_at`, waits until
-    then, and calls `charge`; whose turn it is, is decided elsewhere.
+    Tokens are charged before a request by an estimate, and the difference to what was billed is charged to (or given
+    back with) the next one, so that the limit holds on average over a few requests. A request that waits asks
+    `ready_at`, waits until then, and calls `charge`; whose turn it is, is decided elsewhere.
     """
 
     def __init__(
@@ -117,7 +117,9 @@ class TokenBuckets:
         return charged
 
     def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
-        """Correct what `charge` charged once it is known, in tokens; `answer` is those of the answer, if there was one."""
+        """Correct what `charge` charged once it is known, in tokens; `answer` is those of the answer, if there was
+        one.
+        """
         if self._tokens is not None:
             self._tokens.take(now, billed - charged)
         if answer is not None:

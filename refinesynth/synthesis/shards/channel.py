@@ -38,7 +38,7 @@ class Channel:
     def post(self, message: object) -> None:
         """Send a message, after those that were posted before; if the other side is gone, it goes nowhere."""
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        # Between the other side's death and the end of `opened` there is a moment in which nobody sends any more.
+        # Between the other side's death and the end of `opened` there is a moment in which nothing is sent any more.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._post.send_nowait(len(data).to_bytes(_LENGTH, "big") + data)
 
@@ -59,5 +59,5 @@ class Channel:
             try:
                 await self._stream.send(data)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                # Whoever receives finds out as well.
+                # The receiver finds out as well.
                 return

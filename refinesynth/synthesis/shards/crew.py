@@ -1,4 +1,6 @@
-"""The parent's side: worker processes, each episode given to the one with the least to do; one that dies is replaced."""
+"""The parent's side: worker processes, each episode given to the one with the least to do; one that dies is
+replaced.
+"""
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
@@ -89,7 +91,7 @@ class _Member:
             while self._deaths < _LIVES:
                 code = await self._one_life()
                 self._deaths += 1
-        except Exception as error:  # noqa: BLE001 - told to whoever waits for an episode
+        except Exception as error:  # noqa: BLE001 - passed to the caller that waits for an episode
             self._failure = error
         else:
             self._failure = RunStopped(
@@ -132,7 +134,7 @@ class _Member:
             except Closed:
                 return None
             if isinstance(message, Ended):
-                # An episode that was given up meanwhile is nobody's.
+                # No caller waits for an episode that was given up meanwhile.
                 if (playing := self.playing.get(message.index)) is not None:
                     playing.end(message.result)
                     self._deaths = 0
@@ -167,7 +169,7 @@ class _Member:
         if not given_up.cancel_called:
             channel.post(Reserved(asked.hold, refusal))
         elif (hold := self._holds.pop(asked.hold, None)) is not None:
-            # Whoever asked has gone before it was decided.
+            # The caller has gone before it was decided.
             hold.release()
 
     async def _settle(self, message: Settle) -> None:
@@ -220,7 +222,9 @@ class Crew:
 
 @asynccontextmanager
 async def open_crew(assignments: Sequence[Assignment], *, tracker: RunPurse) -> AsyncGenerator[Crew, None]:
-    """A worker process for each assignment, all paid from `tracker`. They end with the block, whatever is being played then."""
+    """A worker process for each assignment, all paid from `tracker`. They end with the block, even in the middle of an
+    episode.
+    """
     members = [_Member(assignment, tracker=tracker) for assignment in assignments]
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:

@@ -80,4 +80,4 @@ class Said:
     level: int
     """As Python's logging has them."""
     facts: dict[str, Any]
-    """`event`, `text` and whatever else is known."""
+    """`event`, `text` and all else that is known."""

@@ -1,4 +1,4 @@
-"""One tracker for all shards: a shard's requests ask its parent before they are sent, and tell it what they cost."""
+"""One tracker for all shards: a shard's requests ask its parent before they are sent, and report what they cost."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class _Asked:
 
 
 class RemotePurse:
-    """The parent's tracker, seen from a shard. Without a budget nothing is asked, and only told."""
+    """The parent's tracker, seen from a shard. Without a budget nothing is asked, and costs are only reported."""
 
     def __init__(self, channel: Channel, *, limited: bool) -> None:
         self._channel = channel

@@ -36,7 +36,7 @@ _NEEDED = [
 """What a worker imports sooner or later."""
 
 _PATIENCE = 5.0
-"""Seconds that a process has to end by itself, and again after it was told to."""
+"""Seconds that a process has to end by itself, and again after it was asked to."""
 
 
 async def start(assignment: Assignment) -> tuple[Channel, BaseProcess]:
@@ -46,8 +46,9 @@ async def start(assignment: Assignment) -> tuple[Channel, BaseProcess]:
         ConfigurationError: The assignment cannot be given to another process.
     """
     ours, theirs = socket.socketpair()
-    # Not forked from this process, which has threads and an event loop. From one that has nothing but modules: all workers share
-    # what those take, and the next one, for one that died, is there at once. Elsewhere system libraries do not bear being forked.
+    # Not forked from this process, which has threads and an event loop. From one that has nothing but modules: all
+    # workers share what those take, and the next one, for one that died, is there at once. Elsewhere system libraries
+    # do not bear being forked.
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload(_NEEDED)
     process = context.Process(
@@ -167,6 +168,6 @@ def _portable(error: Exception) -> Exception:
     """An error that arrives: one with arguments of its own may be written, and not be read again."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    except Exception:  # noqa: BLE001 - whatever its class does there
+    except Exception:  # noqa: BLE001 - its class may raise anything
         return RuntimeError("".join(format_exception_only(error)).strip())
     return error

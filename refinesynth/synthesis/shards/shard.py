@@ -1,6 +1,6 @@
 """A shard: plays the episodes that it is given, with models and a journal of its own.
 
-Nothing here knows of processes. Whoever runs shards elsewhere, such as actors on a cluster, writes another `Commons`.
+Nothing here knows of processes. To run shards elsewhere, such as actors on a cluster, write another `Commons`.
 """
 
 import logging
@@ -68,7 +68,9 @@ class Commons(Protocol):
         ...
 
     def how(self, retries: int, troubles: Iterable[str]) -> None:
-        """Requests that were made again so far, and what is wrong with backends, in clauses; told when it has changed."""
+        """Requests that were made again so far, and what is wrong with backends, in clauses; sent when it has
+        changed.
+        """
         ...
 
     def ended(self, index: int, result: Finished | Exception) -> None:
@@ -93,7 +95,8 @@ def share(backend: "Backend", shards: int) -> "Backend":
 
 
 async def run_shard(assignment: Assignment, commons: Commons) -> None:
-    """Play what `commons` gives, all of it at once, until there is no more; then what is still being played is broken off.
+    """Play what `commons` gives, all of it at once, until there is no more; then what is still being played is broken
+    off.
 
     Raises:
         ConfigurationError: A backend cannot be opened.
@@ -129,7 +132,7 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
                     memory=memory,
                     tracker=commons.tracker(index),
                 )
-            except Exception as error:  # noqa: BLE001 - for whoever the run belongs to
+            except Exception as error:  # noqa: BLE001 - for the owner of the run
                 journal.over(index)
                 commons.ended(index, error)
             else:
@@ -148,12 +151,12 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
 
 
 async def _tell_how(calls: "Calls", limiters: "Sequence[RateLimiter]", commons: Commons) -> None:
-    told: tuple[int, list[str]] = (0, [])
+    sent: tuple[int, list[str]] = (0, [])
     while True:
         await anyio.sleep(_TELL_EVERY)
         now = calls.retried, troubles_of(limiters)
-        if now != told:
-            told = now
+        if now != sent:
+            sent = now
             commons.how(*now)
 
 

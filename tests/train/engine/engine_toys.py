@@ -92,6 +92,18 @@ def example(
     return Rendered(f"t{seed}", f"g{seed}", np.asarray(ids, np.int32), np.asarray(labels, np.int8), tuple(spans))
 
 
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+"""Of a model of two layers with grouped queries."""
+NO_SPECIAL = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+
+
 def store(number: int, *, seed: int = 0, longest: int = 9, loss_on: LossOn = LossOn.REFINEMENT) -> TokenStore:
     """Conversations of one to four turns."""
     random = np.random.default_rng(seed)
@@ -102,19 +114,7 @@ def store(number: int, *, seed: int = 0, longest: int = 9, loss_on: LossOn = Los
 def model(*, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> LlamaForCausalLM:
     """Two layers, grouped queries, wide enough in its weights for differences to show."""
     torch.manual_seed(seed)
-    settings: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "initializer_range": 0.2,
-        "max_position_embeddings": 4096,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-    }
+    settings: dict[str, Any] = {**SIZES, **NO_SPECIAL, "initializer_range": 0.2, "max_position_embeddings": 4096}
     made: Any = LlamaForCausalLM(LlamaConfig(**settings | changes))
     return made.to(dtype)
 
@@ -122,15 +122,7 @@ def model(*, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) 
 def multimodal(**changes: Any) -> Any:
     """Gemma 3 with a vision tower and a projector, as checkpoints of 4B and more have them."""
     torch.manual_seed(0)
-    text = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-    }
+    text = {**SIZES, "head_dim": 8}
     vision = {
         "hidden_size": 16,
         "intermediate_size": 16,

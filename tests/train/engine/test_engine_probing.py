@@ -23,17 +23,7 @@ from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.measuring import Moved, Probe
 from refinesynth.train.engine.probing import choose_layout
 
-SMALL: dict[str, Any] = {
-    "vocab_size": toys.VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+SMALL: dict[str, Any] = {**toys.SIZES, **toys.NO_SPECIAL}
 
 
 def make(name: str, **changes: Any) -> Any:

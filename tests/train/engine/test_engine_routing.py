@@ -23,18 +23,11 @@ from refinesynth.train.engine.routing import Balanced, coefficient
 COEFFICIENT = 0.5
 EXPERTS, ROUTED = 4, 2
 SIZES: dict[str, Any] = {
-    "vocab_size": toys.VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    **toys.SIZES,
+    **toys.NO_SPECIAL,
     "num_experts_per_tok": ROUTED,
     "initializer_range": 0.2,
     "router_aux_loss_coef": COEFFICIENT,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
 }
 
 

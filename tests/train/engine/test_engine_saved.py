@@ -22,13 +22,8 @@ from refinesynth.train.engine.loading import describe_model
 
 _SCRIPT = Path(__file__).with_name("engine_saved.py")
 _ROUTED: dict[str, Any] = {
-    "vocab_size": toys.VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
+    **toys.SIZES,
     "moe_intermediate_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 8,
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,

@@ -58,6 +58,10 @@ def sizes(
     )
 
 
+WRITTEN = {".refinesynth-training", "train.yaml", "plan.json", "versions.json", "metrics.jsonl"}
+"""What a training has written before it is finished."""
+FINISHED = {*WRITTEN, "result.json", "README.md"}
+
 MEANS = ComputeSettings(precision="bf16", parallel="none", gradient_checkpointing=True, attention="sdpa")
 
 

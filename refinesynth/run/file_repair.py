@@ -1,4 +1,4 @@
-"""Makes the files of a run end where its journal says, after whatever ended the process that wrote them."""
+"""Makes the files of a run end where its journal says, after any end of the process that wrote them."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from refinesynth.run.folder import RunFolder
 from refinesynth.run.lines import cut, ends_line, last_line_end, size_of
 
 
-def mend(folder: RunFolder, journal: Journal) -> int | None:
+def repair_files(folder: RunFolder, journal: Journal) -> int | None:
     """Cut what no episode counts, and forget episodes whose lines are not all there: they are made again for free.
 
     Returns the index of the first that is forgotten; None if nothing is missing.
