@@ -11,10 +11,10 @@ from refinesynth.run.variety import Spread, Stage, Variety
 from refinesynth.text.printable import one_line
 
 _MANY_STEPS = 12
-"""Lengths of solutions that are told apart; what is longer is told together."""
+"""Lengths of solutions that are shown apart; longer ones are shown together."""
 
 
-def told(variety: Variety) -> Iterator[tuple[str, str]]:
+def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
     """A label and what there is to say, line by line; nothing of a run without trajectories."""
     if variety.scripts:
         passed = variety.scripts - sum(stage.refused for stage in variety.stages)
