@@ -7,7 +7,7 @@ from typing import Any
 
 from refinesynth.cli.figures import counted
 from refinesynth.run.figures import FEATURES, UNREADABLE
-from refinesynth.run.variety import Spread, Stage, Variety
+from refinesynth.run.variety import RuleStage, Spread, Variety
 from refinesynth.text.printable import one_line
 
 _MANY_STEPS = 12
@@ -71,7 +71,7 @@ def as_json(variety: Variety) -> dict[str, Any]:
     }
 
 
-def _stage(stage: Stage) -> str:
+def _stage(stage: RuleStage) -> str:
     who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
     return f"{stage.refused:,} {who}, {stage.left:,} left"
 

@@ -178,7 +178,7 @@ class Forgetful:
         """Nothing is kept."""
 
 
-class Nobody(Unlimited):
+class NoAccount(Unlimited):
     """The account of requests that belong to no episode."""
 
     priority = 0.0
@@ -193,8 +193,8 @@ class Nobody(Unlimited):
         """Nothing is kept."""
 
 
-_NOBODY = Nobody()
-_current: ContextVar[Account] = ContextVar("account", default=_NOBODY)
+_NO_ACCOUNT = NoAccount()
+_current: ContextVar[Account] = ContextVar("account", default=_NO_ACCOUNT)
 
 
 def current_account() -> Account:

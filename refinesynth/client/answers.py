@@ -29,7 +29,7 @@ def _count(value: object) -> int:
 
 
 def _words(value: object) -> str | None:
-    """Text that any file can reservation, also where a server sends a list of text parts; None for anything else."""
+    """Text that any file can hold, also where a server sends a list of text parts; None for anything else."""
     if isinstance(value, str):
         # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
         return scrub(value[:_LONGEST])

@@ -34,7 +34,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RuleStage:
     """One of the checks of a script, in their order."""
 
     rule: str
@@ -75,7 +75,7 @@ class Variety:
     """Trajectories refused because their script resembles another."""
     contaminated: int
     """Trajectories refused because an evaluation set shares words with them."""
-    stages: tuple[Stage, ...]
+    stages: tuple[RuleStage, ...]
     """What each check left of the scripts; those that refused none are left out."""
     scripts: int
     """Scripts that were written, as far as they were refused or played."""
@@ -113,16 +113,16 @@ class Variety:
         )
 
 
-def stages(figures: Figures, script_rules: str) -> tuple[Stage, ...]:
+def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:
     """What each check left of the scripts, in the order of the chain; rules that it does not name come last."""
     order = [UNREADABLE, *in_order(script_rules)]
     order += sorted(figures.stopped.keys() - set(order))
     left = figures.passed + figures.stopped.total()
-    found: list[Stage] = []
+    found: list[RuleStage] = []
     for rule in order:
         if refused := figures.stopped[rule]:
             left -= refused
-            found.append(Stage(rule, refused, left))
+            found.append(RuleStage(rule, refused, left))
     return tuple(found)
 
 

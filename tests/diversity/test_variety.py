@@ -14,7 +14,7 @@ from refinesynth.rules import Severity, Violation, script
 from refinesynth.rules.repairs import refinements
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
-from refinesynth.run.variety import Spread, Stage, stages
+from refinesynth.run.variety import RuleStage, Spread, stages
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
@@ -123,10 +123,10 @@ def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
     refused = (refused_script(), refused_script(RULES[4], RULES[1]), refused_script(RULES[1]), refused_script("MyRule"))
     figures.add(EpisodeFigures.of(EpisodeOutcome(index=0, id="x", persona=PERSONA, refused=refused)))
     assert stages(figures, CHAIN) == (
-        Stage(UNREADABLE, 1, 3),
-        Stage(RULES[1], 1, 2),
-        Stage(RULES[4], 1, 1),
-        Stage("MyRule", 1, 0),
+        RuleStage(UNREADABLE, 1, 3),
+        RuleStage(RULES[1], 1, 2),
+        RuleStage(RULES[4], 1, 1),
+        RuleStage("MyRule", 1, 0),
     )
 
 

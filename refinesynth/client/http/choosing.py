@@ -135,7 +135,7 @@ class BackendRow(BaseModel, frozen=True, extra="forbid"):
     path: Path
     """With as many requests in flight as may be."""
     key_variable: str | None
-    """Environment variable that must reservation the key; None if none is needed."""
+    """Environment variable that must hold the key; None if none is needed."""
     key_set: bool
     """Whether that variable holds anything; True if none is needed."""
     note: str

@@ -24,8 +24,8 @@ _SUCCESSES = range(200, 300)
 class DirectCompletion:
     """What `litellm.acompletion` does for one model, with as little work per call as it takes.
 
-    Guarantees: the body sent is the one that litellm sends; the answer is what `answer.read_answer` reads from
-    litellm's; faults are sorted alike. Every answer is read up to a bound. Redirects are not followed. No key is in its
+    Guarantees: the body sent is the one that litellm sends; the answer is what `answers.read_answer` reads from
+    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in its
     `repr`, nor in the errors it raises.
 
     Not promised: streaming, and a time limit; the caller sets that. `api_base` and `api_key` of a request are not

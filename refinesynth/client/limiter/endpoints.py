@@ -13,7 +13,7 @@ from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.several import FallbackModel, MixedModel
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
-"""A server, and the variables that may reservation its key."""
+"""A server, and the variables that may hold its key."""
 
 
 def endpoint(backend: Backend) -> Endpoint:

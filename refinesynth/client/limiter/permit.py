@@ -149,7 +149,7 @@ class Permit:
 class Queue:
     """Requests that wait for a turn: smaller priorities first, first come first served among equals.
 
-    Those that share a buckets share a lane, so that one that waits for its buckets stops no request in another lane. What
+    Those that share token buckets share a lane, so that one that waits for them stops no request in another lane. What
     leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
     """
 
