@@ -32,7 +32,7 @@ def check_installed(extra: str, *names: str) -> None:
     for name in names:
         try:
             found = find_spec(name) is not None
-        except ValueError:  # a module in its place that somebody made
+        except ValueError:  # another module in its place
             found = False
         if not found:
             raise ConfigurationError(missing(name, extra))

@@ -35,7 +35,7 @@ class Refused(Value):
     """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
     usage: Usage = Usage()
     """What was wasted on it. For a script: everything since it was begun. For a draft: everything for the turns that
-    nobody went on from, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
+    no attempt continued, whichever attempt made them; an attempt's cost is spread evenly over its turns."""
     cost_usd: float | None = 0.0
     """The same in US dollars; None where a model's price is unknown."""
 

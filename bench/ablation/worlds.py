@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from random import Random
 
-from bench.ablation.cottage import COTTAGE
+from bench.ablation.cottage import COTTAGE, draw
 from refinesynth import Trajectory
 from refinesynth._version import __version__
 from refinesynth.rehearsal import Faults, dungeon_master, player
@@ -45,11 +45,11 @@ CALM = _luck("181")
 def scene_of(name: str) -> Scene:
     """The scene with this name, such as `train 17`; always the same."""
     rng = Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
-    plot = COTTAGE.draw(rng)
+    plot = draw(rng)
     verbs = {rng.choice(verb.wordings): verb for verb in COTTAGE.verbs}
     actions = tuple(_action(template, verb, plot) for template, verb in verbs.items())
     script = Script(
-        introduction=plot.introduction,
+        introduction=f"{plot.introduction} {plot.whereabouts}",
         environment=plot.state,
         goal=f"{plot.goal[0].upper()}{plot.goal[1:]}.",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
@@ -131,5 +131,5 @@ def _action(template: str, verb: Verb, plot: Plot) -> ActionSpec:
         parameters={name: plot.values[name] for name in names},
         requires=verb.requires,
         effects=verb.effects,
-        reveals=verb.done[0],
+        reveals=verb.observations[0],
     )

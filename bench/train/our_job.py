@@ -9,7 +9,7 @@ from transformers import trainer as library
 from bench.train.load import Load
 from bench.train.second_epoch import stopwatch
 from refinesynth.train import Trainer
-from refinesynth.train.events import Silent
+from refinesynth.train.events import NullEvents
 
 
 def main(load: Load) -> None:
@@ -35,7 +35,7 @@ def main(load: Load) -> None:
         log_every=10_000,
         plots=False,
         resume="never",
-    ).train(events=Silent())
+    ).train(events=NullEvents())
     load.answer(watch)
 
 

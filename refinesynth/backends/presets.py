@@ -35,7 +35,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             _preset(
                 "deepseek",
                 # What DeepSeek sold as deepseek-chat: its current model with thinking off. Thinking models take no
-                # forced tool call, and charge for what nobody reads here.
+                # forced tool call, and charge for text that is not read here.
                 "DeepSeek's current chat model, without thinking. DeepSeek-V2.5, the paper's second model, has retired.",
                 "deepseek/deepseek-flash",
                 max_tokens=_A_SCRIPT,

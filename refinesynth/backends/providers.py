@@ -24,7 +24,7 @@ class Provider:
     keys: tuple[str, ...] = ()
     """Environment variables that may hold its key, the usual one first; none if it needs no key or more than a key."""
     base_url: str | None = None
-    """Where it listens when nobody says otherwise; None where litellm knows."""
+    """Where it listens by default; None where litellm knows."""
     base_url_env: str | None = None
     """Environment variable in which litellm looks for the server."""
     open_schema: OutputMode = OutputMode.NATIVE

@@ -58,7 +58,7 @@ class CommandLine(TyperGroup):
                 obj=invocation,
                 **extra,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, its reader gets a message
+        except Exception as error:  # noqa: BLE001 - any error becomes a message
             sys.exit(_report(error, traceback=invocation.debug))
         if code in EXIT_CODES.values():
             end_promptly(code)

@@ -42,7 +42,7 @@ def tokens(moment: Progress, around: Surroundings) -> str:
 
 
 def _each(moment: Progress, spent: float | None) -> float | None:
-    """Finished episodes alone tell: what is in flight has been paid in part, and has given nothing yet."""
+    """Finished episodes alone count: what is in flight has been paid in part, and has given nothing yet."""
     return None if spent is None or not moment.accepted else spent / moment.accepted
 
 

@@ -42,9 +42,9 @@ def estimate_and_report(asked: Mapping[str, Any], *, sample: int | None, json: b
         finally:
             display.close()
         if found is None:
-            display.say("interrupted before there was anything to tell")
+            display.say("interrupted before there was anything to report")
             return interrupt.exit_code or ExitCode.INTERRUPTED
-    # Whoever does not read it has paid for it all the same.
+    # It has been paid for, read or not.
     with suppress(BrokenPipeError):
         _print(output(), found, json=json)
     return ExitCode.OK

@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
 
 
 _FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
-"""What no other input would mend."""
+"""What no other input would fix."""
 
 
 def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
@@ -41,7 +41,7 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
     `debug_hint` says how to get a traceback; it is added where refinesynth itself is to blame.
     """
     if isinstance(error, RefinesynthError):
-        # Notes tell what went wrong besides, such as that the disk was full as well.
+        # Notes say what went wrong besides, such as that the disk was full as well.
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         return printable(text), code_of(error)
     if isinstance(error, OSError) and error.errno is not None:
@@ -53,7 +53,7 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
 
 
 def traced(error: Exception) -> str:
-    """The traceback of an error, printable, and without keys: whoever raised it may not have thought of either."""
+    """The traceback of an error, printable, and without keys: the code that raised it may have thought of neither."""
     return _harmless("".join(format_exception(error)).rstrip())
 
 

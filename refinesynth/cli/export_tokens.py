@@ -71,7 +71,7 @@ def _inputs(settings: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Without the folders of whoever exports."""
+    """Without the folders of the exporting user."""
     return shown_name(str(value))
 
 

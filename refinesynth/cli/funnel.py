@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli import spending as told
+from refinesynth.cli import spending as shares
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.reading import why_refused
 from refinesynth.cli.terminal import styled
@@ -37,7 +37,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
     def refusals(rules: Iterable[str]) -> None:
         # A script or draft that two rules refused counts for both.
         for rule in rules:
-            wasted = told.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
+            wasted = shares.amount(spending.wasted[rule], of=spending.total) if rule in spending.wasted else ""
             row = (f"  refused by {one_line(rule, most=40)}", f"{result.by_rule[rule]:,}", wasted)
             table.add_row(*(styled(cell, "dim") for cell in row))
 
@@ -58,7 +58,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    went = [told.by_outcome(spending), told.by_role(spending), told.by_model(spending)]
+    went = [shares.by_outcome(spending), shares.by_role(spending), shares.by_model(spending)]
     return Group(table, "", *(styled(line, "dim") for line in (took, *went) if line))
 
 

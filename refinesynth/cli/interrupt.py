@@ -65,7 +65,7 @@ class Interrupt:
 
 
 def end_promptly(code: int) -> None:
-    """End the process now if a thread would hold it up: one that waits for a pipe or a disk cannot be told to stop."""
+    """End the process now if a thread would hold it up: one that waits for a pipe or a disk cannot be stopped."""
     until = time.monotonic() + LET_GO
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.daemon:

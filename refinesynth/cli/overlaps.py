@@ -22,7 +22,7 @@ _SHOWN_OVERLAPS = 3
 """Overlaps of each that are shown."""
 
 _KEPT = 1_000
-"""Overlaps that are told to programs; the others are counted."""
+"""Overlaps that are given to programs; the others are counted."""
 
 _WIDEST = 120
 
@@ -90,9 +90,9 @@ def table(shared: Shared) -> "RenderableType":
     among = f"{counted(shared.sequences, 'sequence')} of words in {counted(len(shared.files), 'file')}"
     grid.add_row("shared", f"{of} share words with evaluation sets ({among} were looked for)")
     if shared.where:
-        told = sorted(shared.where.items(), key=lambda item: (-item[1], item[0]))
+        where = sorted(shared.where.items(), key=lambda item: (-item[1], item[0]))
         grid.add_row(
-            "", f"{counted(shared.words, 'word')}, in: " + ", ".join(f"{name} {count:,}" for name, count in told)
+            "", f"{counted(shared.words, 'word')}, in: " + ", ".join(f"{name} {count:,}" for name, count in where)
         )
     by_id: dict[str, list[Overlap]] = {}
     for identity, found in shared.examples:
@@ -103,7 +103,7 @@ def table(shared: Shared) -> "RenderableType":
             grid.add_row("", styled(one_line(line, most=_WIDEST * 2), "dim"))
     if shared.contaminated > _SHOWN:
         grid.add_row(
-            "", styled(f"and {shared.contaminated - _SHOWN:,} more trajectories; --json tells more of them", "dim")
+            "", styled(f"and {shared.contaminated - _SHOWN:,} more trajectories; --json shows more of them", "dim")
         )
     return grid
 

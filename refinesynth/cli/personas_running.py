@@ -1,4 +1,4 @@
-"""Work on personas that tells how far it is, and leaves nothing half done behind at Ctrl-C."""
+"""Work on personas that reports its progress, and leaves nothing half done behind at Ctrl-C."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,15 +17,15 @@ class _Stopped(BaseException):
 
 
 def until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
-    """What `work(tell)` gives, called in this thread; `tell(rows)` shows how many rows were read.
+    """What `work(report)` gives, called in this thread; `report(rows)` shows how many rows were read.
 
     Raises:
         typer.Exit: A signal came, with its exit code; `work` was left in the middle.
     """
-    with interruptible() as interrupt, _telling() as tell:
+    with interruptible() as interrupt, _progress() as report:
         try:
             interrupt.stops(_stop)
-            return work(lambda rows: tell(f"{rows:,} rows"))
+            return work(lambda rows: report(f"{rows:,} rows"))
         except _Stopped:
             raise typer.Exit(interrupt.exit_code or 0) from None
 
@@ -35,7 +35,7 @@ def _stop() -> NoReturn:
 
 
 @contextmanager
-def _telling() -> Generator[Callable[[str], None]]:
+def _progress() -> Generator[Callable[[str], None]]:
     """A line that is written over on a terminal; nothing elsewhere."""
     console = notes()
     if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""Find the records that somebody asks for, without parsing the others."""
+"""Find the records that are asked for, without parsing the others."""
 
 import random
 from collections.abc import Iterable

@@ -98,8 +98,8 @@ def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     counts = [(name, count_tokens(text)) for name, text in parts]
     total = sum(count for _, count in counts)
     if json:
-        told = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
-        output().print(printable(write_json(told).decode()), soft_wrap=True)
+        shown = {"model": model, **request, "tokens": total, "tokenizer": TOKENIZER}
+        output().print(printable(write_json(shown).decode()), soft_wrap=True)
         return
     console = output()
     for name, text in parts:

@@ -86,7 +86,7 @@ Output = Annotated[
 ]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Begin anew; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
+    typer.Option("--fresh", help="Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
 ]
 Terse = Annotated[
     bool | None,

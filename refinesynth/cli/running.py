@@ -167,7 +167,7 @@ def _chosen(asked: Mapping[str, Any]) -> list["Chosen"]:
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:
-    # Whoever does not read the report still gets the run's exit code: the run is done, and its files are there.
+    # A reader that has gone changes no exit code: the run is done, and its files are there.
     with suppress(BrokenPipeError):
         console = output()
         if json:

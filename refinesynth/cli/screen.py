@@ -1,4 +1,4 @@
-"""A console whose last lines are drawn anew while work goes on, where it is a terminal that can do that."""
+"""A console whose last lines are redrawn while work goes on, where it is a terminal that can do that."""
 
 from collections.abc import Callable
 

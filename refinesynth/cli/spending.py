@@ -8,7 +8,7 @@ from refinesynth.run.spending import Spending
 from refinesynth.text.printable import one_line
 
 _LEAST = 0.005
-"""Shares below this are not told, nor is a single one."""
+"""Shares below this are not shown, nor is a single one."""
 
 
 def amount(spent: Cost, *, of: Cost) -> str:
@@ -49,7 +49,7 @@ def _shares(parts: Mapping[str, Cost], *, of: Cost) -> str:
     if not whole:
         return ""
     shares = {name: (spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / whole for name, spent in parts.items()}
-    told = [(share, name) for name, share in shares.items() if share >= _LEAST]
-    if len(told) < 2:  # noqa: PLR2004
+    shown = [(share, name) for name, share in shares.items() if share >= _LEAST]
+    if len(shown) < 2:  # noqa: PLR2004
         return ""
-    return ", ".join(f"{share:.0%} {name}" for share, name in sorted(told, key=lambda item: -item[0]))
+    return ", ".join(f"{share:.0%} {name}" for share, name in sorted(shown, key=lambda item: -item[0]))

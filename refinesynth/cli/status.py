@@ -72,10 +72,10 @@ def _overview(found: "RunStatus") -> "Table":
     tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
     table.add_row("episodes", f"{totals.episodes:,} finished{tried}")
     table.add_row("refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}")
-    # What the stages refused is told with them.
-    told = {stage.rule for stage in found.variety.stages}
+    # What the stages refused is shown with them.
+    shown = {stage.rule for stage in found.variety.stages}
     for rule, count in sorted(totals.by_rule.items(), key=lambda item: (-item[1], item[0])):
-        if rule in told:
+        if rule in shown:
             continue
         table.add_row("", styled(f"{count:,} by {one_line(rule, most=40)}", "dim"))
     if found.elapsed is not None:
@@ -95,19 +95,19 @@ def _state(found: "RunStatus") -> str:
             return "complete"
         case "stopped":
             return _STOPPED.get(
-                found.why, f"stopped: {found.why or 'nobody knows why'}; the same command goes on with it"
+                found.why, f"stopped: {found.why or 'reason unknown'}; the same command goes on with it"
             )
         case "died":
-            return f"died with {process}; the same command goes on with it and pays for nothing twice"
+            return f"died with {process}; the same command goes on with it and pays for no completion twice"
 
 
 def _various(found: "RunStatus") -> "RenderableType | None":
     """What became of the scripts, and what the trajectories are like."""
     from refinesynth.cli.terminal import labelled, styled
-    from refinesynth.cli.variety import told
+    from refinesynth.cli.variety import variety_rows
 
     table = labelled(width=10)
-    for label, text in told(found.variety):
+    for label, text in variety_rows(found.variety):
         table.add_row(label, text if label else styled(text, "dim"))
     return table if table.row_count else None
 
@@ -161,7 +161,7 @@ def _paid(found: "RunStatus") -> "RenderableType | None":
 
 def _went(found: "RunStatus") -> "RenderableType | None":
     """What came of what was paid."""
-    from refinesynth.cli import spending as told
+    from refinesynth.cli import spending as shares
     from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import labelled, styled
     from refinesynth.text.printable import one_line
@@ -172,10 +172,10 @@ def _went(found: "RunStatus") -> "RenderableType | None":
     table = labelled(width=10)
     if found.cost_per_accepted:
         table.add_row("each", dollars(found.cost_per_accepted))
-    if went := told.by_outcome(spending):
+    if went := shares.by_outcome(spending):
         table.add_row("went", went)
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
-        wasted = f"{told.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
+        wasted = f"{shares.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
         table.add_row("", styled(wasted, "dim"))
     return table
 

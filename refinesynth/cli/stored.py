@@ -44,7 +44,7 @@ class Line:
     data: bytes
 
     def read(self) -> Trajectory | Refused | Unreadable:
-        """The record in this line; its kind is told by its keys."""
+        """The record in this line; its keys show its kind."""
         try:
             return _record(self.data)
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The two consoles that everything is printed on, and what happens when nobody reads them any more."""
+"""The two consoles that everything is printed on, and what happens when their reader has gone."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from refinesynth.text.printable import printable
 _NARROWEST = 20
 """Columns that are needed to show anything at all."""
 _USUAL = 80
-"""Columns where nobody says how many there are."""
+"""Columns where their number is unknown."""
 
 
 class SafeConsole(Console):
@@ -54,7 +54,7 @@ def notes() -> SafeConsole:
 
 
 def _wide_enough(console: SafeConsole) -> SafeConsole:
-    # COLUMNS is 0 where nobody knows better, and on no columns nothing is shown.
+    # COLUMNS is 0 where the number is unknown, and on no columns nothing is shown.
     if console.width < _NARROWEST:
         console.width = _NARROWEST if console.width else _USUAL
     return console
@@ -66,7 +66,7 @@ def styled(text: str, style: str = "") -> Text:
 
 
 def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, apart: int = 1) -> Table:
-    """Two columns: labels, as wide as the longest if no `width` is given, and what is told, folded; so many columns lie between."""
+    """Two columns: labels, as wide as the longest if no `width` is given, and texts, folded; so many columns lie between."""
     table = Table.grid(padding=(0, apart))
     table.add_column(width=width, style="dim", no_wrap=width is None)
     table.add_column(overflow="fold")

@@ -67,7 +67,7 @@ OverLengthOption = Annotated[
     ),
 ]
 Epochs = Annotated[float | None, typer.Option("--epochs", help="Passes over the data, by default 10.")]
-MaxSteps = Annotated[int | None, typer.Option("--max-steps", help="Optimizer steps, whatever --epochs says.")]
+MaxSteps = Annotated[int | None, typer.Option("--max-steps", help="Optimizer steps; overrides --epochs.")]
 BatchSize = Annotated[
     int | None, typer.Option("--batch-size", help="Conversations per optimizer step, over all devices; by default 64.")
 ]
@@ -152,7 +152,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="HOW",
-        help="auto (the default): go on from the newest checkpoint; never: begin anew, and keep what is there beside; or a checkpoint's folder.",
+        help="auto (the default): go on from the newest checkpoint; never: start over, and keep what is there beside; or a checkpoint's folder.",
     ),
 ]
 Tensorboard = Annotated[bool | None, typer.Option("--tensorboard", help="Write TensorBoard files too.")]

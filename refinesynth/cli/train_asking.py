@@ -124,7 +124,7 @@ def _train_and_report(config: TrainConfig, *, json: bool = False) -> ExitCode:
     write_outcome(result)
     if is_reported_by_launcher():
         return _exit_code(result)
-    # Whoever does not read the report still gets the exit code: the training is done, and its files are there.
+    # A reader that has gone changes no exit code: the training is done, and its files are there.
     with suppress(BrokenPipeError):
         if done_before:
             console.print("nothing was left to do: this training was finished before", soft_wrap=True)
@@ -179,7 +179,7 @@ def _how_to_continue(folder: Path) -> str:
 
 
 def _reported(error: RefinesynthError) -> ExitCode:
-    """Let one voice say what every rank finds wrong; whoever started the ranks may want to say it itself."""
+    """One process reports what every rank finds wrong; the launcher may report it itself."""
     from refinesynth.train.engine.outcome import is_reported_by_launcher, write_outcome
 
     if rank() != 0 and isinstance(error, InputError):

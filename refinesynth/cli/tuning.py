@@ -82,7 +82,7 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend 
 def _parse(text: str) -> tuple[str | None, str, object]:
     found = _SETTING.fullmatch(text.strip())
     if found is None:
-        # Never the value: somebody may have written a key there.
+        # Never the value: it may be a key.
         raise ConfigurationError(
             f"--set {text.partition('=')[0]!r}: write [ROLE.]SETTING=VALUE, as in temperature=0.7 or player.base_url=http://127.0.0.1:8000/v1"
         )

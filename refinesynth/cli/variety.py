@@ -12,10 +12,10 @@ from refinesynth.run.variety import Spread, Stage, Variety
 from refinesynth.text.printable import one_line
 
 _MANY_STEPS = 12
-"""Lengths of solutions that are told apart; what is longer is told together."""
+"""Lengths of solutions that are shown apart; longer ones are shown together."""
 
 
-def told(variety: Variety) -> Iterator[tuple[str, str]]:
+def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
     """A label and what there is to say, line by line; nothing of a run without trajectories."""
     if variety.scripts:
         passed = variety.scripts - sum(stage.refused for stage in variety.stages)
@@ -44,7 +44,7 @@ def told(variety: Variety) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
-    """Of which kinds they are, what became of them, and whether the player knew more than it was told."""
+    """Of which kinds they are, what became of them, and whether the player knew more than it could."""
     kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
     yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
     if variety.refinements or variety.unrelated:

@@ -1,4 +1,4 @@
-"""From a chat completion, which a server wrote and nobody checked, to the parts of a pydantic-ai response."""
+"""From a chat completion, which a server wrote and which is unchecked, to the parts of a pydantic-ai response."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -145,7 +145,7 @@ class Answer:
         except ValidationError as error:
             raise StorageError(
                 f"the journal's answer {paid.step} of {paid.role} in episode {paid.episode} is damaged; "
-                f"put the original journal back, or begin anew (--fresh keeps the old folder)"
+                f"put the original journal back, or start over (--fresh keeps the old folder)"
             ) from error
 
     def check(self, *, max_tokens: int | None) -> None:

@@ -66,7 +66,7 @@ def refuse_if_gone(path: Path) -> None:
     if not path.exists():
         raise StorageError(
             f"{str(path)!r} is gone: its folder was moved or deleted while the run went on. Move it back, or give its new place as "
-            f"the folder, and the same command goes on with it; a deleted one has to be begun anew"
+            f"the folder, and the same command goes on with it; a deleted one has to be run again from the beginning"
         )
 
 

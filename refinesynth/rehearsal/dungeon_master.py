@@ -1,8 +1,7 @@
 """The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into words."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
-from typing import cast
 
 from pydantic import JsonValue
 
@@ -62,10 +61,8 @@ def waved(luck: Luck, past: Past, action: str) -> DungeonMasterTurn:
 
 def _accepted(luck: Luck, rng: Random, past: Past, action: str, ruling: Ruling) -> DungeonMasterTurn:
     scene = past.position.scene
-    verb = scene.verbs[ruling.action or ""]
-    seen = scene.family.see(cast("Mapping[str, JsonValue]", ruling.state), verb.key, ruling.values)
     ending = f" {SUCCESS}" if ruling.done and not luck.strikes("no_success") else ""
-    observation = _fresh(rng, past, f"{ruling.text} {seen}".rstrip(), ending)
+    observation = _fresh(rng, past, ruling.text, ending)
     total = len(scene.plot.conditions)
     met = round(ruling.progress * total)
     judgement = say(rng, "carried_out", action=shown(action), doing=meaning(past.position, action))

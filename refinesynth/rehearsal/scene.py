@@ -2,7 +2,7 @@
 
 A scene is a function of its label alone (`household-48213`), and the label stands in the script's introduction. So every role
 can bring the same world back from what it is shown. A label with a `g` behind its number (`household-48213g`) is the same scene
-as it is played with a rulebook: the same laws and wording, and beside them what the player sees.
+as it is played with a rulebook: the same world, of which the player may not be told where things are.
 """
 
 import re
@@ -14,8 +14,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from refinesynth.rehearsal.families import FAMILIES, Act, Family, Plot, Verb
-from refinesynth.rehearsal.grounding import FORMS, Form
+from refinesynth.rehearsal.families import DRAWING, FAMILIES, Act, Family, Plot, Verb
 from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
 
@@ -28,6 +27,8 @@ GROUNDED = "g"
 _LABEL = re.compile(rf"\bScene ({'|'.join(map(re.escape, FAMILIES))})-((?:0|[1-9][0-9]{{0,7}}){GROUNDED}?)\.")
 
 _GOALS = ("{goal}.", "please {goal}.", "your task is to {goal}.", "you have to {goal}.", "{goal}, and nothing else.")
+
+_UNTOLD = "Nobody has told you where things are."
 
 _PATTERNS = (
     (r"^\s*{}\s*$", r"\s+", "(.+?)"),
@@ -91,21 +92,20 @@ def is_grounded(label: str) -> bool:
 def draw_scene(label: str) -> Scene:
     """The scene with this label, which `label_in` or `random_label` gave."""
     family, plot, rng = _drawn(label)
-    form = FORMS[family.name] if is_grounded(label) else None
     style = rng.choice(_PATTERNS)
     verbs = {rng.choice(verb.wordings): verb for verb in family.verbs}
-    actions = tuple(_action(rng, template, verb, plot, style=style, form=form) for template, verb in verbs.items())
+    actions = tuple(_action(rng, template, verb, plot, style=style) for template, verb in verbs.items())
     goal = rng.choice(_GOALS).format(goal=plot.goal)
     script = Script(
-        introduction=f"Scene {label}. {plot.introduction}",
+        introduction=f"Scene {label}. {plot.introduction} {_UNTOLD if _hidden(label) else plot.whereabouts}",
         environment=plot.state,
         goal=f"{goal[0].upper()}{goal[1:]}",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
         actions=tuple(rng.sample(actions, len(actions))),
         rulebook=Rulebook(
             goal=tuple(condition.cel for condition in plot.conditions),
-            sights=form.laws.sights if form else (),
-            invariants=form.laws.invariants if form else (),
+            sights=family.sights if is_grounded(label) else (),
+            invariants=family.invariants if is_grounded(label) else (),
         ),
     )
     # In the family's order, in which plans are looked for.
@@ -116,7 +116,7 @@ def draw_scene(label: str) -> Scene:
         family=family,
         plot=plot,
         script=script.imagined(),
-        executed=_solved(script, world, useful) if form else script,
+        executed=_solved(script, world, useful) if is_grounded(label) else script,
         world=world,
         verbs=verbs,
         useful=useful,
@@ -138,14 +138,12 @@ def outline(label: str) -> Outline:
     All worlds here have distractors. Those of household and laboratory cannot be lost, so none of them is irreversible.
     """
     family, plot, _ = _drawn(label)
-    form = FORMS[family.name]
+    preparing = {verb.key for verb in family.verbs if verb.prepares}
     there = {
         "distractors": True,
-        "irreversible": form.losable(plot),
-        "hidden": _hidden(label) and form.away(plot),
-        "preconditions": not {verb.key for verb in family.verbs if verb.prepares}.isdisjoint(
-            key for key, _ in plot.useful
-        ),
+        "irreversible": plot.losable,
+        "hidden": _hidden(label) and plot.away,
+        "preconditions": not preparing.isdisjoint(key for key, _ in plot.useful),
     }
     return Outline(frozenset(feature for feature, has in there.items() if has), len(plot.useful))
 
@@ -155,10 +153,7 @@ def _drawn(label: str) -> tuple[Family, Plot, Random]:
     number = label.removesuffix(GROUNDED)
     rng = _generator(number)
     family = FAMILIES[number.rpartition("-")[0]]
-    plot = family.draw(rng)
-    if is_grounded(label):
-        plot = FORMS[family.name].grounded(plot, hidden=_hidden(label))
-    return family, plot, rng
+    return family, DRAWING[family.name](family, rng), rng
 
 
 def _hidden(label: str) -> bool:
@@ -184,9 +179,7 @@ def written(actions: tuple[ActionSpec, ...], verbs: Mapping[str, Verb], act: Act
     return next(action for action in actions if verbs[action.name].key == key).fill(values)
 
 
-def _action(
-    rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[str, str, str], form: Form | None
-) -> ActionSpec:
+def _action(rng: Random, template: str, verb: Verb, plot: Plot, *, style: tuple[str, str, str]) -> ActionSpec:
     names = ActionSpec(name=template, pattern=template).placeholders
     return ActionSpec(
         name=template,
@@ -194,8 +187,8 @@ def _action(
         pattern=_pattern(template, style),
         parameters={name: plot.values[name] for name in names},
         requires=verb.requires,
-        effects=(*verb.also, *verb.effects) if form else verb.effects,
-        reveals=f"{rng.choice(verb.done)} {verb.shows if form else ''}".rstrip(),
+        effects=verb.effects,
+        reveals=rng.choice(verb.observations),
     )
 
 

@@ -80,7 +80,7 @@ def read_lines(path: Path, *, end: int | None = None) -> Iterator[bytes]:
     if end is not None and at < end:
         raise RunFolderError(
             f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command "
-            f"that made the run, given once more, makes what is missing again from its journal and pays for nothing"
+            f"that made the run, given once more, makes what is missing again from its journal for free"
         )
 
 

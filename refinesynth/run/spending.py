@@ -23,7 +23,7 @@ class Spending:
     one, they share it."""
     fruitless: Cost
     """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers
-    to nobody's use."""
+    without use."""
     unneeded: Cost
     """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
 

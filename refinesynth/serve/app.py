@@ -34,7 +34,7 @@ GARBAGE = (
     b'data: {"choices": []}\n\ndata: [DONE]\n\n',
     b'{"choices": [{"message": {"content": "\xed\xa0\x80"}}]}',
 )
-"""A connection that broke, a proxy's page, nothing at all, UTF-16, a stream that nobody asked for, a surrogate in
+"""A connection that broke, a proxy's page, nothing at all, UTF-16, a stream that was not asked for, a surrogate in
 UTF-8."""
 
 _BUSY, _CLIENT_GONE = 429, 499
@@ -97,7 +97,7 @@ class ChatServer:
             answer = await self._complete(request, exchange)
             exchange.status = answer.status
         except ConnectionError:
-            # The client left, or was left. aiohttp finds nobody to send this to, and logs no traceback.
+            # The client left, or was left. aiohttp has no client to send this to, and logs no traceback.
             answer = web.Response(status=_CLIENT_GONE)
         finally:
             self.traffic.end(exchange)

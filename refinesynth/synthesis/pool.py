@@ -191,7 +191,7 @@ class Pool:
                     group.start_soon(self._guarded, self._work, receive)
         if isinstance(self._failure, RunStopped):
             raise RunStopped(
-                f"{self._failure} {self._whereabouts()} Mend the cause, then ask for the same again: it goes on from there."
+                f"{self._failure} {self._whereabouts()} Fix the cause, then ask for the same again: the run is resumed."
             ) from self._failure
         if self._failure is not None:
             self._failure.add_note(self._whereabouts())

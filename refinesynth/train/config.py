@@ -215,7 +215,7 @@ class TrainConfig(BaseModel):
     """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32).
     Checkpoints to go on from hold all that was trained."""
     resume: str = "auto"
-    """`auto`: go on from the newest sound checkpoint in the output folder. `never`: begin anew. Or a checkpoint's
+    """`auto`: go on from the newest sound checkpoint in the output folder. `never`: start over. Or a checkpoint's
     folder."""
 
     @property

@@ -69,7 +69,7 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     if config.resume not in {"auto", "never"} and not Path(config.resume).is_dir():
         raise InputError(
             f"there is no checkpoint {config.resume!r}; give the folder of one (such as {str(output / CHECKPOINTS / 'checkpoint-100')!r}), "
-            "auto for the newest sound one, or never to begin anew"
+            "auto for the newest sound one, or never to start over"
         )
     if not _is_taken(output):
         return None
@@ -134,7 +134,7 @@ def note_plan(output: Path, plan: Plan) -> None:
     if began is not None and began != plan.sizes.digest and _has_checkpoints(output):
         raise InputError(
             f"the data of the training in {str(output)!r} was other data (or its tokenizer or chat template was another): tokens and "
-            "labels differ. Give the data it began with, another -o, or --resume never to begin anew"
+            "labels differ. Give the data it began with, another -o, or --resume never to start over"
         )
     values = plan.as_json()
     values["model"]["name"] = portable(plan.model.name)
@@ -211,7 +211,7 @@ def _refuse_other_settings(output: Path, config: TrainConfig) -> None:
     if differences:
         raise InputError(
             f"a training with other settings is in {str(output)!r}: {'; '.join(differences)}. Give the same settings to go on with it, "
-            "another -o, or --resume never to begin anew"
+            "another -o, or --resume never to start over"
         )
 
 

@@ -123,7 +123,9 @@ def test_it_works_beside_a_running_process_and_after_that_one_was_killed(tmp_pat
     dead = as_json(folder)
     assert dead["state"] == "died"
     assert sum(row["requests"] for row in dead["spent"]) >= sum(row["requests"] for row in alive["spent"])
-    assert "the same command goes on with it and pays for nothing twice" in " ".join(status(folder).stdout.split())
+    assert "the same command goes on with it and pays for no completion twice" in " ".join(
+        status(folder).stdout.split()
+    )
 
 
 def test_a_run_without_enough_personas_says_what_would_continue_it(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ async def test_records_that_are_missing_are_not_passed_over(tmp_path: Path) -> N
     folder = await write(tmp_path, True, True)
     for file, read in ((folder.trajectories_file, folder.trajectories), (folder.rejected_file, folder.refused)):
         os.truncate(file, file.stat().st_size - 9)
-        with pytest.raises(RunFolderError, match="makes what is missing again from its journal and pays for nothing"):
+        with pytest.raises(RunFolderError, match="makes what is missing again from its journal for free"):
             list(read())
         file.unlink()
         with pytest.raises(RunFolderError, match="has 0 bytes, and the run's journal counts"):

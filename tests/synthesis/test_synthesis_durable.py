@@ -23,7 +23,8 @@ from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 FAULTS = Faults(invalid_json=0.1, missing_keys=0.1, no_success=0.2, too_few_errors=0.2)
-PEOPLE = shipped()[:12]
+PEOPLE = shipped()[12:24]
+"""With the faults above, the first few episodes give a trajectory each and some drafts are refused."""
 
 Play = Literal["live", "narrated"]
 
@@ -187,7 +188,7 @@ async def test_lines_that_are_lost_are_made_again_for_free(tmp_path: Path, lost:
     size = (path / lost).stat().st_size
     for left in (size - 1, size // 2, 0):
         os.truncate(path / lost, left)
-        with pytest.raises(RunFolderError, match="pays for nothing"):
+        with pytest.raises(RunFolderError, match="from its journal for free"):
             list(SynthesisResult.open(path) if lost == "trajectories.jsonl" else SynthesisResult.open(path).rejected)
         asked = call.asked.total()
         result = await play(path, call, n=4, play="narrated")

@@ -63,7 +63,7 @@ class Connection:
     """One address with the headers that all requests to it have; safe for any number of tasks at once.
 
     The open connections belong to the running event loop. They are closed by `aclose`, or else when the loop ends or
-    nobody has this object any more; what is asked after that, in this loop or another, opens new ones.
+    this object is no longer referenced; what is asked after that, in this loop or another, opens new ones.
     """
 
     def __init__(self, route: Route, headers: Mapping[str, str]) -> None:

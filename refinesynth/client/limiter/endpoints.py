@@ -18,7 +18,7 @@ Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 def endpoint(backend: Backend) -> Endpoint:
-    """The server and where its key is looked for; backends that agree in this are one to whoever answers."""
+    """The server and where its key is looked for; backends that agree in this are one to the server."""
     return server_of(backend) or split(backend.model)[0], key_variables(backend)
 
 

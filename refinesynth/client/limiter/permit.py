@@ -99,7 +99,7 @@ class Permit:
 class Queue:
     """Requests that wait for a turn: smaller priorities first, first come first served among equals.
 
-    Those that share a buckets share a lane, so that one that waits for its buckets stops nobody in another lane. What
+    Those that share a buckets share a lane, so that one that waits for its buckets stops no request in another lane. What
     leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
     """
 
@@ -129,7 +129,7 @@ class Queue:
         self._waiting -= 1
 
     def next(self, now: float) -> tuple[Permit | None, float]:
-        """Whose turn it is; or nobody's, and when the buckets of one of them lets it go."""
+        """Whose turn it is; or None, and when the buckets of one of them lets it go."""
         first: Permit | None = None
         soonest = float("inf")
         for buckets, lane in self._lanes.items():

@@ -1,13 +1,21 @@
 """Five families of worlds that are drawn from a seed."""
 
-from refinesynth.rehearsal.families.family import Act, Family, Plot, State, Verb
-from refinesynth.rehearsal.families.file_system import FILE_SYSTEM
-from refinesynth.rehearsal.families.household import HOUSEHOLD
-from refinesynth.rehearsal.families.laboratory import LABORATORY
-from refinesynth.rehearsal.families.office import OFFICE
-from refinesynth.rehearsal.families.warehouse import WAREHOUSE
+from collections.abc import Callable, Mapping
+from random import Random
 
-FAMILIES = {family.name: family for family in (HOUSEHOLD, FILE_SYSTEM, LABORATORY, WAREHOUSE, OFFICE)}
+from refinesynth.rehearsal.families import files, household, laboratory, office, warehouse
+from refinesynth.rehearsal.families.family import Act, Family, Plot, Verb, read_family
+
+DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
+    "household": household.draw,
+    "files": files.draw,
+    "laboratory": laboratory.draw,
+    "warehouse": warehouse.draw,
+    "office": office.draw,
+}
+"""How a world of each family is drawn: what its file cannot say."""
+
+FAMILIES: Mapping[str, Family] = {name: read_family(name) for name in DRAWING}
 """By the name that stands in a scene's label."""
 
-__all__ = ["FAMILIES", "Act", "Family", "Plot", "State", "Verb"]
+__all__ = ["DRAWING", "FAMILIES", "Act", "Family", "Plot", "Verb"]

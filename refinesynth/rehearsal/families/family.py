@@ -1,25 +1,26 @@
-"""What a family of worlds is: verbs, and a way to draw a plot in which they are used.
+"""What a family of worlds is: data on the executor's terms, and a plot, which is one world drawn from it.
 
-A family says everything as data on the executor's terms; words around it (how an action is written, how its outcome is
-told) come in several forms, of which each scene draws its own.
+A family's JSON file says everything but how a world is drawn: verbs with their laws, what the player sees, what things are
+named, what there is to be done. Words around it (how an action is written, how its outcome is said) come in several forms,
+of which each scene takes its own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import JsonValue
+from pydantic import Field
 
-from refinesynth.trajectory import Effect, EffectOp, Invariant, MistakeKind, Requirement, Sight
+from refinesynth.trajectory import Effect, Invariant, Requirement, Sight
 from refinesynth.trajectory.value import Value
-
-State = Mapping[str, Any]
-"""A world's state: JSON, never changed in place."""
 
 Act = tuple[str, Mapping[str, str]]
 """Something to do: a verb's key and the value of each placeholder."""
+
+Word = Annotated[str, Field(pattern=r'^[^"\\{}]+$')]
+"""A name that may stand in templates, paths and CEL as it is."""
 
 
 class Verb(Value):
@@ -36,38 +37,20 @@ class Verb(Value):
     done: tuple[str, ...]
     """Observations of success; a scene takes one."""
     shows: str = ""
-    """What the player perceives of it where the world is executed, as a template; it follows what `done` says."""
+    """What the player perceives besides, as a template."""
     prepares: bool = False
     """Whether it is of use only because others need it first, or needs more than one thing done first."""
     requires: tuple[Requirement, ...] = ()
     """What must hold, in the order in which it is asked; of kind place or logic."""
     effects: tuple[Effect, ...] = ()
-    also: tuple[Effect, ...] = ()
-    """What it changes of what only an executed world has; this comes before the other effects."""
+
+    @property
+    def observations(self) -> tuple[str, ...]:
+        """What the player is shown when it has succeeded; a scene takes one."""
+        return tuple(f"{done} {self.shows}".rstrip() for done in self.done)
 
 
-class Laws(Value):
-    """What a family's JSON file says: everything about its worlds but how one is drawn."""
-
-    name: str
-    refusals: tuple[str, ...]
-    """How an observation of a mistake begins; by this it is known for one."""
-    words: Mapping[str, tuple[str, ...]]
-    """What things are named, by kind; a drawn world takes some of each."""
-    verbs: tuple[Verb, ...]
-    whereabouts: str
-    """How the sentence of an introduction begins that says where everything is; it is the last one."""
-    sights: tuple[Sight, ...]
-    invariants: tuple[Invariant, ...]
-
-
-def read_laws(name: str) -> Laws:
-    """The laws of the family with this name."""
-    return Laws.model_validate_json((files("refinesynth.rehearsal.families") / f"{name}.json").read_bytes())
-
-
-@dataclass(frozen=True)
-class Condition:
+class Condition(Value):
     """Something that must hold in the end."""
 
     cel: str
@@ -76,12 +59,24 @@ class Condition:
     """The same in words."""
 
 
+class Part(Value):
+    """Something to be done in a drawn world. All texts are templates over the names that were drawn for it."""
+
+    phrase: str = ""
+    """As a part of the goal; an infinitive."""
+    conditions: tuple[Condition, ...] = ()
+    acts: tuple[Act, ...] = ()
+    """What is to be done for it, movements included."""
+
+
 @dataclass(frozen=True)
 class Plot:
     """One drawn world: where everything is and what is to be achieved."""
 
     introduction: str
-    """What the player is told about the place, where things are included."""
+    """What the player is told about the place."""
+    whereabouts: str
+    """Where things are, in one sentence."""
     state: dict[str, Any]
     goal: str
     """What is to be achieved, as an infinitive: `put the washed blue mug in the pantry`."""
@@ -89,60 +84,99 @@ class Plot:
     values: Mapping[str, tuple[str, ...]]
     """Placeholder to the values that exist in this world."""
     absent: Mapping[str, tuple[str, ...]]
-    """Placeholder to values that somebody might expect here, but that do not exist."""
+    """Placeholder to values that might be expected here, but that do not exist."""
     useful: tuple[Act, ...]
     """Acts that can lead to the goal; the search for a plan looks at these alone."""
+    losable: bool = False
+    """Whether an available action can put the goal out of reach for good, as far as that is known without a search."""
+    away: bool = True
+    """Whether something that the goal needs is out of sight at the beginning."""
 
 
-@dataclass(frozen=True)
-class Family:
-    """A kind of world: its verbs, how a plot is drawn, and what can be seen from where the player is."""
+class Family(Value):
+    """A kind of world."""
 
     name: str
-    verbs: tuple[Verb, ...]
-    draw: Callable[[Random], Plot]
-    see: Callable[[State, str, Mapping[str, str]], str]
-    """What the player perceives in a state right after an accepted act (verb key, values); empty if nothing new."""
     refusals: tuple[str, ...]
     """How an observation of a mistake begins; by this it is known for one."""
+    words: Mapping[str, tuple[Word, ...]]
+    """What things are named, by kind; a drawn world takes some of each."""
+    absent: Mapping[str, tuple[str, ...]]
+    """Placeholder to the kinds of words that might be expected as its value."""
+    introduction: str
+    """Template over the names that were drawn."""
+    whereabouts: str
+    """Template of the sentence that says where things are; hidden worlds do not have it."""
+    tasks: tuple[tuple[str, ...], ...]
+    """What there is to be done, as names of parts; a drawn world takes one."""
+    parts: Mapping[str, Part]
+    verbs: tuple[Verb, ...]
+    sights: tuple[Sight, ...] = ()
+    invariants: tuple[Invariant, ...] = ()
+
+    def plot(
+        self,
+        state: dict[str, Any],
+        *,
+        names: Mapping[str, str],
+        parts: Iterable[str],
+        values: Mapping[str, tuple[str, ...]],
+        acts: Iterable[Act] = (),
+        losable: bool = False,
+        away: bool = True,
+    ) -> Plot:
+        """A world with these parts, whose templates are filled with these names.
+
+        Args:
+            state: The world's.
+            names: Placeholder in this family's templates to the name that was drawn for it.
+            parts: What is to be done, in the order of the goal.
+            values: Action placeholder to what exists.
+            acts: What is useful beside the acts of the parts.
+            losable: As in `Plot`.
+            away: As in `Plot`.
+        """
+        wanted = [self.parts[part] for part in parts]
+        useful = (*acts, *(_filled(act, names) for part in wanted for act in part.acts))
+        return Plot(
+            introduction=self.introduction.format_map(names),
+            whereabouts=self.whereabouts.format_map(names),
+            state=state,
+            goal=listed([part.phrase.format_map(names) for part in wanted if part.phrase]),
+            conditions=tuple(
+                Condition(cel=one.cel.format_map(names), sentence=one.sentence.format_map(names))
+                for part in wanted
+                for one in part.conditions
+            ),
+            values=values,
+            absent={
+                name: tuple(word for kind in kinds for word in self.words[kind] if word not in values[name])
+                for name, kinds in self.absent.items()
+            },
+            useful=tuple(act for at, act in enumerate(useful) if act not in useful[:at]),
+            losable=losable,
+            away=away,
+        )
 
 
-def place(condition: str, hint: str) -> Requirement:
-    """A requirement on where the player is."""
-    return Requirement(condition=condition, kind=MistakeKind.PLACE, hint=hint)
+def read_family(name: str) -> Family:
+    """The family whose file has this name."""
+    return Family.model_validate_json((files("refinesynth.rehearsal.families") / f"{name}.json").read_bytes())
 
 
-def logic(condition: str, hint: str) -> Requirement:
-    """A requirement on the state of things."""
-    return Requirement(condition=condition, kind=MistakeKind.LOGIC, hint=hint)
+def _filled(act: Act, names: Mapping[str, str]) -> Act:
+    key, values = act
+    return key, {placeholder: template.format_map(names) for placeholder, template in values.items()}
 
 
-def sets(path: str, value: JsonValue) -> Effect:
-    """The effect that this value is there."""
-    return Effect(op=EffectOp.SET, path=path, value=value)
-
-
-def quoted(name: str) -> str:
-    """A name as a CEL string literal."""
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def in_either(name: str, one: str, other: str, test: str) -> str:
-    """CEL: what `test` says (such as `.clean`) of the thing with this name, which is in the one object or in the other."""
-    key = quoted(name)
-    return f"({key} in {one} ? {one}[{key}]{test} : {key} in {other} && {other}[{key}]{test})"
-
-
-def listed(names: list[str] | tuple[str, ...], nothing: str = "nothing") -> str:
+def listed(names: Sequence[str]) -> str:
     """Names as an English list: `a, b and c`."""
-    if not names:
-        return nothing
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def act(key: str, /, **values: str) -> Act:
-    """The verb with this key, done to these values."""
-    return key, values
+def noted(names: Iterable[str]) -> dict[str, Any]:
+    """Names as the keys of an object: a set, in which no order tells two states apart that are the same."""
+    return {name: {} for name in names}
 
 
 def chance(rng: Random, rate: float) -> bool:

@@ -114,7 +114,7 @@ def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> N
         raise InputError(
             f"{checkpoint.path} is of another training, so that going on from it would give neither of the two:\n"
             + "\n".join(lines)
-            + "\nGive the same settings, another output folder, or resume: never, which begins anew and keeps what is there beside it."
+            + "\nGive the same settings, another output folder, or resume: never, which starts over and keeps what is there beside it."
         )
 
 
