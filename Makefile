@@ -48,7 +48,7 @@ fuzz: $(VENV)/.dev ## Look for input that crashes parsers, loaders and the journ
 	$(BIN)/python tests/fuzz/guided.py any_state_is_played_in -max_total_time=$(FUZZ_SECONDS)
 	$(BIN)/python tests/fuzz/guided.py any_script_is_refused_in_words_or_played_within_bounds -max_total_time=$(FUZZ_SECONDS)
 
-format: $(VENV)/.dev ## Format and mend what can be mended
+format: $(VENV)/.dev ## Format, and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -6,16 +6,20 @@ A block that needs a key, a network or a shell of its own is marked by `<!-- not
 import ast
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
+import typer.main
+
+from refinesynth.cli import app
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -99,3 +103,35 @@ def test_every_block_says_what_it_is() -> None:
 def test_the_readme_shows_python_and_shell() -> None:
     languages = {block.language for block in blocks(ROOT / "README.md") if block.reason is None}
     assert {"python", "bash"} <= languages
+
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_NAME = re.compile(r"`(refinesynth(?:\.\w+)+)[(`]")
+_TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
+_OF_OTHERS = {"--help", "--nproc-per-node", "--quick"}
+"""Of any command, of torchrun, of the benchmarks."""
+_SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
+
+
+def options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for below in getattr(command, "commands", {}).values():
+        yield from options(below)
+
+
+def exists(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_options_names_and_tests_that_a_page_names_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert set(_OPTION.findall(text)) - {*options(typer.main.get_command(app)), *_OF_OTHERS} == set()
+    assert [name for name in {*_NAME.findall(text)} - _SPAN_ATTRIBUTES if not exists(name)] == []
+    tests = (path.removeprefix("tests/") for path in _TEST.findall(text))
+    assert [path for path in tests if not (ROOT / "tests" / path).exists()] == []
