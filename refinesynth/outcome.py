@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import Field
 
 from refinesynth.cost import Cost
-from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
 
@@ -72,8 +71,6 @@ class EpisodeOutcome(Value):
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None
     """US dollars for the whole episode; None where a model's price is unknown."""
-    borrowed: Borrowed | None = None
-    """What of the script is also in examples; None if there is no trajectory, or too few examples to compare with."""
 
     @property
     def accepted(self) -> bool:

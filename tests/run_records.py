@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 from hypothesis import settings
 from samples import POT, dm, player, provenance
@@ -61,39 +62,24 @@ def outcome(index: int, *, accepted: bool = True, cost: float | None = 0.5) -> E
     """An episode with one unreadable script, one script that two rules refused, and two refused drafts."""
     persona = Persona(text=f"Somebody with the number {index}")
     draft = Draft(script=POT, turns=(player("take pan"),))
-    refused = (
-        Refused(episode=f"{index:06d}", persona=persona, stage="script", attempt=1, text="no JSON"),
-        Refused(
-            episode=f"{index:06d}",
-            persona=persona,
-            stage="script",
-            attempt=2,
-            script=POT,
-            violations=(violation("UniqueNames"), violation("UniqueNames"), violation("ActionCount")),
-        ),
-        Refused(
-            episode=f"{index:06d}",
-            persona=persona,
-            stage="draft",
-            attempt=1,
-            draft=draft,
-            violations=(violation("TaskSucceed"), violation("NoLeaks", severity=Severity.WARN)),
-        ),
-        Refused(
-            episode=f"{index:06d}",
-            persona=persona,
-            stage="draft",
-            attempt=2,
-            draft=draft,
-            violations=(violation("TaskSucceed"),),
-        ),
+
+    def refused(stage: Literal["script", "draft"], attempt: int, *found: Violation, **what: Any) -> Refused:
+        place: dict[str, Any] = {"episode": f"{index:06d}", "persona": persona}
+        return Refused(stage=stage, attempt=attempt, violations=found, **place, **what)
+
+    unique, success = violation("UniqueNames"), violation("TaskSucceed")
+    all_refused = (
+        refused("script", 1, text="no JSON"),
+        refused("script", 2, unique, unique, violation("ActionCount"), script=POT),
+        refused("draft", 1, success, violation("NoLeaks", severity=Severity.WARN), draft=draft),
+        refused("draft", 2, success, draft=draft),
     )
     return EpisodeOutcome(
         index=index,
         id=f"{index:06d}",
         persona=persona,
         trajectories=(trajectory(index, persona),) if accepted else (),
-        refused=refused,
+        refused=all_refused,
         reason=None if accepted else "too many drafts were refused",
         usage=Usage(requests=4, input_tokens=1000, cached_tokens=10, output_tokens=100),
         cost_usd=cost,

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from refinesynth.cli.picking import key
-from refinesynth.cli.stored import Line, Unreadable
+from refinesynth.cli.stored import Line, Unreadable, key
 from refinesynth.diversity import CURATING
 from refinesynth.outcome import Refused
 from refinesynth.rules import Rule, Violation, rejects, verify
@@ -15,7 +14,7 @@ from refinesynth.trajectory import Draft, MalformedTurn, Trajectory
 JUDGE = "Judge"
 """The rule in whose name the LLM judge refuses."""
 
-Stage = Literal["trajectory", "script", "draft"]
+RecordKind = Literal["trajectory", "script", "draft"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Checked:
 
     id: str
     """Of its episode."""
-    stage: Stage
+    stage: RecordKind
     accepted_then: bool
     accepted_now: bool
     violations: tuple[Violation, ...]
@@ -40,9 +39,9 @@ class Checked:
 class Recount:
     """Counts over everything that was checked; their size does not depend on how much that is."""
 
-    seen: Counter[Stage] = field(default_factory=Counter[Stage])
+    seen: Counter[RecordKind] = field(default_factory=Counter[RecordKind])
     """Records of each stage."""
-    changed: Counter[Stage] = field(default_factory=Counter[Stage])
+    changed: Counter[RecordKind] = field(default_factory=Counter[RecordKind])
     """Of those, the ones about which the answer is another one now."""
     by_rule: Counter[str] = field(default_factory=Counter[str])
     """Rule name to the records that it rejects now, each counted once for a rule."""

@@ -61,12 +61,11 @@ def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: 
 
 
 def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> "list[Trajectory | Refused]":
-    from refinesynth.cli import picking
-    from refinesynth.cli.stored import Unreadable, lines
+    from refinesynth.cli.stored import Unreadable, at_random, by_id, lines
 
     if wanted is not None:
-        return picking.by_id(lines(path), wanted)
-    line = picking.at_random(lines(path)) if any_one else next(lines(path), None)
+        return by_id(lines(path), wanted)
+    line = at_random(lines(path)) if any_one else next(lines(path), None)
     if line is None:
         raise InputError(f"there is nothing in {str(path)!r}")
     record = line.read()

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from refinesynth.cli.figures import counted
-from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.run.figures import FEATURES, UNREADABLE
-from refinesynth.run.variety import Spread, Stage, Variety
+from refinesynth.run.variety import RuleStage, Spread, Variety
 from refinesynth.text.printable import one_line
 
 _MANY_STEPS = 12
@@ -26,8 +25,6 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
         return
     distinct = f"{counted(variety.environments, 'environment')} and {counted(variety.action_names, 'action name')}"
     yield "distinct", f"{distinct} in {counted(variety.trajectories, 'trajectory', 'trajectories')}"
-    if variety.borrowed.names:
-        yield "examples", _borrowed(variety.borrowed)
     if variety.turns is not None:
         yield "turns", _spread(variety.turns)
     if (steps := Spread.of(variety.steps)) is not None:
@@ -44,20 +41,13 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
-    """Of which kinds they are, what became of them, and whether the player knew more than it could."""
+    """Of which kinds they are, and what became of them."""
     kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
     yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
     if variety.refinements or variety.unrelated:
         alone = f"; {counted(variety.unrelated, 'mistake')} followed by unrelated actions alone"
         refined = f"{counted(variety.refinements, 'mistake')} answered by a later action"
         yield "refined", f"{refined}{alone if variety.unrelated else ''}"
-    if tried := variety.guesses.total():
-        right, chance = variety.guessed, variety.guessed_by_chance
-        places = f"{counted(tried, 'first place')} tried for something hidden"
-        yield (
-            "guesses",
-            f"{right:,} of {places} right ({right / tried:.0%}), {chance:,.1f} by chance ({chance / tried:.0%})",
-        )
 
 
 def as_json(variety: Variety) -> dict[str, Any]:
@@ -66,18 +56,12 @@ def as_json(variety: Variety) -> dict[str, Any]:
         "trajectories": variety.trajectories,
         "environments": variety.environments,
         "action_names": variety.action_names,
-        "examples": variety.borrowed.model_dump(),
         "turns": None if variety.turns is None else _spread_json(variety.turns),
         "steps": {str(steps): count for steps, count in sorted(variety.steps.items())},
         "features": {feature: variety.features[feature] for feature in FEATURES} if variety.steps else {},
         "mistakes": dict(variety.mistakes),
         "refinements": variety.refinements,
         "unrelated": variety.unrelated,
-        "guesses": {
-            "tried": variety.guesses.total(),
-            "right": variety.guessed,
-            "by_chance": round(variety.guessed_by_chance, 3),
-        },
         "transient": variety.transient,
         "plain": variety.plain,
         "near_duplicates": variety.near_duplicates,
@@ -87,18 +71,7 @@ def as_json(variety: Variety) -> dict[str, Any]:
     }
 
 
-def _borrowed(found: Borrowed) -> str:
-    """`7% of action names and 6% of structure are those of the examples shown; 2% and 5% those of as many not shown`."""
-
-    def share(count: int, of: int) -> str:
-        return f"{count / max(of, 1):.0%}"
-
-    shown = f"{share(found.names_shown, found.names)} of action names and {share(found.structure_shown, found.structure)} of structure"
-    others = f"{share(found.names_other, found.names)} and {share(found.structure_other, found.structure)}"
-    return f"{shown} are also in the examples shown; {others} in as many not shown"
-
-
-def _stage(stage: Stage) -> str:
+def _stage(stage: RuleStage) -> str:
     who = "could not be read" if stage.rule == UNREADABLE else f"by {one_line(stage.rule, most=40)}"
     return f"{stage.refused:,} {who}, {stage.left:,} left"
 

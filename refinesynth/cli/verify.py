@@ -11,7 +11,7 @@ from refinesynth.cli.show import RunOrFile
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from refinesynth.cli.recheck import Checked, Recount, Stage
+    from refinesynth.cli.recheck import Checked, RecordKind, Recount
     from refinesynth.rules import Rule
 
 DraftRules = Annotated[
@@ -92,7 +92,7 @@ def _table(count: "Recount") -> "Table":
     table.add_column(justify="right")
     table.add_column(justify="right")
     table.add_row("", styled("then", "dim"), styled("now", "dim"))
-    stages: tuple[tuple[str, Stage], ...] = (
+    stages: tuple[tuple[str, RecordKind], ...] = (
         ("trajectories kept", "trajectory"),
         ("scripts refused", "script"),
         ("drafts refused", "draft"),

@@ -4,7 +4,7 @@ episode's session.
 Importing this imports neither litellm nor pydantic-ai; `open_model` does.
 """
 
-from refinesynth.client.listing import BackendRow, describe
+from refinesynth.client.http.choosing import BackendRow, describe
 from refinesynth.client.opening import close_models, open_model, open_models
 
 __all__ = ["BackendRow", "close_models", "describe", "open_model", "open_models"]

@@ -14,7 +14,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
 from refinesynth.errors import StorageError
-from refinesynth.journal.paid import Paid
+from refinesynth.journal.values import Paid
 from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
 
 _MOST_TOKENS = 10**9
@@ -29,7 +29,7 @@ def _count(value: object) -> int:
 
 
 def _words(value: object) -> str | None:
-    """Text that any file can reservation, also where a server sends a list of text parts; None for anything else."""
+    """Text that any file can hold, also where a server sends a list of text parts; None for anything else."""
     if isinstance(value, str):
         # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
         return scrub(value[:_LONGEST])

@@ -10,7 +10,7 @@ from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
 
 _CONNECTIONS = "4096"
-"""Sockets that litellm may reservation open, in all and per host; its own limit per host would cap a run at 500 in
+"""Sockets that litellm may hold open, in all and per host; its own limit per host would cap a run at 500 in
 flight."""
 _NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
 """Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's

@@ -11,7 +11,6 @@ from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.completion import Completion
-from refinesynth.backends.profiles import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
@@ -24,7 +23,8 @@ from refinesynth.client.limiter.rate_headers import headers_of
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.retry import GaveUp, Sleep, retry
-from refinesynth.client.watch import Call, Calls, Stage
+from refinesynth.client.watch import Call, Calls, CallStage
+from refinesynth.client.wire import forces_tools, is_open, mode_for_open_schema, profile_of
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, RefinesynthError, RunStopped
 
 _STRICT = frozenset({"openai", "azure"})
@@ -176,7 +176,7 @@ class LiteLLMModel(Model):
                 return await self._ask(_reseeded(request, content_faults), parameters, account, call)
 
             async def back_off(seconds: float) -> None:
-                call.enter(Stage.BACKOFF)
+                call.enter(CallStage.BACKOFF)
                 await self._sleep(seconds)
 
             try:
@@ -214,13 +214,13 @@ class LiteLLMModel(Model):
         """A completion that was not paid for before, and its price; it is kept before anyone uses it."""
         prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
         kind = (self.model_name, account.role)
-        call.enter(Stage.TURN)
+        call.enter(CallStage.TURN)
         async with self.limiter.permit(
             priority=account.priority, buckets=self._buckets, tokens=prompt_tokens, kind=kind
         ) as permit:
             reservation = await account.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price)
             call.attempt += 1
-            call.enter(Stage.ANSWER)
+            call.enter(CallStage.ANSWER)
             try:
                 answer = await self._complete(request, permit)
             except BaseException:

@@ -49,7 +49,7 @@ def open_model(
         return LiteLLMModel(backend, call=played, price=price_of(backend), limiter=limiter, calls=calls)
     _require_key(backend)
     if backend.path == "direct":
-        from refinesynth.client.http.opening import direct_completion
+        from refinesynth.client.http.completion import direct_completion
 
         direct = direct_completion(backend)
         return LiteLLMModel(
@@ -88,9 +88,8 @@ def open_models(
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
-    from refinesynth.client.fallback import FallbackModel
     from refinesynth.client.limiter.endpoints import endpoint, limiters_of
-    from refinesynth.client.mixed import mixture
+    from refinesynth.client.several import FallbackModel, mixture
     from refinesynth.client.watch import Calls
 
     calls = Calls() if calls is None else calls
@@ -131,9 +130,9 @@ def open_replay(folder: Path, role: Role) -> "Model":
     from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
     from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
     from refinesynth.client.limiter.rate_limiter import RateLimiter
-    from refinesynth.client.mixed import mixture
     from refinesynth.client.model import LiteLLMModel
     from refinesynth.client.replay import Replay
+    from refinesynth.client.several import mixture
 
     backend, replay = recorded_backend(folder, role), Replay(folder)
     # No request is sent, so there is no limit to respect.

@@ -28,7 +28,7 @@ def redact(text: str, *, key: str | None = None) -> str:
 
 
 def _spellings(secret: str) -> tuple[str, ...]:
-    # Python's own JSON leaves slashes alone, as others do not; either kind of URL may reservation one.
+    # Python's own JSON leaves slashes alone, as others do not; either kind of URL may hold one.
     urls = (quote(secret, safe="", errors="replace"), quote(secret, errors="replace"))
     text = json.dumps(secret)[1:-1]
     return (secret, text, text.replace("/", "\\/"), repr(secret)[1:-1], *urls)

@@ -69,7 +69,7 @@ async def retry(
 
     Raises:
         GaveUp: A fault that no retry fixes, or a budget is used up. Carries no trace of the original exception, whose
-            text or locals may reservation a key.
+            text or locals may hold a key.
         RefinesynthError: What the attempt raised of this kind, unchanged.
     """
     faults: Counter[FaultKind] = Counter()

@@ -17,7 +17,7 @@ _SHOWN = 20
 """Calls that one report names."""
 
 
-class Stage(StrEnum):
+class CallStage(StrEnum):
     """What a call is waiting for."""
 
     TURN = "turn"
@@ -40,24 +40,24 @@ class Call:
     """Seconds that one attempt may take."""
     since: float
     """On the event loop's clock, as all times here."""
-    stage: Stage = Stage.TURN
+    stage: CallStage = CallStage.TURN
     stage_since: float = 0.0
     attempt: int = 0
     """Attempts begun."""
     in_turns: float = 0.0
     """Seconds spent waiting for turns that came."""
 
-    def enter(self, stage: Stage) -> None:
+    def enter(self, stage: CallStage) -> None:
         """It waits for something else from now on."""
         now = anyio.current_time()
-        if self.stage is Stage.TURN:
+        if self.stage is CallStage.TURN:
             self.in_turns += now - self.stage_since
         self.stage = stage
         self.stage_since = now
 
     def overdue(self, now: float) -> bool:
         """Whether it has taken several times as long as one attempt may, its turns not counted."""
-        return self.stage is not Stage.TURN and now - self.since - self.in_turns > _OVERDUE * self.timeout
+        return self.stage is not CallStage.TURN and now - self.since - self.in_turns > _OVERDUE * self.timeout
 
 
 class Calls:
@@ -111,7 +111,7 @@ class Waiting:
     model: str
     role: str
     episode: str
-    stage: Stage
+    stage: CallStage
     stage_seconds: float
     """How long it has waited for that."""
     seconds: float

@@ -1,7 +1,6 @@
 """One episode from its persona to its outcome."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 
 from pydantic_ai.models import Model
@@ -9,11 +8,10 @@ from pydantic_ai.models import Model
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
 from refinesynth.client.account import CostTracker, Forgetful, Memory, Unlimited
-from refinesynth.client.limiter.deadline import deadline
+from refinesynth.client.limiter.permit import deadline
 from refinesynth.client.session import Session
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
-from refinesynth.diversity.borrowing import Borrowed, Marks
 from refinesynth.episode.play import Cast
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
@@ -21,7 +19,6 @@ from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
-from refinesynth.prompts import SHOWN, Kind, Prompts, drawn
 from refinesynth.rules.repairs import count_refinements, repairs
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
 
@@ -108,7 +105,6 @@ async def _played(
         lost=lost and not accepted,
         usage=session.ledger.usage,
         cost_usd=session.ledger.cost_usd,
-        borrowed=borrowed_from(settings.prompts, accepted[0].draft.script, seed=session.seed) if accepted else None,
     )
 
 
@@ -156,25 +152,3 @@ def _difficulty(script: Script) -> Difficulty | None:
     from refinesynth.world import check_solvability
 
     return check_solvability(script).difficulty
-
-
-def borrowed_from(prompts: Prompts, script: Script, *, seed: int) -> Borrowed | None:
-    """Counts of what the script has in common with the examples that were shown by this seed, and with as many others.
-
-    The others are the next ones of the same draw: chance decided which were shown. None if there are not as many.
-    """
-    kind = Kind.GROUNDED if script.grounded else Kind.SCRIPTS
-    marks = _marks(prompts)[kind]
-    shown, others = drawn(marks, kind, seed), drawn(marks, kind, seed, after=SHOWN)
-    if not shown or len(others) < len(shown):
-        return None
-    return Borrowed.of(Marks.of(script), shown=shown, others=others)
-
-
-@lru_cache(maxsize=4)
-def _marks(prompts: Prompts) -> Mapping[Kind, tuple[Marks, ...]]:
-    examples = prompts.examples
-    return {
-        Kind.SCRIPTS: tuple(map(Marks.of, examples.scripts)),
-        Kind.GROUNDED: tuple(map(Marks.of, examples.grounded)),
-    }

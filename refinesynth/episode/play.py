@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic_ai.models import Model
 
 from refinesynth.backends.role import Role
-from refinesynth.client.mixed import in_turn
 from refinesynth.client.session import Session
+from refinesynth.client.several import in_turn
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings

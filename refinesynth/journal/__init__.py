@@ -2,12 +2,9 @@
 counts.
 """
 
-from refinesynth.journal.entry import Entry
-from refinesynth.journal.figures import Committed, Outstanding, SpentRow
 from refinesynth.journal.journal import Journal
-from refinesynth.journal.paid import Paid
 from refinesynth.journal.reader import JournalReader
-from refinesynth.journal.recorded import Recorded
+from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 
 __all__ = [
     "Committed",

@@ -3,12 +3,11 @@
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
-from refinesynth.journal.batch import Batch
+from refinesynth.journal.commits import Batch
 from refinesynth.journal.connecting import connect_to_read, connect_to_write
-from refinesynth.journal.entry import Entry
-from refinesynth.journal.paid import Paid
 from refinesynth.journal.reader import JournalReader
 from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
+from refinesynth.journal.values import Entry, Paid
 from refinesynth.journal.writer import Writer
 
 _ROW = 200

@@ -8,10 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from refinesynth.journal.connecting import connect_to_read
-from refinesynth.journal.entry import Entry
 from refinesynth.journal.faults import damaged, in_plain_words
-from refinesynth.journal.figures import Committed, Outstanding, SpentRow
-from refinesynth.journal.recorded import Recorded
 from refinesynth.journal.rows import (
     ENTRY_COLUMNS,
     HELD_COLUMNS,
@@ -28,6 +25,7 @@ from refinesynth.journal.rows import (
     spent_from_row,
     whole_from_row,
 )
+from refinesynth.journal.values import Committed, Entry, Outstanding, Recorded, SpentRow
 from refinesynth.text.jsontext import scrub
 
 _PAGE = 500

@@ -7,9 +7,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import zstandard
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from refinesynth.journal.entry import Entry
-from refinesynth.journal.figures import Committed, Outstanding, SpentRow
-from refinesynth.journal.paid import Paid
+from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, SpentRow
 from refinesynth.text.jsontext import scrub
 
 Row: TypeAlias = tuple[Any, ...]

@@ -48,17 +48,14 @@ class Examples(BaseModel):
     """Shown to the ScriptWriter in grounded play, `SHOWN` at a time: scripts with their rulebooks."""
 
 
-def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN, after: int = 0) -> tuple[_Item, ...]:
-    """`most` of the items, or as many as there are, drawn and put in order by a seed: the same everywhere and always.
-
-    `after` leaves out so many that are drawn before them.
-    """
+def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN) -> tuple[_Item, ...]:
+    """`most` of the items, or as many as there are, drawn and put in order by a seed: the same everywhere and always."""
     chance = int.from_bytes(blake2b(f"{seed}/{kind}".encode(), digest_size=_DRAWS).digest())
     left, chosen = list(items), list[_Item]()
-    while left and len(chosen) < after + most:
+    while left and len(chosen) < most:
         chance, at = divmod(chance, len(left))
         chosen.append(left.pop(at))
-    return tuple(chosen[after:])
+    return tuple(chosen)
 
 
 @cache

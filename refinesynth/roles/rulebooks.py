@@ -25,13 +25,13 @@ def read_grounded(answer: object) -> Script:
         pydantic.ValidationError: Something required is missing or of the wrong kind.
         ValueError: There is no rulebook.
     """
-    given = _mended(answer)
+    given = _repaired(answer)
     if given.get("rulebook") is None:
         raise ValueError("rulebook: Field required; an object with goal, sights, invariants and solution")
     return Script.from_llm(given)
 
 
-def _mended(answer: object) -> dict[str, Any]:
+def _repaired(answer: object) -> dict[str, Any]:
     given = _object(answer)
     actions = given.get("actions")
     if isinstance(actions, Mapping):  # the paper's form

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
 from itertools import islice
-from typing import NamedTuple
 
 from pydantic import JsonValue
 from pydantic.dataclasses import dataclass
@@ -15,7 +14,6 @@ from refinesynth.rules.names import Names, names_of
 from refinesynth.rules.replaying import Answered, Played, world_played
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
-from refinesynth.trajectory.weak_cache import weakly_cached
 from refinesynth.world import World
 from refinesynth.world.hidden import HiddenNames, hidden_names
 
@@ -51,8 +49,7 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
       carried out, it changed something.
 
     Whether it is carried out or refused does not matter. What is hidden is asked of the world as it is at the
-    beginning; where there are no sights, nothing is. A lucky first try at the right place is no fault: `first_tries`
-    counts those.
+    beginning; where there are no sights, nothing is. A lucky first try at the right place is no fault.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
@@ -69,52 +66,6 @@ class KnowsOnlyWhatWasSeen(BaseRule, built_in=True):
                 )
                 yield self.violation(step.at, "knows_hidden", message)
             known.add(step)
-
-
-class FirstTry(NamedTuple):
-    """The first place that was tried for something hidden."""
-
-    thing: str
-    candidates: int
-    """Among how many places one of those was where it is: the chance to be right is one over this."""
-    right: bool
-
-
-def first_tries(draft: Draft) -> tuple[FirstTry, ...]:
-    """For each hidden thing that a grounded draft's goal needs: whether the first place tried was right. Never raises.
-
-    Needed is what the goal's text or the author's solution names. Counted are needed things that are hidden from the
-    beginning on and of which no text said where they are. Tried is the first place that an action names which is
-    carried out, of those that could hold such a thing and are not in view, before the thing is seen. Honest players are
-    right as often as chance has it, or a little more often where things are where one expects them.
-    """
-    played = world_played(draft) if draft.script.grounded else None
-    if played is None or not (hidden := hidden_names(played.world)).where:
-        return ()
-    needed = _needed(played.world) & hidden.where.keys()
-    known = _Known.at_the_beginning(draft, played)
-    tried: dict[str, str] = {}
-    for step in played.answered:
-        if step.ruling.kind is None:
-            for thing in needed - tried.keys():
-                places = [place for place in step.ruling.values.values() if place in hidden.among[thing]]
-                if places and not known.of(thing, hidden.where[thing]):
-                    tried[thing] = places[0]
-        known.add(step)
-    return tuple(
-        FirstTry(thing, len(hidden.among[thing]) // len(hidden.where[thing]), tried[thing] in hidden.where[thing])
-        for thing in sorted(tried)
-        if len(hidden.among[thing]) >= 2 * len(hidden.where[thing])
-    )
-
-
-@weakly_cached
-def _needed(world: World) -> frozenset[str]:
-    """Names that stand in a world's goal or in its author's solution."""
-    rulebook, names = world.script.rulebook, names_of(world)
-    solution = rulebook.solution if rulebook is not None else ()
-    named = {value for text in solution if (read := world.read(text)) is not None for value in read[1].values()}
-    return frozenset(named).union(names.mentioned(world.script.goal).values())
 
 
 @plain_dataclass

@@ -4,13 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Self
+from typing import Self, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
-from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.outcome import EpisodeOutcome, Refused
-from refinesynth.rules.knowing import first_tries
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
 
@@ -24,6 +22,16 @@ _SHARE_OF_DISTRACTORS = 0.5
 _SEVERAL = 4
 
 _RULE = re.compile(r"\b([A-Z]\w*)\(")
+
+
+_REMOVED = ("guesses", "guessed", "borrowed")
+"""Keys that earlier versions wrote; they are read and ignored."""
+
+
+def _without_removed(found: object) -> object:
+    if not isinstance(found, dict):
+        return found
+    return {key: value for key, value in cast("dict[object, object]", found).items() if key not in _REMOVED}
 
 
 class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
@@ -45,11 +53,6 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Mistakes that a later action answers, see `rules.repairs`."""
     unrelated: int = 0
     """Mistakes after which only something was accepted that has nothing to do with them."""
-    guesses: dict[int, int] = Field(default_factory=dict[int, int])
-    """Among how many places something hidden could be, to how often a first place was tried for it; see
-    `rules.knowing.first_tries`."""
-    guessed: int = 0
-    """How many of these were right."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
@@ -58,21 +61,14 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Rule, or `UNREADABLE`, to the scripts that it refused and no rule before it."""
     passed: int = 0
     """Scripts that were played to an end at least once, well or not; 0 or 1."""
-    borrowed: Borrowed | None = None
-    """What of the script that gave trajectories is also in examples; None if that is unknown."""
+
+    _ignored = model_validator(mode="before")(_without_removed)
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> Self:
         """Of an outcome."""
         drafts = any(item.stage == "draft" for item in outcome.refused)
-        figures = cls.of_records(
-            outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts)
-        )
-        # Here and nowhere else, as the world is executed for them: it was just now, and is remembered.
-        tries = [one for found in outcome.trajectories for one in first_tries(found.draft())]
-        guesses = dict(sorted(Counter(one.candidates for one in tries).items()))
-        guessed = sum(one.right for one in tries)
-        return figures.model_copy(update={"guesses": guesses, "guessed": guessed, "borrowed": outcome.borrowed})
+        return cls.of_records(outcome.trajectories, outcome.refused, passed=int(bool(outcome.trajectories) or drafts))
 
     @classmethod
     def of_records(
@@ -112,13 +108,12 @@ class Figures(BaseModel, extra="forbid"):
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     unrelated: int = 0
-    guesses: Counter[int] = Field(default_factory=Counter[int])
-    guessed: int = 0
     transient: int = 0
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
     passed: int = 0
-    borrowed: Borrowed = Borrowed()
+
+    _ignored = model_validator(mode="before")(_without_removed)
 
     def add(self, one: EpisodeFigures) -> None:
         """Count one more episode."""
@@ -129,13 +124,10 @@ class Figures(BaseModel, extra="forbid"):
         self.mistakes.update(one.mistakes)
         self.refinements += one.refinements
         self.unrelated += one.unrelated
-        self.guesses.update(one.guesses)
-        self.guessed += one.guessed
         self.transient += one.transient
         self.plain += one.plain
         self.stopped.update(one.stopped)
         self.passed += one.passed
-        self.borrowed += one.borrowed or Borrowed()
 
 
 def measured(difficulty: Difficulty) -> tuple[str, ...]:

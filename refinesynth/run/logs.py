@@ -1,14 +1,21 @@
-"""What the package says through Python's `logging` while a run goes on, written into that run's events as well."""
+"""What the package says through Python's `logging` while a run goes on, written into that run's events as well.
+
+events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The logger is
+bound to the run's own file; structlog's global configuration is neither read nor changed.
+"""
 
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from refinesynth.errors import ConfigurationError, StorageError
+from refinesynth.run.lines import LineWriter
+from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
 
 LOGGER = "refinesynth"
 """All loggers of the package are below it."""
@@ -61,3 +68,38 @@ class _ToEvents(logging.Handler):
         except StorageError:
             # A full disk is found out by those who write what counts; logging must not fail for it.
             self.handleError(record)
+
+
+def open_events(writer: LineWriter, *, level: int = logging.INFO) -> "FilteringBoundLogger":
+    """A structlog logger that writes events of `level` and above to `writer`."""
+    # Imported here: it brings rich with it, and reading a run needs neither.
+    import structlog
+
+    logger = structlog.wrap_logger(
+        _Lines(writer),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(serializer=_as_json),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+class _Lines:
+    """What structlog calls a wrapped logger: one method a level."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+
+    def info(self, line: bytes) -> None:
+        self._writer.write(line)
+
+    debug = warning = error = critical = info
+
+
+def _as_json(event: object, **_: object) -> bytes:
+    return write_json(event, default=repr)

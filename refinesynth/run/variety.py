@@ -5,12 +5,12 @@ the scripts.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import orjson
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
-from refinesynth.diversity.borrowing import Borrowed
 from refinesynth.journal import JournalReader
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import UNREADABLE, EpisodeFigures, Figures, in_order
@@ -29,16 +29,12 @@ class Spread:
     @classmethod
     def of(cls, counts: Counter[int]) -> "Spread | None":
         """Of numbers, given with how often each is there; None if there are none."""
-        numbers = sorted(number for number, count in counts.items() if count > 0)
-        if not numbers:
-            return None
-        total = sum(counts[number] for number in numbers)
-        middle = (_at(counts, numbers, (total - 1) // 2) + _at(counts, numbers, total // 2)) / 2
-        return cls(numbers[0], middle, numbers[-1])
+        numbers = sorted(counts.elements())
+        return cls(numbers[0], median(numbers), numbers[-1]) if numbers else None
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RuleStage:
     """One of the checks of a script, in their order."""
 
     rule: str
@@ -71,10 +67,6 @@ class Variety:
     """Mistakes that a later action answers; those of episodes that an earlier version journaled are not counted."""
     unrelated: int
     """Mistakes after which only something was accepted that has nothing to do with them."""
-    guesses: Counter[int]
-    """Grounded: among how many places something hidden could be, to how often a first place was tried for it."""
-    guessed: int
-    """How many of these were right."""
     transient: int
     """Right actions that failed for a moment."""
     plain: int
@@ -83,18 +75,10 @@ class Variety:
     """Trajectories refused because their script resembles another."""
     contaminated: int
     """Trajectories refused because an evaluation set shares words with them."""
-    borrowed: Borrowed
-    """What of the scripts is also in examples: in those that their writers were shown, and in as many that they were
-    not."""
-    stages: tuple[Stage, ...]
+    stages: tuple[RuleStage, ...]
     """What each check left of the scripts; those that refused none are left out."""
     scripts: int
     """Scripts that were written, as far as they were refused or played."""
-
-    @property
-    def guessed_by_chance(self) -> float:
-        """How many of the first places tried would be right by chance."""
-        return sum(count / places for places, count in sorted(self.guesses.items()))
 
     @classmethod
     def of(cls, folder: RunFolder, totals: Totals) -> "Variety":
@@ -120,28 +104,25 @@ class Variety:
             mistakes=figures.mistakes,
             refinements=figures.refinements,
             unrelated=figures.unrelated,
-            guesses=figures.guesses,
-            guessed=figures.guessed,
             transient=figures.transient,
             plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],
             contaminated=totals.by_rule[CONTAMINATED],
-            borrowed=figures.borrowed,
             stages=stages(figures, folder.config.script_rules),
             scripts=figures.passed + figures.stopped.total(),
         )
 
 
-def stages(figures: Figures, script_rules: str) -> tuple[Stage, ...]:
+def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:
     """What each check left of the scripts, in the order of the chain; rules that it does not name come last."""
     order = [UNREADABLE, *in_order(script_rules)]
     order += sorted(figures.stopped.keys() - set(order))
     left = figures.passed + figures.stopped.total()
-    found: list[Stage] = []
+    found: list[RuleStage] = []
     for rule in order:
         if refused := figures.stopped[rule]:
             left -= refused
-            found.append(Stage(rule, refused, left))
+            found.append(RuleStage(rule, refused, left))
     return tuple(found)
 
 
@@ -172,12 +153,3 @@ def _digests(line: bytes) -> tuple[Iterable[str], Iterable[str]]:
         # Of an earlier version, or damaged; reading it whole says which.
         whole = EpisodeLine.from_json(line).figures
         return whole.scripts, whole.actions
-
-
-def _at(counts: Counter[int], numbers: Iterable[int], place: int) -> int:
-    """The number at a place of the sorted row, from 0."""
-    for number in numbers:
-        place -= counts[number]
-        if place < 0:
-            return number
-    raise IndexError("there are fewer numbers")

@@ -10,12 +10,11 @@ from refinesynth.journal import Entry, Journal, JournalReader
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import RunConfig, differences
 from refinesynth.run.episodes import Totals
-from refinesynth.run.events import open_events
 from refinesynth.run.file_repair import repair_files
 from refinesynth.run.finished import Finished
 from refinesynth.run.folder import RunFolder, shard_journals
 from refinesynth.run.lines import LineWriter, size_of
-from refinesynth.run.logs import logged
+from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
 
 

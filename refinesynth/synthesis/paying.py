@@ -1,9 +1,9 @@
-"""The tracker of a run: made from its budget, its backends' prices and what earlier processes have spent."""
+"""The tracker of a run: made from its budget, its backends' prices and what earlier processes have spent; what a pool asks of it."""
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
@@ -90,3 +90,19 @@ def _generous(amount: float) -> float:
     amount *= 1.1
     unit = 10.0 ** (math.floor(math.log10(amount)) - 1) if amount > 0 else 1.0
     return math.ceil(amount / unit) * unit
+
+
+class Funds(Protocol):
+    """What a run can afford; `BudgetTracker` is one."""
+
+    def may_start(self, in_flight: int) -> bool:
+        """Whether one more episode is expected to be paid to its end, beside so many that have begun."""
+        ...
+
+
+class Unbounded:
+    """Funds without end."""
+
+    def may_start(self, in_flight: int) -> bool:  # noqa: ARG002
+        """Always."""
+        return True

@@ -16,8 +16,8 @@ from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageE
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
-from refinesynth.synthesis.funds import Funds, Unbounded
 from refinesynth.synthesis.patience import Patience, Why, Yield
+from refinesynth.synthesis.paying import Funds, Unbounded
 from refinesynth.synthesis.progress import Progress, Surroundings
 from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory
@@ -69,7 +69,7 @@ class Pool:
         """A pool that writes to `folder`; without `patience`, it goes on as long as there are personas.
 
         `on_accepted` is given each trajectory right after it is committed; while `has_room` says no, nothing new is
-        started (call `wake` when that changes). What `means` do not allow for is not started either; an episode that
+        started (call `wake` when that changes). What `funds` do not allow for is not started either; an episode that
         cannot be paid any more (`BudgetSpent`) is put back, and the others go on. What waits is not curated yet, so it
         may go on under a `curate` that knows what is in the files; an episode that goes well gives `per_episode`
         trajectories.

@@ -28,9 +28,6 @@ class HiddenNames:
 
     where: Mapping[str, frozenset[str]]
     """Name that cannot be seen to the places where it is."""
-    among: Mapping[str, frozenset[str]]
-    """The same names to the places where something of the kind could be and that are not in view: those where it is
-    included."""
     places: frozenset[str]
     """Every name on the way to what a sight could show."""
 
@@ -41,27 +38,15 @@ def hidden_names(world: World) -> HiddenNames:
     state: JsonValue = world.script.environment
     seen = frozenset(world.visible(state))
     where: dict[str, set[str]] = {}
-    # Paths of one length are taken to show things of one kind: what is in furniture, what is in a room.
-    kinds: dict[str, set[int]] = {}
-    places: dict[int, set[str]] = {}
+    places: set[str] = set()
     for sight in world.visibility.sights:
-        depth = len(sight.path.steps)
         for names, way in _shown(sight, state):
             along = (way & world.names).difference(names)
-            places.setdefault(depth, set()).update(along)
+            places.update(along)
             for name in names:
                 if name in world.names and name not in seen and along:
                     where.setdefault(name, set()).update(along)
-                    kinds.setdefault(name, set()).add(depth)
-    viewed = {key for sight in world.visibility.sights for key in _in_view(sight, state)}
-    return HiddenNames(
-        where={name: frozenset(at) for name, at in where.items()},
-        among={
-            name: frozenset(place for depth in kinds[name] for place in places[depth] - viewed - {name}) | frozenset(at)
-            for name, at in where.items()
-        },
-        places=frozenset(place for found in places.values() for place in found),
-    )
+    return HiddenNames(where={name: frozenset(at) for name, at in where.items()}, places=frozenset(places))
 
 
 def _shown(sight: CompiledSight, state: JsonValue) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
@@ -86,10 +71,3 @@ def _below(value: JsonValue, way: frozenset[str], step: Template) -> Iterator[tu
         below = value[key]
         beside = [*below.values()] if isinstance(below, dict) and each and len(below) <= MAX_BESIDE else []
         yield below, way | {key, *(text for text in beside if isinstance(text, str))}
-
-
-def _in_view(sight: CompiledSight, state: JsonValue) -> Iterator[str]:
-    """The keys of what a sight shows now."""
-    for values in sight.readings(state)[:MAX_READ]:
-        if sight.when is None or sight.when.answer(state, values) is True:
-            yield from sight.at(state, values) or ()

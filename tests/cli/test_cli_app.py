@@ -14,6 +14,16 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
+    """A command that ends so."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr("refinesynth.rules.available", fail)
+    return invoke("rules")
+
+
 def test_version() -> None:
     result = invoke("--version")
     assert (result.exit_code, result.stdout) == (0, f"refinesynth {__version__}\n")
@@ -87,32 +97,22 @@ def test_escape_sequences_in_wrong_input_are_not_obeyed() -> None:
 def test_errors_become_messages_and_exit_codes(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
-    def fail() -> None:
-        raise error
-
-    monkeypatch.setattr("refinesynth.rules.available", fail)
-    result = invoke("rules")
+    result = failing(monkeypatch, error)
     assert (result.exit_code, result.stderr) == (code, message)
 
 
 def test_a_full_disk_is_3_and_notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        error = StorageError("cannot write 'x'")
-        error.add_note("The run stopped.")
-        raise error
-
-    monkeypatch.setattr("refinesynth.rules.available", fail)
-    result = invoke("rules")
+    error = StorageError("cannot write 'x'")
+    error.add_note("The run stopped.")
+    result = failing(monkeypatch, error)
     assert result.exit_code == 3
     assert result.stderr == "refinesynth: cannot write 'x'\nThe run stopped.\n"
 
 
 def test_an_export_that_finds_the_disk_full_is_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise InputError("cannot write 'x'") from OSError(28, "No space left on device")
-
-    monkeypatch.setattr("refinesynth.rules.available", fail)
-    assert invoke("rules").exit_code == 3
+    error = InputError("cannot write 'x'")
+    error.__cause__ = OSError(28, "No space left on device")
+    assert failing(monkeypatch, error).exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,7 @@ def test_an_export_that_finds_the_disk_full_is_3(monkeypatch: pytest.MonkeyPatch
 def test_a_fault_of_ours_is_70_and_says_how_to_see_more(
     monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
-    def fail() -> None:
-        raise error
-
-    monkeypatch.setattr("refinesynth.rules.available", fail)
-    result = invoke("rules")
+    result = failing(monkeypatch, error)
     assert result.exit_code == 70
     assert result.stderr.startswith(f"refinesynth: this should not have happened: {words}\n")
     assert "--debug" in result.stderr

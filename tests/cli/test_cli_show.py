@@ -12,8 +12,7 @@ from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
 from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
-from refinesynth.cli.picking import at_random
-from refinesynth.cli.stored import lines
+from refinesynth.cli.stored import at_random, lines
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
 from refinesynth.trajectory import (

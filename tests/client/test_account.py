@@ -18,11 +18,10 @@ from samples import paid
 from refinesynth.backends import Role
 from refinesynth.client.account import Price
 from refinesynth.client.answers import Answer, read_answer
-from refinesynth.client.digest import digest_of
 from refinesynth.client.model import LiteLLMModel
-from refinesynth.client.session import Session
+from refinesynth.client.session import Session, digest_of
 from refinesynth.errors import EpisodeAbandoned, RunStopped, StorageError
-from refinesynth.journal.paid import Paid
+from refinesynth.journal.values import Paid
 
 
 @dataclass

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.budget.budget import Budget
-from refinesynth.client.budget.budget_limit import BudgetLimit
+from refinesynth.client.budget.budget import Budget, BudgetLimit
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent

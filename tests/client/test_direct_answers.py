@@ -11,9 +11,8 @@ from refinesynth.backends import Backend, Completion
 from refinesynth.client import litellm_sdk
 from refinesynth.client.answers import read_answer
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import DirectCompletion
+from refinesynth.client.http.completion import DirectCompletion, direct_completion
 from refinesynth.client.http.errors import HttpError
-from refinesynth.client.http.opening import direct_completion
 from refinesynth.client.http.reply import read_reply
 
 BILL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}

@@ -21,10 +21,9 @@ from yarl import URL
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
-from refinesynth.client.http.completion import DirectCompletion
+from refinesynth.client.http.completion import DirectCompletion, direct_completion
 from refinesynth.client.http.connection import MAX_BYTES, Route
 from refinesynth.client.http.errors import HttpError
-from refinesynth.client.http.opening import direct_completion
 
 CANARY = "sk-canary-0123456789abcdef"
 MESSAGES = [{"role": "user", "content": "hi"}]

@@ -13,9 +13,8 @@ from refinesynth.backends.backend import Mixed
 from refinesynth.client import describe, open_model
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
 from refinesynth.client.http.choosing import MANY, path_of, routed, why_not_direct
-from refinesynth.client.http.completion import DirectCompletion
+from refinesynth.client.http.completion import DirectCompletion, direct_completion
 from refinesynth.client.http.errors import UnsupportedParamsError
-from refinesynth.client.http.opening import direct_completion
 from refinesynth.errors import ConfigurationError
 
 DIRECT = ["gpt-4o", "deepseek/deepseek-flash", "hosted_vllm/m", "openai/mine", "openrouter/qwen/qwen3-32b", "gpt-5.1"]

@@ -13,9 +13,9 @@ from refinesynth.backends import Backend, providers
 from refinesynth.client import litellm_sdk
 from refinesynth.client.http import listed as listing
 from refinesynth.client.http.choosing import why_not_direct
+from refinesynth.client.http.completion import direct_completion
 from refinesynth.client.http.dialects import COMMON, DIALECTS
 from refinesynth.client.http.errors import UnsupportedParamsError
-from refinesynth.client.http.opening import direct_completion
 from refinesynth.client.http.request import body_of
 
 MODELS = [

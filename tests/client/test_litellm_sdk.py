@@ -293,7 +293,7 @@ async def test_no_key_leaves_in_an_error(
 def test_litellm_takes_what_each_preset_sends(name: str) -> None:
     backend = PRESETS[name].backend
     needed = {"native": "response_format", "tool": "tools", "prompted": "response_format"}
-    from refinesynth.backends.profiles import mode_for_open_schema, profile_of
+    from refinesynth.client.wire import mode_for_open_schema, profile_of
 
     for mode in {
         profile_of(backend).get("default_structured_output_mode", "tool"),

@@ -10,17 +10,17 @@ from virtual_time import in_virtual_time
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
 from refinesynth.client.session import Session
-from refinesynth.client.watch import Alarm, Call, Calls, Stage, watch
+from refinesynth.client.watch import Alarm, Call, Calls, CallStage, watch
 
 
-async def call(calls: Calls, *stays: tuple[Stage, float]) -> None:
+async def call(calls: Calls, *stays: tuple[CallStage, float]) -> None:
     with calls.begun(model="m", role="player", episode="e1", index=1, timeout=10) as one:
         for stage, seconds in stays:
             one.enter(stage)
             await anyio.sleep(seconds)
 
 
-def alarms(*stays: tuple[Stage, float], others: float = 0.0, idle: float = 1_000) -> list[Alarm]:
+def alarms(*stays: tuple[CallStage, float], others: float = 0.0, idle: float = 1_000) -> list[Alarm]:
     """What is said while one call is in flight, and others of one second come every `others` seconds."""
     said = list[Alarm]()
 
@@ -29,7 +29,7 @@ def alarms(*stays: tuple[Stage, float], others: float = 0.0, idle: float = 1_000
 
         async def busy() -> None:
             while others:
-                await call(calls, (Stage.ANSWER, 1))
+                await call(calls, (CallStage.ANSWER, 1))
                 await anyio.sleep(others)
 
         async with anyio.create_task_group() as group:
@@ -50,8 +50,8 @@ def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
 
     async def run() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(call, calls, (Stage.TURN, 1), (Stage.ANSWER, 5))
-            group.start_soon(call, calls, (Stage.TURN, 9))
+            group.start_soon(call, calls, (CallStage.TURN, 1), (CallStage.ANSWER, 5))
+            group.start_soon(call, calls, (CallStage.TURN, 9))
             await anyio.sleep(2)
             seen.extend(calls)
 
@@ -61,20 +61,22 @@ def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
 
 
 def test_a_call_that_takes_several_times_its_timeout_is_reported_once() -> None:
-    (said,) = alarms((Stage.TURN, 3), (Stage.ANSWER, 9), (Stage.BACKOFF, 30), (Stage.ANSWER, 90), others=1)
+    (said,) = alarms(
+        (CallStage.TURN, 3), (CallStage.ANSWER, 9), (CallStage.BACKOFF, 30), (CallStage.ANSWER, 90), others=1
+    )
     (waiting,) = said.calls
     assert "3 times the timeout" in said.reason
-    assert (waiting.stage, waiting.role, waiting.episode) == (Stage.BACKOFF, "player", "e1")
+    assert (waiting.stage, waiting.role, waiting.episode) == (CallStage.BACKOFF, "player", "e1")
     assert 30 < waiting.seconds <= 40
 
 
-@pytest.mark.parametrize("stays", [[(Stage.ANSWER, 29)], [(Stage.TURN, 900), (Stage.ANSWER, 9)]])
-def test_what_waits_for_its_turn_or_is_in_time_is_not_reported(stays: list[tuple[Stage, float]]) -> None:
+@pytest.mark.parametrize("stays", [[(CallStage.ANSWER, 29)], [(CallStage.TURN, 900), (CallStage.ANSWER, 9)]])
+def test_what_waits_for_its_turn_or_is_in_time_is_not_reported(stays: list[tuple[CallStage, float]]) -> None:
     assert alarms(*stays, others=1) == []
 
 
 def test_that_nothing_is_answered_is_said_again_and_again() -> None:
-    said = alarms((Stage.TURN, 350), idle=100)
+    said = alarms((CallStage.TURN, 350), idle=100)
     assert [alarm.reason for alarm in said] == ["nothing has been answered for 100 s"] * 3
     assert [alarm.in_flight for alarm in said] == [1, 1, 1]
 
@@ -91,7 +93,7 @@ def test_where_nothing_is_asked_nothing_is_missed() -> None:
 
 
 def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
-    calls, seen = Calls(), list[tuple[str, str, Stage, int]]()
+    calls, seen = Calls(), list[tuple[str, str, CallStage, int]]()
 
     def look() -> None:
         seen.extend((one.role, one.episode, one.stage, one.attempt) for one in calls)
@@ -115,8 +117,8 @@ def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:
 
     in_virtual_time(run)
     assert seen == [
-        ("player", "e7", Stage.ANSWER, 1),
-        ("player", "e7", Stage.BACKOFF, 1),
-        ("player", "e7", Stage.ANSWER, 2),
+        ("player", "e7", CallStage.ANSWER, 1),
+        ("player", "e7", CallStage.BACKOFF, 1),
+        ("player", "e7", CallStage.ANSWER, 2),
     ]
     assert len(calls) == 0

@@ -14,7 +14,7 @@ from refinesynth.rules import Severity, Violation, script
 from refinesynth.rules.repairs import refinements
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.figures import FEATURES, UNREADABLE, EpisodeFigures, Figures, in_order
-from refinesynth.run.variety import Spread, Stage, stages
+from refinesynth.run.variety import RuleStage, Spread, stages
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 FEW = settings(max_examples=max(5, settings().max_examples // 2))
@@ -110,13 +110,6 @@ def test_one_episode_names_its_scripts_and_actions_once(found: Trajectory) -> No
     assert figures.turns == (len(found.turns),) * 2
 
 
-def test_first_places_are_counted_by_their_chance() -> None:
-    figures = Figures()
-    for one in (EpisodeFigures(guesses={2: 3, 4: 2}, guessed=3), EpisodeFigures(guesses={4: 4}, guessed=1)):
-        figures.add(EpisodeFigures.model_validate_json(one.model_dump_json()))
-    assert (figures.guesses, figures.guessed) == ({2: 3, 4: 6}, 4)
-
-
 def test_names_differ_in_more_than_case_and_white_space() -> None:
     one = trajectory(0, [], None)
     action = one.script.actions[0]
@@ -130,10 +123,10 @@ def test_a_script_is_stopped_by_the_first_rule_that_refuses_it() -> None:
     refused = (refused_script(), refused_script(RULES[4], RULES[1]), refused_script(RULES[1]), refused_script("MyRule"))
     figures.add(EpisodeFigures.of(EpisodeOutcome(index=0, id="x", persona=PERSONA, refused=refused)))
     assert stages(figures, CHAIN) == (
-        Stage(UNREADABLE, 1, 3),
-        Stage(RULES[1], 1, 2),
-        Stage(RULES[4], 1, 1),
-        Stage("MyRule", 1, 0),
+        RuleStage(UNREADABLE, 1, 3),
+        RuleStage(RULES[1], 1, 2),
+        RuleStage(RULES[4], 1, 1),
+        RuleStage("MyRule", 1, 0),
     )
 
 
@@ -147,3 +140,9 @@ def test_what_was_written_before_there_were_figures_is_read() -> None:
 def test_the_names_of_a_chain_are_in_its_order() -> None:
     assert in_order("B(x=1) & A() | ~B() & first_failure(C())") == ["B", "A", "C"]
     assert in_order(CHAIN)[0] == "ActionCount"
+
+
+def test_counts_that_earlier_versions_kept_are_read_and_ignored() -> None:
+    earlier = {"turns": [4], "guesses": {"2": 3}, "guessed": 1, "borrowed": {"names": 5, "names_shown": 1}}
+    assert EpisodeFigures.model_validate(earlier) == EpisodeFigures(turns=(4,))
+    assert Figures.model_validate({"trajectories": 1, "guesses": {"2": 3}, "borrowed": None}) == Figures(trajectories=1)

@@ -22,27 +22,22 @@ def paid(index: int, step: int = 0, *, asked: int | None = None, **changes: Any)
     return samples.paid(index, **{**place, **changes})
 
 
+def entry(index: int, **place: Any) -> Entry:
+    known: dict[str, Any] = {
+        "id": episode(index),
+        "persona": "0123456789abcdef",
+        "accepted": index % 2 == 0,
+        "line": b'{"counts":1}',
+    }
+    return Entry(index=index, **known | place)
+
+
 def committed(index: int, *, line: bytes = b'{"counts":1}') -> Entry:
-    return Entry(
-        index=index,
-        id=episode(index),
-        persona="0123456789abcdef",
-        accepted=index % 2 == 0,
-        line=line,
-        trajectories_end=1_000 * (index + 1),
-        rejected_end=10 * (index + 1),
-    )
+    return entry(index, line=line, trajectories_end=1_000 * (index + 1), rejected_end=10 * (index + 1))
 
 
 def held(index: int, *, records: bytes | None = None) -> Entry:
-    return Entry(
-        index=index,
-        id=episode(index),
-        persona="0123456789abcdef",
-        accepted=index % 2 == 0,
-        line=b'{"counts":1}',
-        held=b"records of %d" % index if records is None else records,
-    )
+    return entry(index, held=b"records of %d" % index if records is None else records)
 
 
 async def fill(path: Path, *, episodes: int = 12, steps: int = 4) -> list[Paid]:

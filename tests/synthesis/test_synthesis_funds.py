@@ -11,7 +11,7 @@ from run_records import FEWER, contents, scratch
 from refinesynth.errors import BudgetSpent
 from refinesynth.personas import open_personas
 from refinesynth.run import Finished, RunWriter
-from refinesynth.synthesis.funds import Funds, Unbounded
+from refinesynth.synthesis.paying import Funds, Unbounded
 from refinesynth.synthesis.pool import Pool
 from refinesynth.trajectory import Persona
 

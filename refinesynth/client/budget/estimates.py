@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.budget.budget_limit import Average
+from refinesynth.client.budget.budget import Average
 
 _FRAME = 200
 """Tokens that every prompt has beside its text: the chat's own marks, a schema."""

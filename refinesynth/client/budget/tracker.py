@@ -10,11 +10,9 @@ from math import inf
 import anyio
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.client.account import Price, Reservation
-from refinesynth.client.budget.budget import Budget
-from refinesynth.client.budget.budget_limit import BudgetLimit
+from refinesynth.client.account import Count, Price, Reservation
+from refinesynth.client.budget.budget import Budget, BudgetLimit
 from refinesynth.client.budget.estimates import Estimates, Forecast
-from refinesynth.client.ledger import Count
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
 

@@ -1,13 +1,17 @@
-"""Which backends are asked over the direct HTTP client, and which through litellm. Importing this loads no heavy
-library.
+"""Which backends are asked over the direct HTTP client, and which through litellm; the presets with that.
+
+Importing this loads no heavy library.
 """
 
 import os
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
+
 from refinesynth.backends.backend import Backend, Mixed
-from refinesynth.backends.providers import server_of, split
+from refinesynth.backends.presets import PRESETS
+from refinesynth.backends.providers import key_of, key_variables, server_of, split
 from refinesynth.backends.replayed import replayed_folder
 from refinesynth.client.http.dialects import DIALECTS, Dialect
 from refinesynth.client.http.openai_models import asked_straight
@@ -117,3 +121,36 @@ def proxy_of(url: str) -> str | None:
     if named is None or proxy_bypass(address.hostname or ""):
         return None
     return named if "://" in named else f"http://{named}"
+
+
+_NO_BOUND = 1_000_000
+
+
+class BackendRow(BaseModel, frozen=True, extra="forbid"):
+    """One preset and whether it can be used now."""
+
+    name: str
+    model: str
+    """litellm model string."""
+    path: Path
+    """With as many requests in flight as may be."""
+    key_variable: str | None
+    """Environment variable that must hold the key; None if none is needed."""
+    key_set: bool
+    """Whether that variable holds anything; True if none is needed."""
+    note: str
+
+
+def describe() -> list[BackendRow]:
+    """All presets, in the table's order, against the present environment."""
+    return [
+        BackendRow(
+            name=name,
+            model=preset.backend.model,
+            path=path_of(preset.backend, in_flight=_NO_BOUND).path,
+            key_variable=next(iter(key_variables(preset.backend)), None),
+            key_set=not key_variables(preset.backend) or key_of(preset.backend) is not None,
+            note=preset.note,
+        )
+        for name, preset in PRESETS.items()
+    ]

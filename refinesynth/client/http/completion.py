@@ -1,5 +1,6 @@
-"""A completion function for one backend on an OpenAI-compatible server."""
+"""From a backend to its completion function over the direct HTTP client."""
 
+import os
 from collections.abc import Mapping
 from typing import cast
 
@@ -7,11 +8,15 @@ import orjson
 from pydantic_ai.models import check_allow_model_requests
 
 from refinesynth._version import __version__
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.client.http.choosing import base_url_of, why_not_direct
 from refinesynth.client.http.connection import Connection, Route
-from refinesynth.client.http.dialects import Dialect
+from refinesynth.client.http.dialects import DIALECTS, Dialect
 from refinesynth.client.http.errors import refused
 from refinesynth.client.http.reply import Reply, read_reply
 from refinesynth.client.http.request import body_of
+from refinesynth.errors import ConfigurationError
 
 _SUCCESSES = range(200, 300)
 
@@ -19,8 +24,8 @@ _SUCCESSES = range(200, 300)
 class DirectCompletion:
     """What `litellm.acompletion` does for one model, with as little work per call as it takes.
 
-    Guarantees: the body sent is the one that litellm sends; the answer is what `answer.read_answer` reads from
-    litellm's; faults are sorted alike. Every answer is read up to a bound. Redirects are not followed. No key is in its
+    Guarantees: the body sent is the one that litellm sends; the answer is what `answers.read_answer` reads from
+    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in its
     `repr`, nor in the errors it raises.
 
     Not promised: streaming, and a time limit; the caller sets that. `api_base` and `api_key` of a request are not
@@ -69,3 +74,37 @@ class DirectCompletion:
     async def aclose(self) -> None:
         """Close the connections that are open; a later call opens new ones."""
         await self._connection.aclose()
+
+
+_ENDPOINT = "chat/completions"
+_NO_KEY = "none"
+"""What servers that look at no key are given, as on the other path."""
+
+
+def direct_completion(backend: Backend) -> DirectCompletion:
+    """The completion function for a backend that is asked directly. Imports nothing of litellm.
+
+    Raises:
+        ConfigurationError: It cannot be.
+    """
+    why_not = why_not_direct(backend)
+    if why_not is not None:
+        raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
+    provider, model = split(backend.model)
+    dialect = DIALECTS[provider]
+    return DirectCompletion(dialect, model, Route.to(_address(backend, dialect)), _key(backend, dialect))
+
+
+def _address(backend: Backend, dialect: Dialect) -> str:
+    base = (base_url_of(backend, dialect) or "").rstrip("/")
+    if base.endswith(_ENDPOINT):
+        return base
+    return f"{base.removesuffix(dialect.ending)}{dialect.ending}/{_ENDPOINT}"
+
+
+def _key(backend: Backend, dialect: Dialect) -> str:
+    key = key_of(backend)
+    if key is None and server_of(backend) is None:
+        # A server that a provider's own variable names may be given that provider's own key.
+        key = next((value for name in dialect.key_env if (value := os.environ.get(name))), None)
+    return key or _NO_KEY

@@ -32,7 +32,7 @@ _RESOLVED = 60
 _SUCCESS = 200
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """An HTTP response, of any content."""
 
     status: int
@@ -80,7 +80,7 @@ class Connection:
         # Without the headers, where the key is.
         return f"{type(self).__name__}({str(self.route.url)!r})"
 
-    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Post JSON, with further headers.
 
         Raises:
@@ -94,7 +94,7 @@ class Connection:
         try:
             async with session.post(self.route.url, data=body, headers=headers, **self._options) as answer:
                 received = {name.lower(): value for name, value in answer.headers.items()}
-                return Answer(answer.status, received, await _read(answer, received))
+                return HttpResponse(answer.status, received, await _read(answer, received))
         except aiohttp.ClientResponseError as error:
             # Its `repr` has the request's headers.
             why = error.message

@@ -35,7 +35,7 @@ class Dialect:
     base_url_env: tuple[str, ...] = ()
     """Environment variables that name another one, the first that is set."""
     key_env: tuple[str, ...] = ()
-    """Environment variables that may reservation a key for a server which mostly needs none."""
+    """Environment variables that may hold a key for a server which mostly needs none."""
     takes: Takes = lambda _model: COMMON
     shape: Callable[[dict[str, Any], str], None] = shaping.as_it_is
     """Changes a body whose parameters are all taken; gets the model too."""

@@ -7,14 +7,13 @@ from pydantic_ai.models import Model
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
-from refinesynth.client.fallback import FallbackModel
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.mixed import MixedModel
+from refinesynth.client.several import FallbackModel, MixedModel
 
 Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
-"""A server, and the variables that may reservation its key."""
+"""A server, and the variables that may hold its key."""
 
 
 def endpoint(backend: Backend) -> Endpoint:

@@ -1,6 +1,8 @@
-"""A request's leave to be in flight, and the queue of those that wait for one."""
+"""A request's permit to be in flight, the queue of those that wait for one, and the deadline that stands still meanwhile."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
@@ -8,9 +10,57 @@ from typing import Protocol
 import anyio
 
 from refinesynth.client.classify_error import Fault
-from refinesynth.client.limiter.deadline import Deadline
 from refinesynth.client.limiter.rate_headers import RateHeaders, read_rate_headers
 from refinesynth.client.limiter.token_buckets import TokenBuckets
+
+_current: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
+
+
+class Deadline:
+    """A cancel scope whose time can be stopped; by several at once, and then until the last of them goes on."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self._left = 0.0
+        self._stops = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time was up, and what was under way cancelled."""
+        return self._scope.cancelled_caught
+
+    def stop(self) -> None:
+        """The time stands still from now on."""
+        if not self._stops:
+            self._left = self._scope.deadline - anyio.current_time()
+            self._scope.deadline = float("inf")
+        self._stops += 1
+
+    def go_on(self) -> None:
+        """Undo one `stop`."""
+        self._stops -= 1
+        if not self._stops:
+            self._scope.deadline = anyio.current_time() + self._left
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Generator[Deadline]:
+    """Cancel the block after this long, None for never; what the block was in time for is kept (see
+    `Deadline.passed`).
+    """
+    limit = float("inf") if seconds is None else anyio.current_time() + seconds
+    with anyio.CancelScope(deadline=limit) as scope:
+        found = Deadline(scope)
+        token = _current.set(found)
+        try:
+            yield found
+        finally:
+            _current.reset(token)
+
+
+def current_deadline() -> Deadline | None:
+    """The innermost deadline around this task's work."""
+    return _current.get()
 
 
 class Listener(Protocol):
@@ -99,7 +149,7 @@ class Permit:
 class Queue:
     """Requests that wait for a turn: smaller priorities first, first come first served among equals.
 
-    Those that share a buckets share a lane, so that one that waits for its buckets stops no request in another lane. What
+    Those that share token buckets share a lane, so that one that waits for them stops no request in another lane. What
     leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
     """
 

@@ -12,8 +12,7 @@ import anyio
 from refinesynth.client.classify_error import Fault, FaultKind
 from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.deadline import current_deadline
-from refinesynth.client.limiter.permit import Permit, Queue
+from refinesynth.client.limiter.permit import Permit, Queue, current_deadline
 from refinesynth.client.limiter.rate_headers import RateHeaders
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.errors import RunStopped
@@ -108,7 +107,7 @@ class RateLimiter:
     def state(self) -> RateLimiterState:
         """This moment's."""
         fault = self._breaker.fault
-        # A time that has passed is no reservation; without a loop there is no clock.
+        # A time that has passed holds nothing back; without a loop there is no clock.
         reserved = self._held_until if self._loop is not None and self._held_until > self._loop.time() else None
         return RateLimiterState(
             name=self.name,
@@ -132,7 +131,7 @@ class RateLimiter:
     async def permit(
         self, *, priority: float = 0.0, buckets: TokenBuckets | None = None, tokens: float = 0.0, kind: Hashable = None
     ) -> AsyncGenerator[Permit]:
-        """Wait for a turn, and reservation it for the block.
+        """Wait for a turn, and hold it for the block.
 
         Args:
             priority: Smaller goes first. The episode's number: what was begun first is finished first.

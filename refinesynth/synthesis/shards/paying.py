@@ -19,7 +19,7 @@ class _Asked:
     refusal: Exception | None = None
 
 
-class RemotePurse:
+class RemoteTracker:
     """The parent's tracker, seen from a shard. Without a budget nothing is asked, and costs are only reported."""
 
     def __init__(self, channel: Channel, *, limited: bool) -> None:
@@ -28,21 +28,23 @@ class RemotePurse:
         self._asked: dict[int, _Asked] = {}
         self._last = 0
 
-    def episode(self, index: int) -> "RemoteEpisodePurse":
+    def episode(self, index: int) -> "RemoteEpisodeTracker":
         """The tracker for one episode."""
-        return RemoteEpisodePurse(self, index)
+        return RemoteEpisodeTracker(self, index)
 
-    async def hold(self, index: int, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteHold":
+    async def hold(
+        self, index: int, *, prompt_tokens: float, max_tokens: int | None, price: Price
+    ) -> "RemoteReservation":
         """See `CostTracker.reserve`.
 
         Raises:
             RunStopped: The budget does not allow it.
         """
         if not self._limited:
-            return RemoteHold(0, index, self._channel)
+            return RemoteReservation(0, index, self._channel)
         self._last += 1
         number = self._last
-        hold = RemoteHold(number, index, self._channel)
+        hold = RemoteReservation(number, index, self._channel)
         asked = self._asked[number] = _Asked()
         self._channel.post(Reserve(number, index, prompt_tokens, max_tokens, _prices(price)))
         try:
@@ -64,19 +66,19 @@ class RemotePurse:
 
 
 @dataclass(frozen=True)
-class RemoteEpisodePurse:
+class RemoteEpisodeTracker:
     """The parent's tracker for one episode."""
 
-    tracker: RemotePurse
+    tracker: RemoteTracker
     index: int
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteHold":
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> "RemoteReservation":
         """See `CostTracker.reserve`."""
         return await self.tracker.hold(self.index, prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
 
 
 @dataclass(frozen=True)
-class RemoteHold:
+class RemoteReservation:
     """What the parent has put aside for one request."""
 
     number: int

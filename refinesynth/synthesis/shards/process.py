@@ -22,7 +22,7 @@ from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.shards.channel import Channel, Closed
 from refinesynth.synthesis.shards.messages import Broken, Ended, How, PlayPersona, Reserved, Said
-from refinesynth.synthesis.shards.paying import RemotePurse
+from refinesynth.synthesis.shards.paying import RemoteTracker
 from refinesynth.synthesis.shards.shard import Assignment, run_shard
 from refinesynth.trajectory import Persona
 
@@ -124,7 +124,7 @@ class _Parent:
 
     def __init__(self, channel: Channel, *, limited: bool) -> None:
         self._channel = channel
-        self._remote = RemotePurse(channel, limited=limited)
+        self._remote = RemoteTracker(channel, limited=limited)
         self.let_go = anyio.Event()
         self._give, self._given = anyio.create_memory_object_stream[PlayPersona](math.inf)
 

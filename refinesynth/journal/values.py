@@ -1,0 +1,160 @@
+"""What a journal keeps: paid completions, how episodes ended, and sums over the run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far the run's files count."""
+
+    count: int
+    """Episodes whose records are in the files: those with an index below this."""
+    trajectories_end: int
+    """Bytes of trajectories.jsonl that count."""
+    rejected_end: int
+    """Bytes of rejected.jsonl that count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentRow:
+    """What one role has used of one model."""
+
+    role: str
+    model: str
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    cost_usd: float
+    """US dollars, of the requests whose price is known."""
+    unpriced: int
+    """Requests whose price is unknown."""
+
+    def __add__(self, other: "SpentRow") -> "SpentRow":
+        """The same role and model in two journals."""
+        return replace(
+            self,
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+            unpriced=self.unpriced + other.unpriced,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outstanding:
+    """An episode that has begun and not ended: in flight while the run goes on, to be continued afterwards."""
+
+    index: int
+    episode: str
+    requests: int
+    """Completions that were paid for."""
+    attempt: int
+    """Of the last completion: scripts and drafts begun."""
+    role: str
+    """Of the last completion."""
+    step: int
+    """Of the last completion."""
+
+    def __add__(self, other: "Outstanding") -> "Outstanding":
+        """The same episode in two journals."""
+        last = max(self, other, key=lambda one: (one.attempt, one.step))
+        return replace(last, requests=self.requests + other.requests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """How an episode ended.
+
+    It is held until every earlier episode has ended, and committed once its records are in the run's files.
+    """
+
+    index: int
+    """The persona's position in the run's source, from 0."""
+    id: str
+    """Id of the episode."""
+    persona: str
+    """Fingerprint of the persona."""
+    accepted: bool
+    """Whether it gave a trajectory."""
+    line: bytes
+    """Its counts, as JSON."""
+    held: bytes | None = None
+    """Its records, as long as they are in no file. None once they are, and where they were not asked for."""
+    trajectories_end: int | None = None
+    """Size of trajectories.jsonl after this episode, in bytes; None while it is held."""
+    rejected_end: int | None = None
+    """Size of rejected.jsonl after this episode, in bytes; None while it is held."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its records are still to be written to the run's files."""
+        return self.trajectories_end is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paid:
+    """A completion, what it answered, and what it cost."""
+
+    episode: str
+    """Id of the episode."""
+    index: int
+    """The persona's position in the run's source, from 0."""
+    attempt: int
+    """Scripts and drafts begun so far in the episode."""
+    role: str
+    step: int
+    """How many completions this role of this episode had before."""
+    digest: bytes
+    """What was asked, 16 bytes."""
+    model: str
+    """What answered, as its backend calls it."""
+    answer: bytes
+    """The answer as JSON."""
+    input_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    """US dollars; None where the price is unknown."""
+
+
+class Recorded:
+    """The paid completions of one episode, in the order in which they were committed.
+
+    A snapshot: what is committed later is not in it.
+    """
+
+    def __init__(self, paid: Sequence[Paid] = ()) -> None:
+        self._paid = {(one.role, one.step, one.digest): one for one in paid}
+        self._unused: dict[bytes, dict[tuple[str, int], Paid]] = {}
+        for one in self._paid.values():
+            self._unused.setdefault(one.digest, {})[one.role, one.step] = one
+
+    def __iter__(self) -> Iterator[Paid]:
+        return iter(self._paid.values())
+
+    def __len__(self) -> int:
+        return len(self._paid)
+
+    def get(self, role: str, step: int, digest: bytes) -> Paid | None:
+        """What this request at this place was answered with; None if it was not made."""
+        return self._paid.get((role, step, digest))
+
+    def take(self, role: str, step: int, digest: bytes) -> Paid | None:
+        """What this request at this place was answered with, or else the first answer to it at any other place that is
+        left.
+
+        Each is handed out once, also where an episode asks the same more than once. For playing under other rules,
+        where the same request may come earlier or later.
+        """
+        left = self._unused.get(digest)
+        if not left:
+            return None
+        place = (role, step)
+        return left.pop(place if place in left else next(iter(left)))
