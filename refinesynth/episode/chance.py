@@ -17,7 +17,7 @@ EXCUSES = (
     "It gets interrupted this time, before anything comes of it. All is as before, and nothing stays in the way.",
     "It hangs for a moment and then drops out without effect. All is as before; another try may go differently.",
 )
-"""What is told of a transient failure, naming nothing."""
+"""Excuses of a transient failure, naming nothing."""
 
 
 def fails(share: float, *, seed: int, replica: int, attempt: int, turn: int) -> bool:
@@ -29,7 +29,7 @@ def fails(share: float, *, seed: int, replica: int, attempt: int, turn: int) -> 
 
 
 def excuse(*, seed: int, replica: int, before: int) -> str:
-    """What is told of a failure, `before` it so many in the same play: none is told twice until all were."""
+    """The excuse of a failure, `before` it so many in the same play: none comes twice until all were."""
     return EXCUSES[(_draw(seed, replica) + before) % len(EXCUSES)]
 
 

@@ -1,9 +1,9 @@
 """A play turn by turn: each exchange is verified as soon as it is there.
 
 A draft that breaks a rule is refused at once and cut back to its verified prefix, from which the play goes on; the
-roles are told privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
+the roles learn privately what was wrong. A violation that keeps no prefix, such as too few mistakes, starts over.
 
-So does a play that ran out of turns, because nobody knows where it lost its way: a world that is imagined may
+So does a play that ran out of turns, because it is not known where it lost its way: a world that is imagined may
 contradict itself by then, and a goal may be out of reach for good. What is different the next time is that its
 DungeonMaster is reminded of how it ends from the first turn on, and not only when the play grows long.
 """
@@ -64,7 +64,7 @@ class Conversation(ABC):
         return None
 
     @abstractmethod
-    async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         """What the player does after `turns`, and what comes of it."""
 
     async def _converse(self, turns: Turns, taken_back: TakenBack) -> "_Talk":
@@ -72,9 +72,9 @@ class Conversation(ABC):
         start = len(turns)
         while True:
             before = len(turns)
-            told = taken_back if before == start else TakenBack()
+            taken = taken_back if before == start else TakenBack()
             try:
-                turns += await self._exchange(turns, told)
+                turns += await self._exchange(turns, taken)
             except Unanswerable as error:
                 return _Talk(self._draft((*turns, error.act)), _refused(error.violation, keeping=len(turns)))
             except InvalidAnswer as error:

@@ -1,7 +1,7 @@
 """Grounded play: the Player acts, the world is executed, and a DungeonMaster only puts the ruling into words.
 
 Flags, progress, transient failures and the end are the world's: no model has a say in them. Words that contradict the
-ruling are refused once and told why; then the world's own plain words stand in, so that a weak DungeonMaster cannot
+ruling are refused once, with the reason; then the world's own plain words stand in, so that a weak DungeonMaster cannot
 spoil a play.
 """
 
@@ -19,7 +19,7 @@ from refinesynth.episode.taken_back import TakenBack
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
-from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.rules.limits import MAX_OBSERVATION
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words
@@ -93,10 +93,10 @@ class Grounded(Conversation):
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER) if worded else None
         """Who words the rulings; None leaves it at the world's own words, without any completion."""
 
-    async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
         act = await self.player.act(
-            render_turns(self.script, turns), mistake=self._mistake(turns), violations=told.player
+            render_turns(self.script, turns), mistake=self._mistake(turns), violations=taken.player
         )
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
@@ -108,7 +108,7 @@ class Grounded(Conversation):
             progress_before=self.world.progress(state),
             excuse=self._excuse(turns, act.action, state, ruling),
         )
-        return act, await self._worded(act, ruled, turns, told)
+        return act, await self._worded(act, ruled, turns, taken)
 
     def _state_after(self, turns: Turns) -> JsonValue:
         """The world's state, from the actions alone."""
@@ -135,7 +135,7 @@ class Grounded(Conversation):
         return self.settings.mistakes.ask(settled, episode=self.session.index + self.number, attempt=self.record.drafts)
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
-        """What is told of a transient failure, if chance lets this action fail; never twice in a row, never what
+        """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what
         changes nothing.
         """
         if ruling.kind is not None or ruling.state is state or chance.tried_before(turns, action):
@@ -152,19 +152,19 @@ class Grounded(Conversation):
         before = sum(isinstance(turn, DungeonMasterTurn) and turn.transient for turn in turns)
         return chance.excuse(seed=seed, replica=self.number, before=before)
 
-    async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, told: TakenBack) -> DungeonMasterTurn:
+    async def _worded(self, act: PlayerTurn, ruled: Ruled, turns: Turns, taken: TakenBack) -> DungeonMasterTurn:
         """The ruling in the DungeonMaster's words if they will do, else in the world's own."""
         plain = ruled.turn(ruled.thought, ruled.text)
         if self.dungeon_master is None:
             return plain
-        reasons = [violation.message for violation in told.dungeon_master]
+        reasons = [violation.message for violation in taken.dungeon_master]
         for _ in range(_WORDINGS):
             try:
                 words = await self.dungeon_master.word(
                     self.script, turns, ruled.action, ruled.shown(), violations=reasons
                 )
             except InvalidAnswer:
-                break  # it was told what is wrong and asked again already
+                break  # it got what is wrong, and was asked again, already
             answer = ruled.turn(words.thought, words.observation)
             found = self._contradicts(ruled, words.observation) or self._breaks((*turns, act, answer))
             if not found:
@@ -174,9 +174,9 @@ class Grounded(Conversation):
 
     def _contradicts(self, ruled: Ruled, observation: str) -> list[str]:
         """What is wrong with an observation as the words for a ruling."""
-        if len(observation) > MAX_TOLD:
+        if len(observation) > MAX_OBSERVATION:
             return [
-                f"It has {len(observation):,} characters; write at most {MAX_TOLD:,}, better one to four sentences."
+                f"It has {len(observation):,} characters; write at most {MAX_OBSERVATION:,}, better one to four sentences."
             ]
         return judge_words(
             self.world, ruled.ruling, ruled.before, observation, action=ruled.action, transient=ruled.transient
@@ -190,6 +190,6 @@ class Grounded(Conversation):
 
 
 def _fault(turn: int, action: str, problem: str) -> Violation:
-    """The rulebook has no answer: nobody's mistake, and not to be recorded as one."""
+    """The rulebook has no answer: no player's mistake, and not to be recorded as one."""
     message = f"The world has no answer to {quoted(action)}: {problem}. Take a different action."
     return Violation(rule="RulebookAnswers", turn=turn, code="rulebook_fault", message=message)

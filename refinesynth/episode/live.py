@@ -29,14 +29,14 @@ class Live(Conversation):
         super().__init__(cast, script)
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
-    async def _exchange(self, turns: Turns, told: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
+    async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         mistake = self.settings.mistakes.ask(
             turns, episode=self.session.index + self.number, attempt=self.record.drafts
         )
-        act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=told.player)
-        # The player is told nothing: it knows of no turns, and its chat is what training sees.
+        act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=taken.player)
+        # The player is not asked to end: it knows of no turns, and its chat is what training sees.
         limit = self.settings.max_turns if self._is_long(turns) else None
         answer = await self.dungeon_master.narrate(
-            self.script, turns, act.action, violations=told.dungeon_master, limit=limit
+            self.script, turns, act.action, violations=taken.dungeon_master, limit=limit
         )
         return act, answer

@@ -1,6 +1,6 @@
 """Narrated play: the loop around Algorithm 1 of the paper.
 
-One answer writes the whole trajectory. On a violation the next answer continues from the verified prefix and is told
+One answer writes the whole trajectory. On a violation the next answer continues from the verified prefix and is given
 what was wrong; a violation that keeps no prefix, such as too few mistakes, starts over.
 """
 

@@ -27,7 +27,7 @@ class Record:
 
     What a refused draft has wasted is known when the next one begins, and from where: the cost of the turns that were
     taken back. Turns that are kept may yet be taken back by a later refusal, which then has wasted them. A draft from
-    which nobody goes on has wasted all that was kept.
+    that is not continued has wasted all that was kept.
     """
 
     session: Session

@@ -6,7 +6,7 @@ from typing import Any
 
 from refinesynth.actions.wording import listed
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.rules.limits import MAX_OBSERVATION
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
 
@@ -29,7 +29,7 @@ class Ruled:
     """Names that were visible before it."""
     progress_before: float
     excuse: str | None = None
-    """What is told of a transient failure; None if it was none."""
+    """The excuse of a transient failure; None if it was none."""
 
     @property
     def transient(self) -> bool:
@@ -43,16 +43,16 @@ class Ruled:
 
     @property
     def text(self) -> str:
-        """The world's own plain words: what a player perceives where nobody words it better. Never blank, cut off at
-        `MAX_TOLD`.
+        """The world's own plain words: what a player perceives where no better wording was accepted. Never blank, cut off at
+        `MAX_OBSERVATION`.
         """
         if self.excuse is not None:
             return self.excuse
         # Whatever a rulebook says, only the engine says this.
-        told = _SUCCESS.sub("success", self.ruling.text).strip()
-        if len(told) > MAX_TOLD:
-            told = f"{told[: MAX_TOLD - 3].rstrip()}..."
-        return told or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
+        text = _SUCCESS.sub("success", self.ruling.text).strip()
+        if len(text) > MAX_OBSERVATION:
+            text = f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
+        return text or (_CARRIED_OUT if self.ruling.kind is None else _REFUSED)
 
     @property
     def thought(self) -> str:
@@ -69,18 +69,18 @@ class Ruled:
 
     def shown(self) -> dict[str, Any]:
         """The ruling as a DungeonMaster is shown it, of bounded size."""
-        told = self.ruling.kind is None and not self.transient
-        seen, appeared = (self.ruling.visible, self.ruling.appeared) if told else (self.before, ())
+        accepted = self.ruling.kind is None and not self.transient
+        seen, appeared = (self.ruling.visible, self.ruling.appeared) if accepted else (self.before, ())
         first = dict.fromkeys((*appeared, *seen))
         return {
-            "accepted": told,
+            "accepted": accepted,
             "mistake": None if self.transient or self.ruling.kind is None else self.ruling.kind.value,
             "transient": self.transient,
             "text": self.text,
             "changed": [
                 {"path": change.path, "before": change.before, "after": change.after} for change in self.ruling.changed
             ]
-            if told
+            if accepted
             else [],
             "visible": list(first)[:MAX_NAMES],
             "appeared": list(appeared)[:MAX_NAMES],

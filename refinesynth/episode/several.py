@@ -143,7 +143,7 @@ def fork(turns: tuple[DraftTurn, ...], *, seed: int, number: int) -> Turns:
 
 
 def why_none(record: Record, stage: Literal["script", "draft"]) -> str:
-    """Why the attempts were not enough: the last violation, which was told and not mended."""
+    """Why the attempts were not enough: the last violation, which was reported and not repaired."""
     tried = record.scripts if stage == "script" else record.drafts
     last = record.refused[-1] if record.refused else None
     if not tried or last is None or last.stage != stage:

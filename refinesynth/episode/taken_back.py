@@ -1,8 +1,8 @@
-"""Why a scene was taken back, told to each role as far as it can mend it; to the Player in words that somebody in the
+"""Why a scene was taken back, for each role as far as it can repair it; for the Player in words that a person in the
 scene knows.
 
-A violation's message is written for the record and for whoever writes both voices: it counts turns and speaks of the
-DungeonMaster. A Player that is told so thinks so, and `NoLeaks` refuses what it thinks.
+A violation's message is written for the record and for a Narrator that writes both voices: it counts turns and speaks of the
+DungeonMaster. A Player that reads so thinks so, and `NoLeaks` refuses what it thinks.
 """
 
 import re
@@ -33,10 +33,10 @@ IN_THE_SCENE: Mapping[tuple[str, str], str] = {
     ),
     ("RulebookAnswers", "rulebook_fault"): "Nothing can come of {action} here. Try something different.",
 }
-"""Rule and code to what the Player is told."""
+"""Rule and code to what the Player reads."""
 
 IN_GENERAL = "That will not do here. Think again, and try something different."
-"""What is told where nothing else can be told."""
+"""What it reads where nothing else can be said."""
 
 
 _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
@@ -44,7 +44,7 @@ _TURN = re.compile(r"\bturn \d+\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TakenBack:
-    """Why the scene that is played next was taken back before, told to each role as far as it can mend it."""
+    """Why the scene that is played next was taken back before, for each role as far as it can repair it."""
 
     dungeon_master: tuple[Violation, ...] = ()
     player: tuple[str, ...] = ()
@@ -52,10 +52,10 @@ class TakenBack:
 
     @classmethod
     def of(cls, draft: Draft, verdict: Verdict) -> "TakenBack":
-        """Violations that name a turn, each told to the role whose turn that is.
+        """Violations that name a turn, each for the role whose turn that is.
 
-        But an action that went through though it is not available is the DungeonMaster's to mend: the player may well
-        have been asked for it. Those that condemn the whole draft are told to nobody. A DungeonMaster that hears of too
+        But an action that went through though it is not available is the DungeonMaster's to repair: the player may well
+        have been asked for it. Those that condemn the whole draft go to no role. A DungeonMaster that hears of too
         few mistakes, or of one that is not repaired, finds some or lets things pass.
         """
         found = [v for v in verdict.violations if rejects(v) and v.keeps_prefix and v.turn < len(draft.turns)]
@@ -71,16 +71,16 @@ class TakenBack:
 
 
 def privately(violation: Violation, turn: PlayerTurn) -> str:
-    """What the Player is told of a violation at this turn of its own.
+    """What the Player reads of a violation at this turn of its own.
 
     Of rules that are not the package's own it is their message, without numbers of turns. Whatever it is, a thought
     that repeats it passes `NoLeaks`.
     """
     known = IN_THE_SCENE.get((violation.rule, violation.code))
-    told = _TURN.sub("your answer", violation.message) if known is None else known
+    text = _TURN.sub("your answer", violation.message) if known is None else known
     if known is not None:
-        told = told.replace("{action}", quoted(turn.action))
-    return IN_GENERAL if _gives_away(told) else told
+        text = text.replace("{action}", quoted(turn.action))
+    return IN_GENERAL if _gives_away(text) else text
 
 
 def _gives_away(text: str) -> bool:

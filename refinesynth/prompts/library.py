@@ -16,7 +16,7 @@ from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.blocks import block
 from refinesynth.prompts.fewshot import Examples, Kind, shipped_examples
-from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.rules.limits import MAX_OBSERVATION
 from refinesynth.rules.numbers import numbers, usual_numbers
 from refinesynth.rules.rule import Rule
 from refinesynth.trajectory.rulebook import MAX_CEL, MAX_PARTS, MAX_SOLUTION, MAX_TEXT
@@ -62,7 +62,7 @@ _READERS: Mapping[str, Mapping[str, int]] = {
     "Pattern": {"characters": MAX_PATTERN_CHARACTERS},
     "Action": {"characters": MAX_ACTION_CHARACTERS},
     "Rulebook": {"parts": MAX_PARTS, "text": MAX_TEXT, "condition": MAX_CEL, "solution": MAX_SOLUTION},
-    "Observation": {"characters": MAX_TOLD},
+    "Observation": {"characters": MAX_OBSERVATION},
 }
 """What no rule says, because it is refused before rules are asked."""
 

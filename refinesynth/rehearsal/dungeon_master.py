@@ -8,10 +8,9 @@ from pydantic import JsonValue
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.rehearsal.reasons import meaning, reason, shown
-from refinesynth.rehearsal.refusals import refusal
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.rehearsal.strangers import judge_plainly
-from refinesynth.rehearsal.wording import WORDINGS, say
+from refinesynth.rehearsal.wording import WORDINGS, refusal, say
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
@@ -83,15 +82,17 @@ def _misread(rng: Random, past: Past, action: str) -> DungeonMasterTurn:
 
 
 def _refusal(rng: Random, past: Past, why: str) -> str:
-    told = [refusal(rng, past.position.scene.family, why) for _ in range(4)]
-    return next((text for text in told if text not in past.told), told[0])
+    ways = [refusal(rng, past.position.scene.family, why) for _ in range(4)]
+    return next((text for text in ways if text not in past.observed), ways[0])
 
 
 def _fresh(rng: Random, past: Past, text: str, ending: str = "") -> str:
-    """The text as it has not been told before, as far as there is a way to say it."""
+    """The text as it was not given before, as far as there is a way to say it."""
     more = rng.sample(WORDINGS["nothing_more"], len(WORDINGS["nothing_more"]))
     ways = (f"{said}{ending}" for said in (text, *(f"{text} {thought}" for thought in more)))
-    return next((way for way in ways if way not in past.told), f"{text} (Answer {len(past.exchanges) + 1}.){ending}")
+    return next(
+        (way for way in ways if way not in past.observed), f"{text} (Answer {len(past.exchanges) + 1}.){ending}"
+    )
 
 
 def _turn(thought: str, observation: str, kind: MistakeKind | None) -> DungeonMasterTurn:
@@ -109,5 +110,5 @@ def _exchanges(history: JsonValue) -> Iterator[Exchange]:
     for entry in history if isinstance(history, list) else ():
         if isinstance(entry, dict) and isinstance(action := entry.get("action"), str):
             observation = entry.get("observation")
-            told = observation if isinstance(observation, str) else ""
-            yield Exchange(action, told, refused=entry.get("mistake") is not None)
+            seen = observation if isinstance(observation, str) else ""
+            yield Exchange(action, seen, refused=entry.get("mistake") is not None)

@@ -32,7 +32,7 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     false_alarm: Rate = 0.005
     """DungeonMaster: of the right actions that it is asked about, those that it calls a parameter error and does not carry out."""
     natural_mistake: Rate = 0.1
-    """Player: mistakes that nobody asked for."""
+    """Player: mistakes that were not asked for."""
     bad_condition: Rate = 0.03
     """ScriptWriter, grounded: a condition that is no CEL, or uses what CEL has not."""
     dangling_pointer: Rate = 0.02
@@ -48,13 +48,13 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     misaligned_goal: Rate = 0.02
     """ScriptWriter, grounded: more or fewer conditions of the goal than sentences."""
     unseen_name: Rate = 0.03
-    """DungeonMaster, grounded: something is named that the player can neither see nor has been told of, if there is such a thing."""
+    """DungeonMaster, grounded: something is named that the player can neither see nor has heard of, if there is such a thing."""
     contradiction: Rate = 0.03
-    """DungeonMaster, grounded: what was carried out is told as a failure, a mistake as a success."""
+    """DungeonMaster, grounded: what was carried out is reported as a failure, a mistake as a success."""
     said_success: Rate = 0.02
     """DungeonMaster, grounded: the words `Task Succeed`, which are the program's."""
     ignored_failure: Rate = 0.2
-    """DungeonMaster, grounded: of the actions that fail for a moment, those that are told as carried out."""
+    """DungeonMaster, grounded: of the actions that fail for a moment, those that are reported as carried out."""
 
     @classmethod
     def none(cls) -> Self:

@@ -1,14 +1,14 @@
-"""What a player of an executed world makes of the answers, whoever worded them: carried out, a mistake, or bad luck.
+"""What a player of an executed world makes of the answers, by any DungeonMaster: carried out, a mistake, or bad luck.
 
 The world keeps its laws, so what is a mistake is known without a word. Words are only needed to tell what was carried out from
-what failed for a moment, and to notice that this was told wrong or not understood.
+what failed for a moment, and to notice that this was reported wrong or not understood.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 
 from refinesynth.rehearsal.memory import Exchange, Past, Position
-from refinesynth.rehearsal.refusals import sounds_refused
+from refinesynth.rehearsal.wording import sounds_refused
 
 _PASSING = re.compile(
     r"\b(?:this (?:time|once|moment)|(?:for|at) (?:a|one|the) moment|(?:for|right) now|just then|moment(?:s|arily)?|temporar(?:y|ily)"
@@ -28,7 +28,7 @@ def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
     for action, answer, *_ in exchanges:
         here = _standing(past, action, answer)
         if here is not past.position:
-            past = Past(here, past.exchanges, past.wrong, past.told)
+            past = Past(here, past.exchanges, past.wrong, past.observed)
         if here.ruling(action).kind is not None:
             past = past.and_then(Exchange(action, answer, refused=True))
         else:

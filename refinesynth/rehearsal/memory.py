@@ -45,7 +45,7 @@ class Position:
         # A position holds the one before it; if that held this one too, neither would go when its scene is let go of.
         self._kept = ref(kept)
         self.planned: tuple[str, ...] | None = None
-        """The plan, once somebody has asked for it."""
+        """The plan, once it was asked for."""
         self._rulings: dict[str, Ruling] = {}
 
     def ruling(self, action: str) -> Ruling:
@@ -79,7 +79,7 @@ class Position:
     def plan(self) -> tuple[str, ...]:
         """Actions that lead from here to the goal; none if it is reached, or if no way is found.
 
-        Whoever follows the plan keeps it; whoever leaves it gets a new one. So it depends on the actions from the start,
+        A player that follows the plan keeps it; one that leaves it gets a new one. So it depends on the actions from the start,
         and on nothing else.
         """
         unplanned: list[Position] = []
@@ -123,7 +123,7 @@ def opening(label: str) -> Position:
 
 
 def forget() -> None:
-    """Draw scenes anew that were drawn before for nobody in particular."""
+    """Draw scenes anew that were drawn before, without a persona."""
     _everybodys.cache_clear()
 
 
@@ -174,7 +174,7 @@ class Past:
     exchanges: tuple[Exchange, ...] = ()
     wrong: frozenset[str] = frozenset()
     """Actions that were called a mistake since another one was last accepted."""
-    told: frozenset[str] = field(default=frozenset(), repr=False)
+    observed: frozenset[str] = field(default=frozenset(), repr=False)
     """All observations so far."""
 
     @classmethod
@@ -197,7 +197,7 @@ class Past:
             position, wrong = self.position, self.wrong
         else:
             position, wrong = self.position.after(exchange.action), frozenset[str]()
-        return Past(position, (*self.exchanges, exchange), wrong, self.told | {exchange.observation})
+        return Past(position, (*self.exchanges, exchange), wrong, self.observed | {exchange.observation})
 
     @property
     def stumbled(self) -> Ruling | None:

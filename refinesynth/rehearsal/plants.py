@@ -18,21 +18,21 @@ _UNREADABLE = (
     "len(state) > 0 && ({})",
     "state.filter(x, {}",
 )
-"""Conditions as somebody writes them who takes CEL for another language, or breaks off."""
+"""Conditions as a writer gives them who takes CEL for another language, or breaks off."""
 
 
-def plant(luck: Luck, scene: Scene, told: dict[str, Any]) -> None:
+def plant(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
     """Let those faults that strike this request get into a grounded script's JSON, in place."""
     for fault, spoil in _PLANTS.items():
         if luck.strikes(fault):
-            spoil(luck, scene, told)
+            spoil(luck, scene, written)
 
 
-def _bad_condition(luck: Luck, _: Scene, told: dict[str, Any]) -> None:
+def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
     """A requirement, or now and then a condition of the goal, does not compile."""
     rng = luck.rng("bad condition")
-    requirements = [one for action in told["actions"] for one in action.get("requires", ())]
-    goal = told["rulebook"]["goal"]
+    requirements = [one for action in written["actions"] for one in action.get("requires", ())]
+    goal = written["rulebook"]["goal"]
     chosen = rng.randrange(len(requirements) + len(goal))
     way = rng.choice(_UNREADABLE)
     if chosen < len(requirements):
@@ -42,41 +42,43 @@ def _bad_condition(luck: Luck, _: Scene, told: dict[str, Any]) -> None:
         goal[at] = way.format(goal[at])
 
 
-def _dangling_pointer(luck: Luck, scene: Scene, told: dict[str, Any]) -> None:
+def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
     """An effect of an action that the solution needs points to where nothing is."""
-    steps = _templates(scene, told["rulebook"]["solution"])
-    effects = [effect for action in told["actions"] if action["name"] in steps for effect in action.get("effects", ())]
+    steps = _templates(scene, written["rulebook"]["solution"])
+    effects = [
+        effect for action in written["actions"] if action["name"] in steps for effect in action.get("effects", ())
+    ]
     effect = luck.rng("dangling pointer").choice(effects)
     first, _, rest = effect["path"][1:].partition("/")
     effect["path"] = f"/the_{first}/{rest}"
 
 
-def _wrong_solution(luck: Luck, _: Scene, told: dict[str, Any]) -> None:
+def _wrong_solution(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
     """One action is left out of the solution, which needs them all."""
-    solution = told["rulebook"]["solution"]
+    solution = written["rulebook"]["solution"]
     del solution[luck.rng("wrong solution").randrange(len(solution))]
 
 
-def _met_goal(_: Luck, scene: Scene, told: dict[str, Any]) -> None:
+def _met_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
     """The goal is how things are already."""
     condition, place, value = _fact(scene)
-    told["completion_conditions"] = [f"{place} is {value}."]
-    told["rulebook"] |= {"goal": [f"{condition} == {dumped(value)}"], "solution": []}
+    written["completion_conditions"] = [f"{place} is {value}."]
+    written["rulebook"] |= {"goal": [f"{condition} == {dumped(value)}"], "solution": []}
 
 
-def _unreachable_goal(_: Luck, scene: Scene, told: dict[str, Any]) -> None:
+def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
     """The goal wants something, too, that nothing can bring about; there is no solution to be wrong."""
     condition, place = _fact(scene)[:2]
-    told["completion_conditions"].append(f"{place} is {_NOWHERE}.")
-    told["rulebook"]["goal"].append(f"{condition} == {dumped(_NOWHERE)}")
-    told["rulebook"]["solution"] = []
+    written["completion_conditions"].append(f"{place} is {_NOWHERE}.")
+    written["rulebook"]["goal"].append(f"{condition} == {dumped(_NOWHERE)}")
+    written["rulebook"]["solution"] = []
 
 
-def _useless_action(luck: Luck, scene: Scene, told: dict[str, Any]) -> None:
+def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
     """An action that the solution does without needs something that never is so, as nothing brings it about."""
-    steps = _templates(scene, told["rulebook"]["solution"])
-    spare = [action for action in told["actions"] if action["name"] not in steps]
-    action = luck.rng("useless action").choice(spare or told["actions"])
+    steps = _templates(scene, written["rulebook"]["solution"])
+    spare = [action for action in written["actions"] if action["name"] not in steps]
+    action = luck.rng("useless action").choice(spare or written["actions"])
     never = {
         "condition": "has(state.season) && state.season == 'winter'",
         "kind": "logic",
@@ -85,12 +87,12 @@ def _useless_action(luck: Luck, scene: Scene, told: dict[str, Any]) -> None:
     action["requires"] = [never, *action.get("requires", ())]
 
 
-def _misaligned_goal(luck: Luck, _: Scene, told: dict[str, Any]) -> None:
+def _misaligned_goal(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
     """The goal has a condition more or less than there are sentences."""
-    if len(told["completion_conditions"]) > 1 and luck.pick("misaligned", (True, False)):
-        told["rulebook"]["goal"].pop()
+    if len(written["completion_conditions"]) > 1 and luck.pick("misaligned", (True, False)):
+        written["rulebook"]["goal"].pop()
     else:
-        told["completion_conditions"].append("Everything else is as it was.")
+        written["completion_conditions"].append("Everything else is as it was.")
 
 
 _PLANTS: Mapping[str, Callable[[Luck, Scene, dict[str, Any]], None]] = {

@@ -7,11 +7,10 @@ from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.rehearsal.reasons import meaning, reason, remedy
-from refinesynth.rehearsal.refusals import sounds_refused
 from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.slips import Slip, slip
 from refinesynth.rehearsal.strangers import improvise
-from refinesynth.rehearsal.wording import say
+from refinesynth.rehearsal.wording import say, sounds_refused
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 _MISTAKES = tuple(MistakeKind)

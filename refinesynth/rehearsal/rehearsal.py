@@ -16,7 +16,7 @@ GREETING = (
     "This is the rehearsal of refinesynth: a small offline player of text worlds, and no language model. It answers the "
     "requests of refinesynth's roles; of anything else it understands only the form."
 )
-"""What is answered to a request of nobody's role."""
+"""What is answered to a request of no known role."""
 
 
 @dataclass(frozen=True)

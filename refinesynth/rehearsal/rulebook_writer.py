@@ -33,12 +33,12 @@ def write(
 
 
 def _told(luck: Luck, scene: Scene, persona: str) -> dict[str, Any]:
-    told: dict[str, Any] = scene.grounded.model_dump(mode="json")
-    told["introduction"] = dedicated(scene.grounded, persona)
+    written: dict[str, Any] = scene.grounded.model_dump(mode="json")
+    written["introduction"] = dedicated(scene.grounded, persona)
     if luck.strikes("ambiguous_pattern"):
-        blur(luck, scene.grounded, told)
-    plant(luck, scene, told)
-    return told
+        blur(luck, scene.grounded, written)
+    plant(luck, scene, written)
+    return written
 
 
 def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:

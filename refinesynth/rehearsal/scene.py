@@ -2,7 +2,7 @@
 
 A scene is a function of its label alone (`household-48213`), and the label stands in the script's introduction. So every role
 can bring the same world back from what it is shown. A label with a `g` behind its number (`household-48213g`) is the same scene
-as it is played with a rulebook: the same world, of which the player may not be told where things are.
+as it is played with a rulebook: the same world, of which the introduction may not say where things are.
 """
 
 import re
@@ -28,7 +28,7 @@ _LABEL = re.compile(rf"\bScene ({'|'.join(map(re.escape, FAMILIES))})-((?:0|[1-9
 
 _GOALS = ("{goal}.", "please {goal}.", "your task is to {goal}.", "you have to {goal}.", "{goal}, and nothing else.")
 
-_UNTOLD = "Nobody has told you where things are."
+_UNSAID = "Nobody has told you where things are."
 
 _PATTERNS = (
     (r"^\s*{}\s*$", r"\s+", "(.+?)"),
@@ -47,7 +47,7 @@ class Scene:
     family: Family
     plot: Plot
     script: Script
-    """As a ScriptWriter without faults writes it, for nobody in particular; its world is to be imagined."""
+    """As a ScriptWriter without faults writes it, without a persona; its world is to be imagined."""
     executed: Script
     """The same with its laws, which `world` executes."""
     world: World
@@ -97,7 +97,7 @@ def draw_scene(label: str) -> Scene:
     actions = tuple(_action(rng, template, verb, plot, style=style) for template, verb in verbs.items())
     goal = rng.choice(_GOALS).format(goal=plot.goal)
     script = Script(
-        introduction=f"Scene {label}. {plot.introduction} {_UNTOLD if _hidden(label) else plot.whereabouts}",
+        introduction=f"Scene {label}. {plot.introduction} {_UNSAID if _hidden(label) else plot.whereabouts}",
         environment=plot.state,
         goal=f"{goal[0].upper()}{goal[1:]}",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
@@ -157,7 +157,7 @@ def _drawn(label: str) -> tuple[Family, Plot, Random]:
 
 
 def _hidden(label: str) -> bool:
-    """Whether the player is not told where things are: in every other grounded scene."""
+    """Whether no text says where things are: in every other grounded scene."""
     return is_grounded(label) and _generator(f"{label} hidden").random() < 0.5  # noqa: PLR2004 - heads or tails
 
 

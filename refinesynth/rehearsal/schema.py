@@ -1,4 +1,4 @@
-"""The smallest JSON value that a simple JSON schema allows, for requests that nobody here knows."""
+"""The smallest JSON value that a simple JSON schema allows, for requests that are not known here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

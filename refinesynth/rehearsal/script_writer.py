@@ -20,11 +20,11 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
     """
     label = label_of(previous) if scene.pick("mend", (True, False)) else None
     script = opening(label or random_label(scene.rng("label"))).scene.script
-    told: dict[str, Any] = script.model_dump(mode="json")
-    told["introduction"] = dedicated(script, persona)
+    written: dict[str, Any] = script.model_dump(mode="json")
+    written["introduction"] = dedicated(script, persona)
     if luck.strikes("ambiguous_pattern"):
-        blur(luck, script, told)
-    return told
+        blur(luck, script, written)
+    return written
 
 
 def label_of(previous: JsonValue) -> str | None:
@@ -45,8 +45,8 @@ def dedicated(script: Script, persona: str) -> str:
     return f"{script.introduction} You do this for the following person: {cut}"
 
 
-def blur(luck: Luck, script: Script, told: dict[str, Any]) -> None:
+def blur(luck: Luck, script: Script, written: dict[str, Any]) -> None:
     """Let the pattern of an action with one placeholder take whatever follows its first word, or any first word."""
     chosen = [at for at, action in enumerate(script.actions) if len(action.placeholders) == 1]
     at = luck.rng("blurred").choice(chosen)
-    told["actions"][at]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
+    written["actions"][at]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"

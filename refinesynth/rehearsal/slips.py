@@ -1,4 +1,4 @@
-"""Plausible mistakes of a wanted kind: what somebody in just this situation might try.
+"""Plausible mistakes of a wanted kind: what a player in just this situation might try.
 
 Every proposal is put to the executor first, so a slip is a mistake of the kind that is said.
 """
@@ -60,16 +60,16 @@ def _first(past: Past, kind: MistakeKind, proposals: Iterable[tuple[str, str]]) 
 
 
 def _foreknown(past: Past, action: str) -> bool:
-    """Whether an action names something hidden together with where it is, and nobody has seen it or spoken of it."""
+    """Whether an action names something hidden together with where it is, that was neither seen nor spoken of."""
     scene = past.position.scene
     hidden = hidden_names(scene.world).where
     read = scene.world.read(action) if hidden else None
     if read is None:
         return False
     values = set(read[1].values())
-    told = (scene.script.introduction, *past.told)
+    said = (scene.script.introduction, *past.observed)
     return any(
-        values & hidden[thing] and not any(mentions(text, thing) for text in told) for thing in values & hidden.keys()
+        values & hidden[thing] and not any(mentions(text, thing) for text in said) for thing in values & hidden.keys()
     )
 
 
@@ -161,8 +161,8 @@ _WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
 def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:
     """The action text and the act as an infinitive, with these values."""
     doing = position.scene.verbs[template].doing
-    text, told = (ActionSpec(name=name, pattern=".").fill(values) for name in (wording or template, doing))
-    return text, told
+    text, infinitive = (ActionSpec(name=name, pattern=".").fill(values) for name in (wording or template, doing))
+    return text, infinitive
 
 
 def _misspelt(rng: Random, value: str) -> str:

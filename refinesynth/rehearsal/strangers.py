@@ -19,7 +19,7 @@ from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Sc
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)
 _VALUES = re.compile(r"\{(?P<name>[^{}]*)\} is one of: (?P<values>[^;)]*)")
 _SHARED = re.compile(r"^\{(?P<name>[^{}\n]*)\} is one of: (?P<values>.*)$", re.MULTILINE)
-"""Values that are told once for all actions that take them."""
+"""Values that are listed once for all actions that take them."""
 
 _MOST_ACTIONS = 40
 """Listed actions that are looked at."""
@@ -34,15 +34,15 @@ def judge_plainly(luck: Luck, script: JsonValue, exchanges: Sequence[Exchange], 
     said, known = shown(text), match_action(actions, text) is not None
     rng = luck.rng("plain")
     if known:
-        told = say(rng, "plain_accepted", text=said)
+        answer = say(rng, "plain_accepted", text=said)
         thought = f'"{said}" is an available action with allowed values.'
     else:
-        told = f'Nothing happens. No action is written like "{said}".'
+        answer = f'Nothing happens. No action is written like "{said}".'
         thought = f'"{said}" is not the form of an available action with allowed values.'
-    if any(exchange.observation == told for exchange in exchanges):
-        told = f"{told} This is answer {len(exchanges) + 1}."
+    if any(exchange.observation == answer for exchange in exchanges):
+        answer = f"{answer} This is answer {len(exchanges) + 1}."
     return DungeonMasterTurn(
-        thought=thought, observation=told, parameter_error=not known, place_error=False, logic_error=False
+        thought=thought, observation=answer, parameter_error=not known, place_error=False, logic_error=False
     )
 
 
@@ -63,5 +63,5 @@ def _filled(luck: Luck, line: re.Match[str], shared: Mapping[str, list[str]]) ->
     return spec.fill({name: rng.choice(given.get(name, ["it"])).strip() or "it" for name in spec.placeholders})
 
 
-def _values(told: re.Pattern[str], text: str) -> dict[str, list[str]]:
-    return {found["name"]: found["values"].split(", ") for found in told.finditer(text)}
+def _values(pattern: re.Pattern[str], text: str) -> dict[str, list[str]]:
+    return {found["name"]: found["values"].split(", ") for found in pattern.finditer(text)}

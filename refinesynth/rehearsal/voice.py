@@ -10,9 +10,8 @@ from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import opening
 from refinesynth.rehearsal.reasons import shown
-from refinesynth.rehearsal.refusals import refusal
 from refinesynth.rehearsal.scene import label_in
-from refinesynth.rehearsal.wording import say
+from refinesynth.rehearsal.wording import refusal, say
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import MistakeKind
 
@@ -27,10 +26,12 @@ def word(
     said = shown(action if isinstance(action, str) else "")
     introduction = script.get("introduction") if isinstance(script, dict) else None
     label = label_in(introduction) if isinstance(introduction, str) else None
-    told = frozenset(_told(history))
+    said_before = frozenset(_said_before(history))
     rng = luck.rng("word")
     ways = (_observation(luck, rng, label, said, ruling) for _ in range(_TRIES))
-    observation = next((way for way in ways if way not in told), None) or _observation(luck, rng, label, said, ruling)
+    observation = next((way for way in ways if way not in said_before), None) or _observation(
+        luck, rng, label, said, ruling
+    )
     if luck.strikes("unseen_name") and (name := _unseen(luck, label, script, said, ruling)):
         observation = f"{observation} Not far off there is the {name}."
     if luck.strikes("said_success"):
@@ -67,7 +68,7 @@ def _thought(rng: Random, said: str, ruling: Mapping[str, JsonValue]) -> str:
 
 
 def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling: Mapping[str, JsonValue]) -> str | None:
-    """Something of the scene's world that the player can neither see nor has been told of."""
+    """Something of the scene's world that the player can neither see nor has heard of."""
     if label is None or not isinstance(script, dict):
         return None
     visible = ruling.get("visible")
@@ -80,7 +81,7 @@ def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling:
     return luck.rng("unseen").choice(names) if names else None
 
 
-def _told(history: JsonValue) -> Iterator[str]:
+def _said_before(history: JsonValue) -> Iterator[str]:
     for entry in history if isinstance(history, list) else ():
         if isinstance(entry, dict) and isinstance(observation := entry.get("observation"), str):
             yield observation

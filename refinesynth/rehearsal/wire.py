@@ -43,7 +43,7 @@ class Request:
     """Upper bound of the answer, in tokens; None sets none."""
     model: str
     calls: tuple[str, ...]
-    """Tool calls in the messages, as text: nobody reads them, but they are part of what was asked."""
+    """Tool calls in the messages, as text: they are not read, but they are part of what was asked."""
 
     @classmethod
     def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":

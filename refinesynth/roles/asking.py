@@ -31,7 +31,7 @@ _MOST_CHARACTERS = 500
 
 
 class InvalidAnswer(EpisodeAbandoned):
-    """A model's answer stayed invalid although it was told what is wrong; another attempt may do better."""
+    """A model's answer stayed invalid although the request said what is wrong; another attempt may do better."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the answer stayed invalid: {problem}")
@@ -140,8 +140,8 @@ def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPar
 
     pydantic-ai would wrap it in a frame, explain the frame in a system message, and send the whole invalid answer back with it.
     """
-    told = f"This answer cannot be used: {problem}"
+    note = f"This answer cannot be used: {problem}"
     calls = called(response)
     if not calls:
-        return [UserPromptPart(told)]
-    return [ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome="retried") for call in calls]
+        return [UserPromptPart(note)]
+    return [ToolReturnPart(call.tool_name, note, tool_call_id=call.tool_call_id, outcome="retried") for call in calls]

@@ -84,7 +84,7 @@ class DungeonMaster(Actor):
             "grounded_master",
             "request",
             script=told_of(script),
-            history=told(turns),
+            history=exchanges_without_thoughts(turns),
             action=action,
             ruling=ruling,
             violations=list(violations),
@@ -129,7 +129,7 @@ def told_of(script: Script) -> dict[str, JsonValue]:
     }
 
 
-def told(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
+def exchanges_without_thoughts(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
     """The exchanges so far without the DungeonMaster's thoughts: an executed world forgets nothing."""
     return [{name: value for name, value in entry.items() if name != "thought"} for entry in history(turns)]
 

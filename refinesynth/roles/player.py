@@ -27,9 +27,9 @@ class Player(Actor):
     ) -> PlayerTurn:
         """The next turn after `view`, which ends with a user message.
 
-        A `mistake` to make now, or `violations` for which an earlier answer to this view was taken back, are told in a
-        private note after the last message; the note is in this one request and nowhere else. A player may think what it is told,
-        so violations are sentences in the scene's own words.
+        A `mistake` to make now, or `violations` for which an earlier answer to this view was taken back, stand in a
+        private note after the last message; the note is in this one request and nowhere else. A player may think what it
+        reads, so violations are sentences in the scene's own words.
 
         Raises:
             InvalidAnswer: No answer had a thought and an action.

@@ -19,7 +19,7 @@ _OPS = {
 
 
 def read_grounded(answer: object) -> Script:
-    """A grounded script from a model's answer: unknown keys are dropped, usual slips of form mended. Its laws are not judged.
+    """A grounded script from a model's answer: unknown keys are dropped, usual slips of form repaired. Its laws are not judged.
 
     Raises:
         pydantic.ValidationError: Something required is missing or of the wrong kind.
@@ -57,11 +57,11 @@ def _action(action: Any) -> Any:
 def _requirement(item: Any) -> Any:
     given = _named(item, "condition")
     if isinstance(given, dict):
-        told = cast("dict[str, Any]", given)
-        kind = told.get("kind")
+        found = cast("dict[str, Any]", given)
+        kind = found.get("kind")
         if isinstance(kind, str):
-            told["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
-        return {name: value for name, value in told.items() if value not in (None, "")}
+            found["kind"] = kind.strip().casefold().removesuffix("_error").removesuffix(" error")
+        return {name: value for name, value in found.items() if value not in (None, "")}
     return given
 
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn
 
-MAX_TOLD = 4_000
+MAX_OBSERVATION = 4_000
 """Longest observation of an executed world, in characters: half of what `SizeLimits` allows a turn."""
 
 

@@ -12,7 +12,7 @@ from refinesynth.settings.run import PATIENCE
 _CHANCE = 1e-4
 """How likely a yield may be as low as it is by bad luck alone, where `n` is called out of reach. So small, because it
 is asked after every episode."""
-_UNTOLD = 4
+_UNJUDGED = 4
 """Times `patience` after which episodes that say nothing of the data count too: a deadline may be too short for all of
 them."""
 _NEARLY = 0.9
@@ -86,7 +86,7 @@ class Patience:
         if not self.episodes or seen.accepted >= self.n:
             return None
         if not seen.accepted:
-            enough = judged >= self.episodes or seen.episodes >= _UNTOLD * self.episodes
+            enough = judged >= self.episodes or seen.episodes >= _UNJUDGED * self.episodes
             return "nothing_accepted" if enough else None
         remaining = self.remaining(seen)
         if judged < self.episodes or remaining < seen.episodes or remaining == math.inf:

@@ -24,7 +24,7 @@ from refinesynth.episode.grounded import Grounded
 from refinesynth.episode.record import Record
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rules import Violation
-from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.rules.limits import MAX_OBSERVATION
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.mistakes import natural, prompted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
@@ -98,7 +98,7 @@ LIES = {
     "announces success early": "The box opens. Task Succeed",
     "announces success in its own words": "The box opens. The task is completed!",
     "says that it failed": "You cannot open the box; nothing happens.",
-    "talks without end": "The box opens. " * MAX_TOLD,
+    "talks without end": "The box opens. " * MAX_OBSERVATION,
 }
 
 
@@ -225,7 +225,7 @@ class TestTerse:
             )
             observation = answers(only(await grounded(script=script).play(terse=True)).turns)[0].observation
             assert observation.strip()
-            assert len(observation) <= MAX_TOLD
+            assert len(observation) <= MAX_OBSERVATION
 
 
 class TestTransient:

@@ -27,7 +27,7 @@ from refinesynth.roles.answers import (
 from refinesynth.roles.answers import (
     SCRIPT as SCRIPT_SCHEMA,
 )
-from refinesynth.roles.dungeon_master import history, told
+from refinesynth.roles.dungeon_master import exchanges_without_thoughts, history
 from refinesynth.rules.form import KEYS
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Persona, PlayerTurn, Script
 
@@ -197,7 +197,7 @@ async def test_state_comes_before_judgement_and_judgement_before_words() -> None
     assert [list(turn.model_dump(mode="json")) for turn in TURNS_SHOWN[:2]] == lines
     for entry in history(TURNS_SHOWN):
         assert list(entry) == ["action", "thought", "mistake", "observation"]
-    for entry in told(TURNS_SHOWN):
+    for entry in exchanges_without_thoughts(TURNS_SHOWN):
         assert list(entry) == ["action", "mistake", "observation"]
     verified = SHIPPED.fill("narrator", "request", script=SHED, verified=list(TURNS_SHOWN), minimum=2, violations=[])
     assert (

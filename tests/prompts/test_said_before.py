@@ -19,7 +19,7 @@ from refinesynth.episode import Cast, EpisodeSettings
 from refinesynth.episode.narrated import NARRATED, narrator_of
 from refinesynth.episode.record import Record
 from refinesynth.prompts import Prompts
-from refinesynth.rules.limits import MAX_TOLD
+from refinesynth.rules.limits import MAX_OBSERVATION
 from refinesynth.rules.numbers import numbers
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.trajectory import Persona
@@ -201,7 +201,7 @@ WORDS = [
     *(("narrator", words) for codes in IN_TURNS.values() for words in codes.values()),
     *(("dungeon_master", words) for codes in BY_A_DUNGEON_MASTER.values() for words in codes.values()),
     *(("grounded_master", words) for codes in BY_THE_WORLD.values() for words in codes.values() if words != NOBODY),
-    ("grounded_master", f"never more than {MAX_TOLD} characters"),
+    ("grounded_master", f"never more than {MAX_OBSERVATION} characters"),
     *((writer, words) for writer in WRITERS for codes in IN_SCRIPTS.values() for words in codes.values()),
     *(where for codes in IN_RULEBOOKS.values() for where in codes.values()),
     *(
@@ -261,4 +261,4 @@ def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> N
 
 def test_what_an_executed_world_says_is_told_from_its_limits() -> None:
     assert SHED_GROUNDED.rulebook is not None
-    assert rules.SizeLimits().turn >= MAX_TOLD
+    assert rules.SizeLimits().turn >= MAX_OBSERVATION

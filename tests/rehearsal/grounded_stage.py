@@ -15,7 +15,7 @@ from refinesynth.prompts.blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene
-from refinesynth.roles.dungeon_master import told, told_of
+from refinesynth.roles.dungeon_master import exchanges_without_thoughts, told_of
 from refinesynth.rules.words import judge_words
 from refinesynth.text.jsontext import read_json
 from refinesynth.trajectory import MistakeKind, Script
@@ -65,7 +65,7 @@ def worded(rehearsal: Rehearsal, script: Script, ruled: Ruled, turns: tuple[Spok
     answer = ask_json(
         rehearsal,
         block(told_of(script), "script"),
-        block(told(turns), "history"),
+        block(exchanges_without_thoughts(turns), "history"),
         block(ruled.action, "action"),
         block(ruled.shown(), "ruling"),
         seed=seed,

@@ -10,9 +10,9 @@ from refinesynth import rules
 from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
-from refinesynth.rehearsal.refusals import refusal, sounds_refused
 from refinesynth.rehearsal.scene import SCENES, draw_scene, label_in, random_label
 from refinesynth.rehearsal.slips import slip
+from refinesynth.rehearsal.wording import refusal, sounds_refused
 from refinesynth.trajectory import Draft, MistakeKind
 
 LABELS = st.builds("{}-{}".format, st.sampled_from(sorted(FAMILIES)), st.integers(0, SCENES - 1))

@@ -74,7 +74,7 @@ class Plot:
     """One drawn world: where everything is and what is to be achieved."""
 
     introduction: str
-    """What the player is told about the place."""
+    """What the player knows about the place."""
     whereabouts: str
     """Where things are, in one sentence."""
     state: dict[str, Any]
