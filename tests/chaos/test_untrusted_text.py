@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "refinesynth"]
 PATIENCE = 120
 
 TEMPLATES = (
-    "{{ 7*7 }}",
+    "{{ 7919*7907 }}",
     "{% include 'player.md' %}",
     "{% for x in range(9) %}x{% endfor %}",
     "{persona}",
@@ -101,7 +101,7 @@ def _asked_as_it_is(asked: list[str]) -> None:
     everything = "\n".join(asked)
     for text in TEMPLATES:
         assert orjson.dumps(text).decode()[1:-1] in everything, text
-    assert "49" not in {word.strip(".,()") for word in everything.split()}
+    assert str(7919 * 7907) not in everything
 
 
 def test_hostile_words_are_one_line_in_every_file(folder: Path) -> None:
