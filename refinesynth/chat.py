@@ -191,8 +191,3 @@ def render_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn]
         else:
             messages.append(message)
     return messages
-
-
-def closing_observation(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> str | None:
-    """What the DungeonMaster said after the last action, if it spoke last."""
-    return turns[-1].observation if turns and isinstance(turns[-1], DungeonMasterTurn) else None

@@ -12,7 +12,6 @@ from samples import dm, player, trajectory, well_formed
 from refinesynth.chat import (
     INSTRUCTIONS,
     Message,
-    closing_observation,
     parse_player,
     render_action,
     render_player,
@@ -181,9 +180,6 @@ def test_a_trajectory_is_rendered_whole() -> None:
         Message("assistant", "Thought: I try this.\nAction: take a from b", loss=True),
         Message("user", "Task Succeed", loss=False),
     ]
-    assert closing_observation(whole.turns) == "Task Succeed"
-    assert closing_observation(whole.turns[:3]) is None
-    assert closing_observation(()) is None
 
 
 LABELS = ("thought", "action", "observation")
