@@ -38,7 +38,8 @@ def peaks(play: str, at: Sequence[int], processes: int = 1) -> Mapping[int, floa
 
 
 def _looks(run: subprocess.Popen[bytes], trajectories: Path) -> Iterator[tuple[int, float]]:
-    """How many are accepted, and the highest peak of a process so far: again and again until the run has ended, and once then."""
+    """How many are accepted, and the highest peak of a process so far: again and again until the run has ended, and
+    once then."""
     accepted, read, peak = 0, 0, 0.0
     ended = False
     while not ended:

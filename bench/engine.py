@@ -127,8 +127,8 @@ def _run(parent: Connection, load: Load, server: Served) -> None:
         return len(result)
 
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        # What is imported and filled at first use belongs to the process, not to its episodes. Six that are not the first
-        # six: no session begins twice.
+        # What is imported and filled at first use belongs to the process, not to its episodes. Six that are not the
+        # first six: no session begins twice.
         runner.run(run(Path(folder) / "first", everybody[6:12]))
         calm()
         with Watch(server) as watch:

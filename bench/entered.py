@@ -1,4 +1,5 @@
-"""How many files of the package one episode, and one completion, goes through: what a reader who follows it has to open.
+"""How many files of the package one episode, and one completion, goes through: what a reader who follows it has to
+open.
 
 python -m bench.entered [--list]
 """
@@ -32,7 +33,8 @@ PACKAGE = Path(refinesynth.__file__).parent
 
 @contextmanager
 def entered() -> Generator[set[str], None, None]:
-    """The package's files whose functions are called within the block, by their paths in it; importing a module is no call."""
+    """The package's files whose functions are called within the block, by their paths in it; importing a module is no
+    call."""
     found: set[str] = set()
     root = f"{PACKAGE}/"
 

@@ -84,7 +84,8 @@ def rss() -> float:
 
 
 def peak_rss(pid: int | None = None) -> float:
-    """MiB of memory that this process held at most so far; or another one, then 0 if it has ended or the system does not tell."""
+    """MiB of memory that this process held at most so far; or another one, then 0 if it has ended or the system does
+    not tell."""
     if pid is not None:
         return _status("VmHWM", str(pid))
     # What getrusage says begins with the peak of the process that started this one.

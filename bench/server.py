@@ -1,6 +1,7 @@
 """A server of chat completions that costs its machine little: a bare asyncio protocol with answers made beforehand.
 
-The first part of a request's path says how long its answer takes: `/500/v1/chat/completions` takes 500 ms, `/v1/...` none.
+The first part of a request's path says how long its answer takes: `/500/v1/chat/completions` takes 500 ms, `/v1/...`
+none.
 """
 
 import asyncio
@@ -93,8 +94,8 @@ class Served:
         return f"{self.address}/{milliseconds}/v1"
 
     def traffic(self) -> dict[str, float]:
-        """Counts so far: requests, answered, in_flight, most_at_once, distinct, unknown; in seconds: cpu, seconds from the first to
-        the last, and last_request since the epoch."""
+        """Counts so far: requests, answered, in_flight, most_at_once, distinct, unknown; in seconds: cpu, seconds from
+        the first to the last, and last_request since the epoch."""
         with urlopen(f"{self.address}/stats") as answer:
             return orjson.loads(answer.read())
 

@@ -1,4 +1,5 @@
-"""Throughput: accepted trajectories a second against the rehearsal's server, beside what its latency allows; and a run's tail.
+"""Throughput: accepted trajectories a second against the rehearsal's server, beside what its latency allows; and a
+run's tail.
 
 python -m bench.throughput [--quick]
 """

@@ -22,8 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests run in as many processes as there are cores, and each would start as many threads for its tiny matrices.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Hypothesis imports this in the middle of a test, pytest compiles what it imports, and the compiler of CPython 3.11 fails
-# (SystemError: recursion depth mismatch) if the garbage collector finds a failed task just then.
+# Hypothesis imports this in the middle of a test, pytest compiles what it imports, and the compiler of CPython 3.11
+# fails (SystemError: recursion depth mismatch) if the garbage collector finds a failed task just then.
 with suppress(ImportError):
     import_module("hypothesis.internal.conjecture.optimiser")
 
@@ -39,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays: a trainer looks for garbage when it ends, and would go through all of it each time."""
+    """What is there by now stays: a trainer looks for garbage when it ends, and would go through all of it each
+    time."""
     gc.collect()
     gc.freeze()
 
@@ -60,8 +61,8 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_clients() -> Iterator[None]:
     """litellm keeps the clients of a loop that has ended for ten minutes, and then drops them with what they have open.
 
-    So in whichever test came then, warnings of unclosed sockets were errors. They are dropped where they were used; what else a
-    test leaves open is still told.
+    So in whichever test came then, warnings of unclosed sockets were errors. They are dropped where they were used;
+    what else a test leaves open is still told.
     """
     yield
     clients = getattr(sys.modules.get("litellm"), "in_memory_llm_clients_cache", None)

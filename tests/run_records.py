@@ -18,7 +18,8 @@ FEWER = settings(max_examples=max(5, settings().max_examples // 4))
 
 
 def scratch() -> TemporaryDirectory[str]:
-    """A folder for one example of a law; in memory where there is such a place, for disks are slow to say that they are done."""
+    """A folder for one example of a law; in memory where there is such a place, for disks are slow to say that they are
+    done."""
     return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
 
 

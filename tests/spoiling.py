@@ -1,7 +1,7 @@
 """Whole answers with status 200 that no server should send and some do: what a client must survive.
 
-`spoils` makes an application of `refinesynth.serve` send them. Where a completion's content is JSON itself, that is twisted in the
-same way, so that the twist reaches its reader.
+`spoils` makes an application of `refinesynth.serve` send them. Where a completion's content is JSON itself, that is
+twisted in the same way, so that the twist reaches its reader.
 """
 
 import json
@@ -24,8 +24,8 @@ CHARACTERS = (
     "\x9b31m", "\x7f", "\u202e", "\u2066\u200f", "\u2028", "\u2029", "\x85", "\r", "\r\n", "\x0b\x0c\x1c\x1e", "\ufeff",
     "\uffff", "\U000e0041", "\u200b", "e\u0301" * 20, "\U0001f9ea",
 )  # fmt: skip
-"""Lone surrogates, control characters, escape sequences, bidirectional marks, everything that some reader takes for the end
-of a line, characters without a glyph."""
+"""Lone surrogates, control characters, escape sequences, bidirectional marks, everything that some reader takes for the
+end of a line, characters without a glyph."""
 
 NUMBERS = (
     "1e400", "-1e400", "NaN", "Infinity", "-Infinity", "9" * 400, "9" * 5_000, str(2**63), str(-(2**63) - 1), str(2**64),

@@ -1,4 +1,5 @@
-"""Episodes in the shed: their settings, models that answer from a list, and what they answer in a play without fault."""
+"""Episodes in the shed: their settings, models that answer from a list, and what they answer in a play without
+fault."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,7 +44,8 @@ WORDED = (
 
 
 def settings_for(play: str = "live", **given: Any) -> EpisodeSettings:
-    """The strictest rules for drafts, unless others are given; settings of the grounding may be given by their names."""
+    """The strictest rules for drafts, unless others are given; settings of the grounding may be given by their
+    names."""
     grounding = {name: given.pop(name) for name in Grounding.model_fields if name in given}
     chosen: dict[str, Any] = {
         "rules": rules.grounded() if play == "grounded" else rules.strict(),

@@ -1,4 +1,5 @@
-"""docs/architecture.md names what there is: the rooms of the package in the order of their imports, and files that exist."""
+"""docs/architecture.md names what there is: the rooms of the package in the order of their imports, and files that
+exist."""
 
 import re
 import tomllib

@@ -2,8 +2,8 @@
 
     python -SI warm_client.py SOCKET ARGUMENTS...
 
-Its files, folder, environment and limit on the size of files are handed on, and so is every signal that it gets; it ends as that
-process ends, which is killed if this one is. Imports little, to begin at once.
+Its files, folder, environment and limit on the size of files are handed on, and so is every signal that it gets; it
+ends as that process ends, which is killed if this one is. Imports little, to begin at once.
 """
 
 import marshal
@@ -20,7 +20,8 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def ask(
     address: str, arguments: Sequence[str], *, environment: Mapping[str, str], most_bytes: int, files: Sequence[int]
 ) -> socket.socket:
-    """Ask for a process; what comes back is its number and then how it ended, a line each. A byte that is sent is a signal for it."""
+    """Ask for a process; what comes back is its number and then how it ended, a line each. A byte that is sent is a
+    signal for it."""
     server = socket.socket(socket.AF_UNIX)
     server.connect(address)
     python = address.rpartition("/")[0] + "/python"

@@ -1,7 +1,8 @@
-"""Processes that begin at once: forked from one that has imported all that takes seconds, which all workers of pytest share.
+"""Processes that begin at once: forked from one that has imported all that takes seconds, which all workers of pytest
+share.
 
-What is tested of them is not how they start: a fresh Python does that in other tests, and is what a test takes that looks at imports,
-hash seeds, memory or the environment at start.
+What is tested of them is not how they start: a fresh Python does that in other tests, and is what a test takes that
+looks at imports, hash seeds, memory or the environment at start.
 """
 
 import os

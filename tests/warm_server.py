@@ -2,8 +2,9 @@
 
     python warm_server.py SOCKET
 
-A client sends the length of what it asks for with its three standard files, then that (see `Task`), and later a byte for each signal.
-It is sent the number of the process, and how that ended. When a client goes, its process is killed; when the last has gone, this ends.
+A client sends the length of what it asks for with its three standard files, then that (see `Task`), and later a byte
+for each signal. It is sent the number of the process, and how that ended. When a client goes, its process is killed;
+when the last has gone, this ends.
 """
 
 import atexit

@@ -1,8 +1,8 @@
 """A small family of worlds: things are brought from one place of a cottage to another.
 
-Everything else is the rehearsal's: its executor, its player's way of speaking, its slips, its answers. Only the words are few
-and the tasks short, so that a model of a million parameters can learn them in minutes. No text says whether a place is shut, so
-that a good player, too, is refused now and then and has to learn from the refusal.
+Everything else is the rehearsal's: its executor, its player's way of speaking, its slips, its answers. Only the words
+are few and the tasks short, so that a model of a million parameters can learn them in minutes. No text says whether a
+place is shut, so that a good player, too, is refused now and then and has to learn from the refusal.
 """
 
 from pathlib import Path

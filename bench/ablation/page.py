@@ -6,7 +6,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
 def write_section(program: str, heading: str, text: str, *, page: Path = PAGE) -> None:
-    """Replace what the page holds between this program's marks; a page that has none gets them, and the heading, at its end."""
+    """Replace what the page holds between this program's marks; a page that has none gets them, and the heading, at its
+    end."""
     begin, end = f"<!-- measured: python -m {program} -->", f"<!-- /measured: python -m {program} -->"
     told = page.read_text(encoding="utf-8")
     before, found, rest = told.partition(begin)

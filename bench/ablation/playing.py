@@ -46,7 +46,8 @@ class Play:
         return self.succeeded or self.actions >= MOST_ACTIONS
 
     def act(self, text: str) -> str:
-        """What comes of a turn as the model wrote it; one without an action is itself taken for an action, and refused."""
+        """What comes of a turn as the model wrote it; one without an action is itself taken for an action, and
+        refused."""
         try:
             action = parse_player(text).action
         except ValueError:
@@ -118,7 +119,8 @@ class Player:
 class _Context:
     """What each row has read so far: keys and values in buffers whose rows fill at their own pace.
 
-    It is what the model takes for its cache, of which it asks `update` alone when positions and the whole mask are given.
+    It is what the model takes for its cache, of which it asks `update` alone when positions and the whole mask are
+    given.
     """
 
     def __init__(self, model: Any, rows: int) -> None:
@@ -148,7 +150,8 @@ class _Context:
         self._extent = int((self._lengths + added).max())
         self._reserve(self._extent + 1)
         self._slots = torch.where(at < added[:, None], positions, self._capacity - 1)
-        # A query sees what its row holds up to itself; one that is none sees whatever there is, which is nobody's business.
+        # A query sees what its row holds up to itself; one that is none sees whatever there is, which is nobody's
+        # business.
         seen = torch.arange(self._extent, device=self._device) <= positions[:, :, None]
         mask = torch.where(seen[:, None], 0.0, torch.finfo(torch.float32).min).to(self._model.dtype)
         found = self._model.model(

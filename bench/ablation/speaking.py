@@ -45,7 +45,8 @@ def trained_tokenizer(texts: Iterable[str], *, vocabulary: int = 512) -> PreTrai
 
 
 def save_untrained(tokenizer: Any, folder: Path, *, seed: int, width: int, layers: int) -> Path:
-    """A folder with this tokenizer and a model whose weights nobody has trained; width in units of the residual stream."""
+    """A folder with this tokenizer and a model whose weights nobody has trained; width in units of the residual
+    stream."""
     set_seed(seed)
     end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (END, PAD))
     config = LlamaConfig(

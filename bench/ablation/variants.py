@@ -13,7 +13,8 @@ class Variant:
 
     name: str
     paper: tuple[float, float]
-    """Its success and progress, in percent: means over ALFWorld, BabyAI, SciWorld, PDDL and Jericho, 8,000 trajectories."""
+    """Its success and progress, in percent: means over ALFWorld, BabyAI, SciWorld, PDDL and Jericho, 8,000
+    trajectories."""
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     """What it trains differently."""
 

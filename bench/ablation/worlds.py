@@ -39,7 +39,8 @@ def _luck(name: str) -> Luck:
 
 
 CALM = _luck("181")
-"""Always the same draws: of the rehearsal's many ways to say something, a short one that gives reasons, so that there is less to learn."""
+"""Always the same draws: of the rehearsal's many ways to say something, a short one that gives reasons, so that there
+is less to learn."""
 
 
 def scene_of(name: str) -> Scene:

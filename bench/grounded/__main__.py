@@ -2,8 +2,8 @@
 
 python -m bench.grounded [--quick] [--data FOLDER] [--json FILE]
 
-FOLDER is AgentBoard's `pddl` folder, which is not ours to ship; without it, or without pddlgym (python -m bench.grounded.pddl_setup),
-the comparison of known worlds is left out.
+FOLDER is AgentBoard's `pddl` folder, which is not ours to ship; without it, or without pddlgym (python -m
+bench.grounded.pddl_setup), the comparison of known worlds is left out.
 """
 
 import argparse

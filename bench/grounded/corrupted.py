@@ -10,7 +10,8 @@ from refinesynth.testing import GROUNDED_CORRUPTIONS, Corruption
 
 
 def let_through(chains: Mapping[str, Rule], *, each: int) -> tuple[int, dict[str, int]]:
-    """How many corruptions were drawn, `each` of every kind, and how many of them each chain accepts. The same every time."""
+    """How many corruptions were drawn, `each` of every kind, and how many of them each chain accepts. The same every
+    time."""
     drawn: list[Corruption] = []
 
     def keep(corruption: Corruption) -> None:

@@ -1,4 +1,5 @@
-"""Simulation fidelity: how many wrong verdicts an imagining DungeonMaster makes, and which chain of rules lets them through.
+"""Simulation fidelity: how many wrong verdicts an imagining DungeonMaster makes, and which chain of rules lets them
+through.
 
 python -m bench.grounded.fidelity [--quick]
 """

@@ -1,4 +1,5 @@
-"""A DungeonMaster that keeps the world in its head, as well as language models are known to, and a player who believes it.
+"""A DungeonMaster that keeps the world in its head, as well as language models are known to, and a player who believes
+it.
 
 Both play in worlds that can be executed, so that afterwards it is known which of its verdicts were wrong.
 """
@@ -112,7 +113,8 @@ class Misjudging:
     def where(cls, wrong: float) -> "Misjudging":
         """With the published shares among its calls, where this share of all actions is wrong.
 
-        They are shares of what was called wrong or right; rates among what is right or wrong follow from two linear equations.
+        They are shares of what was called wrong or right; rates among what is right or wrong follow from two linear
+        equations.
         """
         odds_wrong, odds_right = CALLED_WRONG / (1 - CALLED_WRONG), CALLED_RIGHT / (1 - CALLED_RIGHT)
         caught = (wrong - odds_right * (1 - wrong)) / (1 - odds_right * odds_wrong)
@@ -132,7 +134,8 @@ class Misjudging:
 def play(world: World, judge: Judge, rng: Random, *, useful: Sequence[str] | None = None) -> Draft | None:
     """One trajectory as this DungeonMaster sees it; None if the player finds no way to the goal.
 
-    The player believes what it is told, plans by it, and slips now and then: a wrong action that it has not tried before.
+    The player believes what it is told, plans by it, and slips now and then: a wrong action that it has not tried
+    before.
     """
     everything = tuple(ground_actions(world))
     mind: JsonValue = world.script.environment

@@ -6,7 +6,8 @@ from random import Random
 from bench.grounded.pddl_files import Literal, Problem
 
 Aim = Callable[[Problem, frozenset[Literal]], Literal]
-"""A legal action that leads towards a problem's goal, in a state given by its literals, where the goal is not reached."""
+"""A legal action that leads towards a problem's goal, in a state given by its literals, where the goal is not
+reached."""
 
 
 def stack_up(problem: Problem, literals: frozenset[Literal]) -> Literal:
@@ -51,7 +52,8 @@ def carry_over(problem: Problem, literals: frozenset[Literal]) -> Literal:
 def choose(
     legal: list[Literal], everything: list[Literal], aim: Callable[[], Literal] | None, rng: Random, share: float
 ) -> Literal:
-    """With probability `share` a legal action, the one that is aimed at most of the time if there is an aim; else any at all."""
+    """With probability `share` a legal action, the one that is aimed at most of the time if there is an aim; else any
+    at all."""
     if not legal or rng.random() >= share:
         return rng.choice(everything)
     return aim() if aim is not None and rng.random() < 0.8 else rng.choice(legal)

@@ -1,4 +1,5 @@
-"""pddlgym as a subprocess: problems and actions come in as JSON lines, states go out. Runs in pddlgym's own environment.
+"""pddlgym as a subprocess: problems and actions come in as JSON lines, states go out. Runs in pddlgym's own
+environment.
 
 Usage: pddl_job.py DOMAIN FOLDER
 """

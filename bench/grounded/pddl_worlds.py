@@ -1,4 +1,5 @@
-"""Two PDDL domains as rulebooks: the shipped blocks world, and gripper; and how their states say the domains' literals."""
+"""Two PDDL domains as rulebooks: the shipped blocks world, and gripper; and how their states say the domains'
+literals."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

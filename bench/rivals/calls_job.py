@@ -1,4 +1,5 @@
-"""The job in refinesynth's model and journal alone: calls_job.py BASE_URL FOLDER COUNT; prints how many answers there are.
+"""The job in refinesynth's model and journal alone: calls_job.py BASE_URL FOLDER COUNT; prints how many answers there
+are.
 
 The same command again goes on in the same folder.
 """

@@ -1,4 +1,5 @@
-"""The job in NeMo Data Designer, run by its own Python: designer_job.py BASE_URL FOLDER COUNT; prints how many answers there are.
+"""The job in NeMo Data Designer, run by its own Python: designer_job.py BASE_URL FOLDER COUNT; prints how many answers
+there are.
 
 The same command again goes on in the same folder.
 """

@@ -129,14 +129,16 @@ def _figures(
 
 
 def _utilisation(rate: float, entrant: Entrant, materials: Materials, scale: Scale) -> float:
-    """Share of the device's peak: forward and backward of real tokens, recomputation left out, the head where it is evaluated.
+    """Share of the device's peak: forward and backward of real tokens, recomputation left out, the head where it is
+    evaluated.
 
     A trainer that evaluates the head on trained tokens alone gets no credit for what it leaves out.
     """
     head = scale.width * scale.vocabulary
     body = materials.parameters - 2 * head
     share = materials.trained / materials.tokens if entrant.is_ours else 1.0
-    # Of a token: two operations a weight, three times for forward and backward; attention looks back on half of its conversation.
+    # Of a token: two operations a weight, three times for forward and backward; attention looks back on half of its
+    # conversation.
     attention = 6 * scale.layers * scale.width * materials.squares / materials.tokens
     return rate * (6 * (body + share * head) + attention) / _PEAK
 

@@ -34,7 +34,8 @@ class Entrant:
 def entrants(materials: Materials, scale: Scale, *, device: str) -> tuple[Entrant, ...]:
     """All of them, the reference among them."""
 
-    # A packed row holds as many conversations as fit; padded ones come `scale.rows` at a time, but ours, which finds that itself.
+    # A packed row holds as many conversations as fit; padded ones come `scale.rows` at a time, but ours, which finds
+    # that itself.
     packs = max(1, round(scale.batch * materials.tokens / materials.conversations / scale.max_length))
     padded = Load(
         model=str(materials.model),

@@ -49,7 +49,8 @@ class Scale:
     kv_heads: int
     intermediate: int
     vocabulary: int
-    """Chosen so that the head is a fifth of the weights that are computed with, as in models of a billion parameters."""
+    """Chosen so that the head is a fifth of the weights that are computed with, as in models of a billion
+    parameters."""
 
 
 CPU = Scale(
@@ -88,7 +89,8 @@ class Materials:
     ours: Path
     trl: Path
     split: Path
-    """For LLaMA-Factory: a record per correct turn, of an eighth of the conversations: it takes several times as long."""
+    """For LLaMA-Factory: a record per correct turn, of an eighth of the conversations: it takes several times as
+    long."""
     split_tokens: int
     """Of those conversations, each counted once."""
     unmasked: Path

@@ -12,8 +12,9 @@ from typing import Any
 def stopwatch(device: str) -> Any:
     """A TrainerCallback with `seconds` (of CPU time where it computes), `steps` and `memory` (MiB) of the second epoch.
 
-    Memory is the most that the second epoch held beyond what the process held when the training began, its weights included:
-    gradients, optimizer states and activations. On a GPU it is the most that torch had allocated, weights and all.
+    Memory is the most that the second epoch held beyond what the process held when the training began, its weights
+    included: gradients, optimizer states and activations. On a GPU it is the most that torch had allocated, weights and
+    all.
     """
     # Typed as Any: it is imported by the others' Pythons.
     transformers: Any = import_module("transformers")

@@ -20,9 +20,10 @@ def _everywhere(_device: Any) -> bool:
 def _at_its_best(model: Any) -> None:
     """What TRL does on a GPU, on any device.
 
-    There it evaluates the head on trained positions alone, by kernels in Triton, and keeps packed conversations apart by flash
-    attention. Elsewhere it evaluates the head on all positions, and the library masks the whole square. Its code for trained positions
-    alone computes the same in torch, so it is told to take it; and its collator gives the boundaries that our attention reads.
+    There it evaluates the head on trained positions alone, by kernels in Triton, and keeps packed conversations apart
+    by flash attention. Elsewhere it evaluates the head on all positions, and the library masks the whole square. Its
+    code for trained positions alone computes the same in torch, so it is told to take it; and its collator gives the
+    boundaries that our attention reads.
     """
     utils: Any = import_module("trl.trainer.utils")
     utils._use_triton = _everywhere  # noqa: SLF001

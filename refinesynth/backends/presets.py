@@ -17,8 +17,8 @@ class Preset(BaseModel, frozen=True, extra="forbid"):
 
 
 _A_SCRIPT = 8000
-"""Tokens of an answer, for providers that cut off at 4,096 or so unless a request says otherwise: a script or a whole narrated
-trajectory is longer. All of these models can give at least 64,000 (litellm's price map)."""
+"""Tokens of an answer, for providers that cut off at 4,096 or so unless a request says otherwise: a script or a whole
+narrated trajectory is longer. All of these models can give at least 64,000 (litellm's price map)."""
 
 
 def _preset(name: str, note: str, model: str, **settings: object) -> tuple[str, Preset]:

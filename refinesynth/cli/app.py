@@ -1,6 +1,7 @@
 """The application: its commands, and the one place where exceptions become messages and exit codes.
 
-Heavy libraries (pydantic, pydantic-ai, litellm) are imported inside the commands that need them, so that `--help` is quick.
+Heavy libraries (pydantic, pydantic-ai, litellm) are imported inside the commands that need them, so that `--help` is
+quick.
 """
 
 import sys
@@ -33,7 +34,9 @@ _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see
 
 
 class CommandLine(TyperGroup):
-    """A group of commands that ends with one message on standard error, and with a traceback only when asked for one."""
+    """A group of commands that ends with one message on standard error, and with a traceback only when asked for
+    one.
+    """
 
     def main(
         self,

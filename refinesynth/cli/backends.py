@@ -2,7 +2,9 @@
 
 
 def backends() -> None:
-    """List the backends by name, with their models, how requests travel and whether the keys are set (never the keys)."""
+    """List the backends by name, with their models, how requests travel and whether the keys are set (never the
+    keys).
+    """
     from rich.table import Table
 
     from refinesynth.cli.terminal import output, styled

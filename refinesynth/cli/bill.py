@@ -1,4 +1,6 @@
-"""The bill of a run that goes on: what was paid, what one trajectory costs, what `n` will cost, and how far a budget reaches."""
+"""The bill of a run that goes on: what was paid, what one trajectory costs, what `n` will cost, and how far a budget
+reaches.
+"""
 
 from collections.abc import Callable
 
@@ -22,7 +24,9 @@ def cost(moment: Progress, around: Surroundings) -> str:
 
 
 def tokens(moment: Progress, around: Surroundings) -> str:
-    """`1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and of a budget in tokens what `cost` says of dollars."""
+    """`1.23M in (20% cached), 203k out, 812 requests, 3 retries`, and of a budget in tokens what `cost` says of
+    dollars.
+    """
     usage = around.paid.usage
     cached = f" ({usage.cached_tokens / usage.input_tokens:.0%} cached)" if usage.cached_tokens else ""
     text = (

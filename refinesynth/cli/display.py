@@ -25,7 +25,9 @@ _RULES_SHOWN = 6
 
 
 class Display:
-    """Shows a run's progress: a board on a terminal that can redraw, so that the clock moves while the models think; else log lines."""
+    """Shows a run's progress: a board on a terminal that can redraw, so that the clock moves while the models think;
+    else log lines.
+    """
 
     def __init__(self, console: Console) -> None:
         self._pace = Pace()

@@ -14,11 +14,13 @@ class ExitCode(IntEnum):
     OK = 0
     """Done as asked."""
     FELL_SHORT = 1
-    """A run ended before `n`, early or at its end, `verify` found something wrong, a backend failed for good, or a training could not go on."""
+    """A run ended before `n`, early or at its end, `verify` found something wrong, a backend failed for good, or a
+    training could not go on."""
     WRONG_INPUT = 2
     """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
     STORAGE = 3
-    """Reading or writing a file failed: disk full, no permission, a damaged or newer journal; nothing finished is lost."""
+    """Reading or writing a file failed: disk full, no permission, a damaged or newer journal; nothing finished is
+    lost."""
     INTERNAL = 70
     """A fault of refinesynth itself (EX_SOFTWARE)."""
     HUNG_UP = 129

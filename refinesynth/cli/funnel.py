@@ -1,4 +1,6 @@
-"""What a run came to: the funnel from personas to trajectories, what it took, what to do next; and what to try where it stopped early."""
+"""What a run came to: the funnel from personas to trajectories, what it took, what to do next; and what to try where it
+stopped early.
+"""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -91,7 +93,9 @@ def how_to_continue(arguments: Sequence[str], path: Path) -> str:
 
 
 def advice(result: SynthesisResult, arguments: Sequence[str]) -> RenderableType:
-    """For a run that stopped early and was asked for with these arguments: what refused most, one example of it, and what to try."""
+    """For a run that stopped early and was asked for with these arguments: what refused most, one example of it, and
+    what to try.
+    """
     most = result.by_rule.most_common(1)
     rule, count = most[0] if most else (None, 0)
     example = next((item for item in result.rejected if rule is None or rule in item.rejecting), None)

@@ -20,7 +20,8 @@ EXIT_CODES = {
 
 
 ONE_PRESS = 0.2
-"""Seconds within which a second signal is taken for the first: a wrapper that hands on what the terminal sent as well."""
+"""Seconds within which a second signal is taken for the first: a wrapper that hands on what the terminal sent as
+well."""
 
 
 LET_GO = 1.0
@@ -84,9 +85,9 @@ def interruptible() -> Generator[Interrupt]:
 
     Once one came the process is to end, and as long as that takes a second ends it at once.
 
-    One that is ignored stays ignored: that is how nohup, and a shell for what it runs in the background, say that it is not
-    meant for this process.
-    These are handlers of the process, not of the event loop, so that a second Ctrl-C works while the loop is busy.
+    One that is ignored stays ignored: that is how nohup, and a shell for what it runs in the background, say that it is
+    not meant for this process. These are handlers of the process, not of the event loop, so that a second Ctrl-C works
+    while the loop is busy.
     """
     interrupt = Interrupt()
     before = {

@@ -23,7 +23,9 @@ class Refinement:
 
 @dataclass(frozen=True)
 class Unrelated:
-    """This player turn was the first that was accepted after mistakes that nothing answers, and has nothing to do with them."""
+    """This player turn was the first that was accepted after mistakes that nothing answers, and has nothing to do with
+    them.
+    """
 
     after: tuple[int, ...]
     """Indices of the mistakes' turns."""

@@ -199,7 +199,8 @@ def check_preset(name: str | None, settings: Mapping[str, Any], given: Mapping[s
 
 
 def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print every setting of a run, what it decides and which of the layers it comes from, as a file that `--config` reads.
+    """Print every setting of a run, what it decides and which of the layers it comes from, as a file that `--config`
+    reads.
 
     Raises:
         ConfigurationError: A value that a setting does not take.

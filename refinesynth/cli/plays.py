@@ -7,7 +7,9 @@ from typer.core import TyperCommand
 
 
 class ListsPlays(TyperCommand):
-    """A command with `--play`: its help names the plays that are registered, which are looked up then and not at every start."""
+    """A command with `--play`: its help names the plays that are registered, which are looked up then and not at every
+    start.
+    """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """See `TyperCommand.format_help`."""

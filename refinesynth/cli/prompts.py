@@ -43,7 +43,9 @@ def show(
     set_: Set = None,
     json: Annotated[bool, typer.Option("--json", help="As one JSON object, as it goes out.")] = False,
 ) -> None:
-    """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the episode."""
+    """Print what a model would be sent, with its tokens (on standard error). Nothing is sent: the rehearsal plays the
+    episode.
+    """
     import anyio
 
     from refinesynth.backends import resolve_roles

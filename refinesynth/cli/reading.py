@@ -62,7 +62,9 @@ def in_one_line(record: Trajectory | Refused) -> str:
 
 
 def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
-    """The record as indented JSON, printable; in the paper's keys only script and turns, which is all it has keys for."""
+    """The record as indented JSON, printable; in the paper's keys only script and turns, which is all it has keys
+    for.
+    """
     if not paper:
         return printable(_indented(record.model_dump(mode="json")))
     evidence = record.draft() if isinstance(record, Trajectory) else record.evidence()

@@ -280,8 +280,8 @@ def run(
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
-    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when the folder cannot be
-    written, 130 after Ctrl-C.
+    Exits with 0 when N were accepted, 1 when there are fewer or it stopped early, 2 when it was asked wrongly, 3 when
+    the folder cannot be written, 130 after Ctrl-C.
     """
     typed = locals()
     from refinesynth.cli import options

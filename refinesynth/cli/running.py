@@ -46,8 +46,8 @@ def fresh_folder(parent: Path = Path("runs")) -> Path:
 def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[str], *, json: bool = False) -> ExitCode:
     """Run what was asked for into `folder`, report on it, and return the exit code.
 
-    Standard output gets the report, as `json` if so wanted, standard error everything before it. `arguments` are those of
-    the command line, for the command that continues the run.
+    Standard output gets the report, as `json` if so wanted, standard error everything before it. `arguments` are those
+    of the command line, for the command that continues the run.
 
     Raises:
         RefinesynthError: As `synthesize` raises it; if a backend or the disk stopped the run, after the report.
@@ -96,7 +96,8 @@ def _accepted_in(folder: Path) -> int | None:
 
 
 def import_backends(asked: Mapping[str, Any]) -> None:
-    """Import what the backends need, litellm where it is needed, while Ctrl-C still breaks off an import: that takes seconds.
+    """Import what the backends need, litellm where it is needed, while Ctrl-C still breaks off an import: that takes
+    seconds.
 
     Raises:
         ConfigurationError: There is no such backend; the run would have said the same.

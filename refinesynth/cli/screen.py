@@ -12,12 +12,15 @@ from refinesynth.cli.terminal import styled
 
 
 class Screen:
-    """What is said stands above what `draw` gives, which is asked once now, and several times a second between `open` and `close`."""
+    """What is said stands above what `draw` gives, which is asked once now, and several times a second between `open`
+    and `close`.
+    """
 
     def __init__(self, console: Console, draw: Callable[[], RenderableType]) -> None:
         self.console = console
         self.redraws = console.is_terminal and not console.is_dumb_terminal
-        """Whether anything is drawn; elsewhere (a pipe, a log) what is said is all there is, a line each, without escape codes."""
+        """Whether anything is drawn; elsewhere (a pipe, a log) what is said is all there is, a line each, without
+        escape codes."""
         self._live = Live(console=console, get_renderable=draw, refresh_per_second=4, redirect_stdout=False)
 
     def open(self) -> None:

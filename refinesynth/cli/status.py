@@ -36,7 +36,9 @@ _STOPPED = {
 
 
 def status(run: Run, *, json: AsJson = False, contamination: Contaminating = None) -> None:
-    """Say where a run stands: its process, what is accepted and how various it is, in flight, refused and paid. Changes nothing."""
+    """Say where a run stands: its process, what is accepted and how various it is, in flight, refused and paid. Changes
+    nothing.
+    """
     from refinesynth.cli import overlaps
     from refinesynth.cli.terminal import output
     from refinesynth.run import RunFolder

@@ -81,8 +81,8 @@ def file_of(source: Path, *, refused: bool = False) -> Path:
 def lines(path: Path) -> Iterator[Line]:
     """The lines of a file that are not blank, lazily; a missing file has none.
 
-    In a run's own folder, only those that its journal counts: behind them is what a process is writing, or was when it was
-    killed.
+    In a run's own folder, only those that its journal counts: behind them is what a process is writing, or was when it
+    was killed.
 
     Raises:
         StorageError: The journal cannot be read.

@@ -66,7 +66,9 @@ def styled(text: str, style: str = "") -> Text:
 
 
 def labelled(rows: Iterable[tuple[str, RenderableType]] = (), *, width: int | None = None, apart: int = 1) -> Table:
-    """Two columns: labels, as wide as the longest if no `width` is given, and texts, folded; so many columns lie between."""
+    """Two columns: labels, as wide as the longest if no `width` is given, and texts, folded; so many columns lie
+    between.
+    """
     table = Table.grid(padding=(0, apart))
     table.add_column(width=width, style="dim", no_wrap=width is None)
     table.add_column(overflow="fold")

@@ -1,4 +1,6 @@
-"""What `refinesynth train` does with its settings: show them, look at the data, plan, or train and say what came of it."""
+"""What `refinesynth train` does with its settings: show them, look at the data, plan, or train and say what came of
+it.
+"""
 
 import shlex
 import signal
@@ -87,7 +89,9 @@ def _wrong_data(settle: Callable[[Mapping[str, Any]], Layered]) -> str:
 
 
 def _train(config: TrainConfig, *, json: bool) -> ExitCode:
-    """Train; of an interruption that saves no checkpoint, before the first step or by a second Ctrl-C, say what is kept."""
+    """Train; of an interruption that saves no checkpoint, before the first step or by a second Ctrl-C, say what is
+    kept.
+    """
     try:
         return _train_and_report(config, json=json)
     except KeyboardInterrupt:

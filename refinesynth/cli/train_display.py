@@ -45,7 +45,9 @@ class StepPace:
 
 
 class TrainDisplay:
-    """Shows a training's events: on a terminal that can redraw with the latest figures below them, else a line for each."""
+    """Shows a training's events: on a terminal that can redraw with the latest figures below them, else a line for
+    each.
+    """
 
     def __init__(self, console: Console) -> None:
         self._pace = StepPace()

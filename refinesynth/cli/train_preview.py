@@ -1,7 +1,7 @@
 """What the model will see of a conversation, its tokens coloured by what they are to the loss.
 
-What a colour says, a sign says too: `+` before a line that is learned, `✗` before one of a mistake, which is kept out of the loss, `|`
-before context; a line of several kinds is broken where the kind changes.
+What a colour says, a sign says too: `+` before a line that is learned, `✗` before one of a mistake, which is kept out
+of the loss, `|` before context; a line of several kinds is broken where the kind changes.
 """
 
 from collections.abc import Iterator

@@ -19,7 +19,8 @@ _SETTING = re.compile(r"(?:(?P<role>[a-z_-]+)\.)?(?P<name>[a-z_]+)\s*=(?P<value>
 def tuned(
     spec: "str | Mapping[str, str | Sequence[str]]", settings: Sequence[str]
 ) -> "str | Mapping[str, str | Sequence[str] | Backend]":
-    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role, to all that take turns in it.
+    """`spec` with `[ROLE.]SETTING=VALUE` applied: without a role to every backend, then by role, to all that take turns
+    in it.
 
     Raises:
         ConfigurationError: No such role or setting, or a value that it does not take.

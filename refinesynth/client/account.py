@@ -1,4 +1,5 @@
-"""Who asks, who pays, and who remembers: what a model must know about the episode behind a request, and what that has used.
+"""Who asks, who pays, and who remembers: what a model must know about the episode behind a request, and what that has
+used.
 
 It goes by a context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
 """

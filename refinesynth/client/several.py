@@ -1,4 +1,6 @@
-"""Models that stand for several: a mixture that takes turns, and a fallback for the time in which the first cannot be asked."""
+"""Models that stand for several: a mixture that takes turns, and a fallback for the time in which the first cannot be
+asked.
+"""
 
 import logging
 from collections.abc import Sequence

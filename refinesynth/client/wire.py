@@ -1,6 +1,8 @@
-"""From pydantic-ai's messages and parameters to the arguments of a chat completion, in OpenAI's words; what the model can do.
+"""From pydantic-ai's messages and parameters to the arguments of a chat completion, in OpenAI's words; what the model
+can do.
 
-That is in pydantic-ai's table of profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to local models.
+That is in pydantic-ai's table of profiles: litellm's flags claim a native JSON schema for DeepSeek and deny it to local
+models.
 """
 
 import re

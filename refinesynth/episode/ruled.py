@@ -43,8 +43,8 @@ class Ruled:
 
     @property
     def text(self) -> str:
-        """The world's own plain words: what a player perceives where no better wording was accepted. Never blank, cut off at
-        `MAX_OBSERVATION`.
+        """The world's own plain words: what a player perceives where no better wording was accepted. Never blank, cut
+        off at `MAX_OBSERVATION`.
         """
         if self.excuse is not None:
             return self.excuse

@@ -1,8 +1,8 @@
 """Why a scene was taken back, for each role as far as it can repair it; for the Player in words that a person in the
 scene knows.
 
-A violation's message is written for the record and for a Narrator that writes both voices: it counts turns and speaks of the
-DungeonMaster. A Player that reads so thinks so, and `NoLeaks` refuses what it thinks.
+A violation's message is written for the record and for a Narrator that writes both voices: it counts turns and speaks
+of the DungeonMaster. A Player that reads so thinks so, and `NoLeaks` refuses what it thinks.
 """
 
 import re

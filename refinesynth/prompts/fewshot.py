@@ -49,7 +49,9 @@ class Examples(BaseModel):
 
 
 def drawn(items: Sequence[_Item], kind: Kind, seed: int, *, most: int = SHOWN) -> tuple[_Item, ...]:
-    """`most` of the items, or as many as there are, drawn and put in order by a seed: the same everywhere and always."""
+    """`most` of the items, or as many as there are, drawn and put in order by a seed: the same everywhere and
+    always.
+    """
     chance = int.from_bytes(blake2b(f"{seed}/{kind}".encode(), digest_size=_DRAWS).digest())
     left, chosen = list(items), list[_Item]()
     while left and len(chosen) < most:

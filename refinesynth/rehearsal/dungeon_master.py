@@ -1,4 +1,6 @@
-"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into words."""
+"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into
+words.
+"""
 
 from collections.abc import Iterator
 from random import Random

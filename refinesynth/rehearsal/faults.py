@@ -17,12 +17,13 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     """How often the rehearsal answers as an LLM should not."""
 
     invalid_json: Rate = 0.02
-    """Any role but the Player: prose instead of JSON, or JSON cut off so that required keys are lost. The Player: no action."""
+    """Any role but the Player: prose instead of JSON, or JSON cut off so that required keys are lost. The Player: no
+    action."""
     missing_keys: Rate = 0.02
     """ScriptWriter, DungeonMaster, Narrator, Judge: JSON in which something required is missing."""
     wrong_parameters: Rate = 0.05
-    """Narrator: an unflagged action with a value that is not available. DungeonMaster: of the actions that are none, or have
-    such a value, those that it waves through."""
+    """Narrator: an unflagged action with a value that is not available. DungeonMaster: of the actions that are none, or
+    have such a value, those that it waves through."""
     no_success: Rate = 0.02
     """DungeonMaster, Narrator: the last observation does not say `Task Succeed`."""
     too_few_errors: Rate = 0.05
@@ -30,7 +31,8 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     ambiguous_pattern: Rate = 0.05
     """ScriptWriter: one action's pattern matches another action too."""
     false_alarm: Rate = 0.005
-    """DungeonMaster: of the right actions that it is asked about, those that it calls a parameter error and does not carry out."""
+    """DungeonMaster: of the right actions that it is asked about, those that it calls a parameter error and does not
+    carry out."""
     natural_mistake: Rate = 0.1
     """Player: mistakes that were not asked for."""
     bad_condition: Rate = 0.03
@@ -48,7 +50,8 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
     misaligned_goal: Rate = 0.02
     """ScriptWriter, grounded: more or fewer conditions of the goal than sentences."""
     unseen_name: Rate = 0.03
-    """DungeonMaster, grounded: something is named that the player can neither see nor has heard of, if there is such a thing."""
+    """DungeonMaster, grounded: something is named that the player can neither see nor has heard of, if there is such a
+    thing."""
     contradiction: Rate = 0.03
     """DungeonMaster, grounded: what was carried out is reported as a failure, a mistake as a success."""
     said_success: Rate = 0.02
@@ -64,7 +67,9 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Luck:
-    """Draws for one request. A draw depends on the request, the seed and the draw's name, not on what was drawn before."""
+    """Draws for one request. A draw depends on the request, the seed and the draw's name, not on what was drawn
+    before.
+    """
 
     digest: bytes
     faults: Faults

@@ -1,7 +1,7 @@
 """What a player of an executed world makes of the answers, by any DungeonMaster: carried out, a mistake, or bad luck.
 
-The world keeps its laws, so what is a mistake is known without a word. Words are only needed to tell what was carried out from
-what failed for a moment, and to notice that this was reported wrong or not understood.
+The world keeps its laws, so what is a mistake is known without a word. Words are only needed to tell what was carried
+out from what failed for a moment, and to notice that this was reported wrong or not understood.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What has happened so far in a scene, replayed through the executor.
 
-Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again. Where it is
-known which episode asks, its scenes are kept as long as the episode goes on.
+Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again.
+Where it is known which episode asks, its scenes are kept as long as the episode goes on.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -79,8 +79,8 @@ class Position:
     def plan(self) -> tuple[str, ...]:
         """Actions that lead from here to the goal; none if it is reached, or if no way is found.
 
-        A player that follows the plan keeps it; one that leaves it gets a new one. So it depends on the actions from the start,
-        and on nothing else.
+        A player that follows the plan keeps it; one that leaves it gets a new one. So it depends on the actions from
+        the start, and on nothing else.
         """
         unplanned: list[Position] = []
         at: Position | None = self
@@ -93,7 +93,9 @@ class Position:
 
 
 def _planned(position: Position) -> tuple[str, ...]:
-    """What is left of the plan of the position before, if that one's next action or one to the same effect was taken."""
+    """What is left of the plan of the position before, if that one's next action or one to the same effect was
+    taken.
+    """
     world, state = position.scene.world, position.state
     rulebook = position.scene.executed.rulebook
     if position.before is None and rulebook is not None and rulebook.solution:

@@ -1,4 +1,6 @@
-"""Faults of a rulebook, planted into a script as JSON: each is one that a stage of the script's checks is there to find."""
+"""Faults of a rulebook, planted into a script as JSON: each is one that a stage of the script's checks is there to
+find.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast

@@ -1,4 +1,6 @@
-"""The Player: brings the world back from the task that it is shown, replays what it did, plans, and says what it thinks."""
+"""The Player: brings the world back from the task that it is shown, replays what it did, plans, and says what it
+thinks.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,8 +37,8 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeK
 def decide(luck: Luck, past: Past, wanted: MistakeKind | None = None) -> PlayerTurn:
     """The next turn in a scene that is known; a mistake if one is wanted, or if one happens by itself.
 
-    Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment: that is
-    tried again.
+    Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment:
+    that is tried again.
     """
     if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
         wanted = luck.pick("kind of mistake", _MISTAKES)
@@ -63,7 +65,9 @@ def _world_of(task: str) -> Position | None:
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
-    """What was done and answered. An answer that held no action was not played, nor is what was said about it an observation."""
+    """What was done and answered. An answer that held no action was not played, nor is what was said about it an
+    observation.
+    """
     action: str | None = None
     for role, text in chat:
         if role == "assistant":

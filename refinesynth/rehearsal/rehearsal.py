@@ -21,11 +21,12 @@ GREETING = (
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A completion function of `litellm.acompletion`'s shape that plays ScriptWriter, DungeonMaster, Player, Narrator and Judge.
+    """A completion function of `litellm.acompletion`'s shape that plays ScriptWriter, DungeonMaster, Player, Narrator
+    and Judge.
 
-    An answer depends on the messages, the request's `seed` and form (schema, tools, `max_tokens`), and these settings: on
-    nothing else, so that it is the same in any order, in any process, over HTTP too. No request raises. `stream` is not
-    looked at: the answer always comes whole.
+    An answer depends on the messages, the request's `seed` and form (schema, tools, `max_tokens`), and these settings:
+    on nothing else, so that it is the same in any order, in any process, over HTTP too. No request raises. `stream` is
+    not looked at: the answer always comes whole.
 
     The worlds are executed: what the DungeonMaster rules and where the Player goes comes from `refinesynth.world`.
     """

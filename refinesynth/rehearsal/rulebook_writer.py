@@ -25,7 +25,8 @@ def write(
 ) -> tuple[str, dict[str, Any]]:
     """What kind of answer, and the answer: a grounded script as JSON; `scene` draws which.
 
-    A script that was refused is, every other time, written again as it should be; else there is another. What no scene can offer is left out: one has as many of the features as any that was found.
+    A script that was refused is, every other time, written again as it should be; else there is another. What no scene
+    can offer is left out: one has as many of the features as any that was found.
     """
     label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
     drawn = opening(label or _label(scene, wanted)).scene

@@ -1,8 +1,9 @@
 """One world of a family, drawn from its label: script, rulebook and words.
 
-A scene is a function of its label alone (`household-48213`), and the label stands in the script's introduction. So every role
-can bring the same world back from what it is shown. A label with a `g` behind its number (`household-48213g`) is the same scene
-as it is played with a rulebook: the same world, of which the introduction may not say where things are.
+A scene is a function of its label alone (`household-48213`), and the label stands in the script's introduction. So
+every role can bring the same world back from what it is shown. A label with a `g` behind its number
+(`household-48213g`) is the same scene as it is played with a rulebook: the same world, of which the introduction may
+not say where things are.
 """
 
 import re

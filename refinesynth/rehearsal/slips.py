@@ -128,7 +128,8 @@ def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple
 
 
 def _untimely(rng: Random, past: Past, kind: MistakeKind) -> Slip | None:
-    """An available action that does not fit now: a later step of the plan, or what was done already, else just anything.
+    """An available action that does not fit now: a later step of the plan, or what was done already, else just
+    anything.
 
     Going where one is makes no sense either, but it is what comes to mind last.
     """

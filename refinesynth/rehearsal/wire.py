@@ -84,7 +84,9 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
 
 
 def completion(request: Request, content: str, luck: Luck) -> dict[str, Any]:
-    """A chat completion in OpenAI's form: `content` as the message, or as the arguments of the tool that is asked for."""
+    """A chat completion in OpenAI's form: `content` as the message, or as the arguments of the tool that is asked
+    for.
+    """
     content = scrub(content)
     reason = "tool_calls" if request.form.kind == "tool" else "stop"
     if request.most_tokens is not None and tokens(content) > request.most_tokens:

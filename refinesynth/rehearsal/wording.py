@@ -1,4 +1,6 @@
-"""Sentences of Player and DungeonMaster, in several forms each; and how observations of mistakes begin, by which they are known."""
+"""Sentences of Player and DungeonMaster, in several forms each; and how observations of mistakes begin, by which they
+are known.
+"""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +14,8 @@ from refinesynth.rehearsal.families import FAMILIES, Family
 WORDINGS: Mapping[str, tuple[str, ...]] = TypeAdapter(dict[str, tuple[str, ...]]).validate_json(
     (files("refinesynth.rehearsal") / "wordings.json").read_bytes()
 )
-"""Templates by key. Those of `ruled_...` are the DungeonMaster's on what an executed world has ruled, and name nothing but the action."""
+"""Templates by key. Those of `ruled_...` are the DungeonMaster's on what an executed world has ruled, and name nothing
+but the action."""
 
 
 _BEGINNINGS = tuple(beginning for family in FAMILIES.values() for beginning in family.refusals)

@@ -1,6 +1,7 @@
 """What the roles have in common: one question to a model, with bounded retries and calls.
 
-No role needs tools, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same request.
+No role needs tools, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same
+request.
 """
 
 from collections.abc import Sequence
@@ -77,7 +78,8 @@ class Actor:
     ) -> _Answer:
         """One answer to `request`; what cannot be used goes back to the model in words, `answers` times at most.
 
-        `instructions` are those of this question alone: a form is shared, so what differs between episodes is not in it.
+        `instructions` are those of this question alone: a form is shared, so what differs between episodes is not in
+        it.
 
         Raises:
             InvalidAnswer: Every answer was invalid; the message says what was wrong with the last.
@@ -138,7 +140,8 @@ def _shortened(problem: str) -> str:
 def _feedback(response: ModelResponse, problem: str) -> Sequence[ModelRequestPart]:
     """What goes back, in one plain sentence: the result of each tool call there is, else a user's message.
 
-    pydantic-ai would wrap it in a frame, explain the frame in a system message, and send the whole invalid answer back with it.
+    pydantic-ai would wrap it in a frame, explain the frame in a system message, and send the whole invalid answer back
+    with it.
     """
     note = f"This answer cannot be used: {problem}"
     calls = called(response)

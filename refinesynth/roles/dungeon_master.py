@@ -1,4 +1,6 @@
-"""Plays the environment, one turn at a time (paper, section 3.2; live play), or puts into words what an executed world rules."""
+"""Plays the environment, one turn at a time (paper, section 3.2; live play), or puts into words what an executed world
+rules.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +30,8 @@ class Words(NamedTuple):
 
 @dataclass
 class DungeonMaster(Actor):
-    """`narrate` imagines the world and judges; `word` puts into words what an executed world has ruled, and judges nothing.
+    """`narrate` imagines the world and judges; `word` puts into words what an executed world has ruled, and judges
+    nothing.
 
     It sees what the player did, not what the player thought: who reads intentions judges too kindly.
     """
@@ -99,7 +102,9 @@ class DungeonMaster(Actor):
 
 
 def history(turns: Sequence[PlayerTurn | DungeonMasterTurn]) -> list[dict[str, JsonValue]]:
-    """The exchanges so far as the DungeonMaster is shown them, its own thoughts included: they keep what no observation says."""
+    """The exchanges so far as the DungeonMaster is shown them, its own thoughts included: they keep what no observation
+    says.
+    """
     return [
         {
             "action": turn.action,
@@ -137,7 +142,8 @@ def exchanges_without_thoughts(turns: Sequence[PlayerTurn | DungeonMasterTurn]) 
 def form(script: Script, action: str) -> dict[str, JsonValue]:
     """Whether the text is an available action with allowed values, and if not, why: what a program knows better.
 
-    Of the turns that the paper's DungeonMaster called wrong, 18 % were right, and of those that it called right, some were not.
+    Of the turns that the paper's DungeonMaster called wrong, 18 % were right, and of those that it called right, some
+    were not.
     """
     if match_in(script, action) is not None:
         return {"available": True, "problem": None}

@@ -1,7 +1,7 @@
 """In which form a role answers: what goes out with each request to ask for it, and how the answer is read.
 
-A form is made once for a run and shared by all its episodes. What it asks for is what an Agent of pydantic-ai with the same
-output type would ask for, in whichever way a model does structured output.
+A form is made once for a run and shared by all its episodes. What it asks for is what an Agent of pydantic-ai with the
+same output type would ask for, in whichever way a model does structured output.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,8 +49,8 @@ class AnswerForm(Generic[_Answer]):
     def verbatim(self) -> bool:
         """Whether a request goes out as it is: a player must see what training sees.
 
-        pydantic-ai would put notes of its own beside text that looks like one of its frames, and alter text that looks like a
-        chat template's token.
+        pydantic-ai would put notes of its own beside text that looks like one of its frames, and alter text that looks
+        like a chat template's token.
         """
         return self.parameters.output_mode == "text"
 
@@ -113,8 +113,8 @@ def object_form(
 ) -> AnswerForm[_Answer]:
     """An answer that is an object of `schema`, which describes it and does not validate: `read` does.
 
-    A bare list is read as the object's key `listed`, or, where there is no such key, as the one object that is in it. Without
-    `instructions`, each question brings its own, see `asking.ask`.
+    A bare list is read as the object's key `listed`, or, where there is no such key, as the one object that is in it.
+    Without `instructions`, each question brings its own, see `asking.ask`.
     """
     described = TypeAdapter(StructuredDict(schema, name=name)).json_schema()
     description = described.pop("description", None)

@@ -15,7 +15,8 @@ from refinesynth.trajectory import MistakeKind, PlayerTurn
 class Player(Actor):
     """One verb: `act`.
 
-    Its chat is `chat.render_turns` and nothing else, as in training and evaluation: no system prompt, no tools, no schema.
+    Its chat is `chat.render_turns` and nothing else, as in training and evaluation: no system prompt, no tools, no
+    schema.
     """
 
     async def act(
@@ -28,8 +29,8 @@ class Player(Actor):
         """The next turn after `view`, which ends with a user message.
 
         A `mistake` to make now, or `violations` for which an earlier answer to this view was taken back, stand in a
-        private note after the last message; the note is in this one request and nowhere else. A player may think what it
-        reads, so violations are sentences in the scene's own words.
+        private note after the last message; the note is in this one request and nowhere else. A player may think what
+        it reads, so violations are sentences in the scene's own words.
 
         Raises:
             InvalidAnswer: No answer had a thought and an action.

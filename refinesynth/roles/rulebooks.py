@@ -19,7 +19,8 @@ _OPS = {
 
 
 def read_grounded(answer: object) -> Script:
-    """A grounded script from a model's answer: unknown keys are dropped, usual slips of form repaired. Its laws are not judged.
+    """A grounded script from a model's answer: unknown keys are dropped, usual slips of form repaired. Its laws are not
+    judged.
 
     Raises:
         pydantic.ValidationError: Something required is missing or of the wrong kind.

@@ -58,7 +58,8 @@ class RulebookWriter(ScriptWriter):
     """The ScriptWriter of grounded play: a script comes with its rulebook."""
 
     wanted: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    """What is asked of a script besides its persona: `features`, and `actions`, the fewest and most of its shortest solution."""
+    """What is asked of a script besides its persona: `features`, and `actions`, the fewest and most of its shortest
+    solution."""
 
     _template: ClassVar[str] = "rulebook_writer"
     _kind: ClassVar[Kind] = Kind.GROUNDED

@@ -21,7 +21,9 @@ class _Judgement(BaseModel, frozen=True):
 
 @dataclass
 class Judge(Actor):
-    """A second opinion about what rules cannot see; one verb: `opine`. Off by default, because the method is rule-based."""
+    """A second opinion about what rules cannot see; one verb: `opine`. Off by default, because the method is
+    rule-based.
+    """
 
     async def opine(self, draft: Draft) -> Violation | None:
         """What speaks against a draft, or None; a judge that gives no judgement does not agree."""

@@ -1,7 +1,7 @@
 """What the package says through Python's `logging` while a run goes on, written into that run's events as well.
 
-events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The logger is
-bound to the run's own file; structlog's global configuration is neither read nor changed.
+events.jsonl has one JSON object a line with `event`, `level` and `timestamp` (UTC); docs/events.md lists them. The
+logger is bound to the run's own file; structlog's global configuration is neither read nor changed.
 """
 
 import logging

@@ -15,14 +15,17 @@ MAX_STEPS = 100
 
 
 class Grounding(BaseModel, frozen=True, extra="forbid"):
-    """Settings of grounded play: the world is executed by its rulebook, and the DungeonMaster only puts the result into words."""
+    """Settings of grounded play: the world is executed by its rulebook, and the DungeonMaster only puts the result into
+    words.
+    """
 
     terse: bool = False
     """The world answers in the rulebook's own words: no completions are asked for the DungeonMaster at all."""
     difficulty: tuple[int, int] | None = None
     """Fewest and most actions of the shortest solution that is found; a script outside is refused. None keeps all."""
     transient: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the right actions that fail for a moment, announced as such, so that agents learn to try again what deserves it."""
+    """Share of the right actions that fail for a moment, announced as such, so that agents learn to try again what
+    deserves it."""
     mix: Mix = Field(default_factory=Mix)
     """Which share of the scripts is asked for which feature."""
 

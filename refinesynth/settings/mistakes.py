@@ -1,7 +1,7 @@
 """When the Player is privately asked for a mistake, and for which kind.
 
-Natural mistakes teach most, but a strong player makes few; asked-for ones fill up what is missing. Whatever is asked for, only
-the DungeonMaster's flag makes an action a mistake, and the request never enters the record.
+Natural mistakes teach most, but a strong player makes few; asked-for ones fill up what is missing. Whatever is asked
+for, only the DungeonMaster's flag makes an action a mistake, and the request never enters the record.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
     """A policy: pure and deterministic in the turns so far, the episode's index and the attempt.
 
     No policy asks on the very first turn, nor while the last mistake is unrepaired, that is before another action was
-    accepted. Kinds are balanced over a run: which comes first, and in which order the others follow, goes round with the
-    episode's index.
+    accepted. Kinds are balanced over a run: which comes first, and in which order the others follow, goes round with
+    the episode's index.
     """
 
     policy: Literal["natural", "prompted", "at_least"] = "at_least"
@@ -29,8 +29,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
     """How many mistakes a trajectory is to hold: `at_least` asks until there are so many, natural ones counted;
     narrated play asks its Narrator for so many under every policy."""
     turns: tuple[int, ...] = ()
-    """For `prompted`: the player's turns, counted from 0, on which to ask. One that falls on the repair of a mistake is put
-    off to the turn after it; turn 0 is put off to turn 1."""
+    """For `prompted`: the player's turns, counted from 0, on which to ask. One that falls on the repair of a mistake is
+    put off to the turn after it; turn 0 is put off to turn 1."""
 
     def ask(
         self, turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn], *, episode: int, attempt: int = 1

@@ -15,8 +15,8 @@ _CIRCLE = 2**64
 """Steps of a circle on which each feature walks; it is asked for where it stands in the first part of that share."""
 
 _STRIDES = (0x9E3779B97F4A7C15, 0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0xA54FF53A5F1D36F1)
-"""How far each feature walks per episode: fractions of the golden ratio and of the roots of 2, 3 and 7, so that the places
-spread evenly over the circle and the features do not go together."""
+"""How far each feature walks per episode: fractions of the golden ratio and of the roots of 2, 3 and 7, so that the
+places spread evenly over the circle and the features do not go together."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -39,7 +39,8 @@ class Mix:
     def wanted(self, index: int, seed: int = 0) -> tuple[str, ...]:
         """The features that the script of episode `index` (from 0) is asked for, in the fields' order.
 
-        A function of its arguments alone. Among any episodes in a row, a feature's share is met as closely as it can be.
+        A function of its arguments alone. Among any episodes in a row, a feature's share is met as closely as it can
+        be.
         """
         return tuple(
             feature

@@ -1,4 +1,6 @@
-"""All settings of a run, each with its unit, its default and what it decides. What is passed on, recorded and read from files is this."""
+"""All settings of a run, each with its unit, its default and what it decides. What is passed on, recorded and read from
+files is this.
+"""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -39,8 +41,9 @@ class PlaySettings(BaseModel):
     model_config = _READ
 
     play: str = "live"
-    """Name in the table of plays: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices, as the paper
-    does), `grounded` (as live, and the world is executed by the rulebook that the script comes with), or a play of your own."""
+    """Name in the table of plays: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices,
+    as the paper does), `grounded` (as live, and the world is executed by the rulebook that the script comes with), or a
+    play of your own."""
     mistakes: Mistakes = Field(default_factory=Mistakes)
     """Where mistakes come from."""
     attempts: Attempts = Field(default_factory=Attempts)
@@ -54,21 +57,22 @@ class PlaySettings(BaseModel):
     seed: Whole = 0
     """Of the run; each episode's own seed is derived from it."""
     max_turns: Annotated[Whole, Field(ge=1)] = 60
-    """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal. From half of
-    them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""
+    """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal.
+    From half of them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""
     judge: bool = False
     """Whether an LLM judge must agree to what the rules accept."""
     deadline: Annotated[float, Field(gt=0)] | None = Field(default=DEADLINE, exclude=True)
-    """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which its
-    backend is down does not count. None: as long as it takes. By default two hours, far beyond what any but a stuck one needs."""
+    """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which
+    its backend is down does not count. None: as long as it takes. By default two hours, far beyond what any but a stuck
+    one needs."""
 
 
 class RunSettings(PlaySettings):
     """A run, whole, but for where its progress goes and what stands in for its backends."""
 
     personas: Any = None
-    """A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face dataset; None for those
-    that come with the package."""
+    """A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face dataset;
+    None for those that come with the package."""
     n: Annotated[Whole, Field(ge=1, le=10**12)] = 100
     """Accepted trajectories to make; a run ends when so many are accepted at least."""
     backend: Any = "rehearsal"
@@ -121,7 +125,7 @@ def _problem(error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str,
         return f"there is no setting {shortened(name)}"
     if inner and isinstance(given.get(name), Mapping):
         return f"{'.'.join((name, *inner))} is {shortened(error['input'])}; {_lowered(error['msg'])}"
-    about = (fields[name].description or "").partition("\n")[0].partition(". ")[0].rstrip(".;:")
+    about = " ".join((fields[name].description or "").split()).partition(". ")[0].rstrip(".;:")
     return f"{name} is {shortened(given[name])}; {_expected(fields[name], error)}: {about[:1].lower()}{about[1:]}"
 
 

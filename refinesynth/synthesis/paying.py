@@ -1,4 +1,6 @@
-"""The tracker of a run: made from its budget, its backends' prices and what earlier processes have spent; what a pool asks of it."""
+"""The tracker of a run: made from its budget, its backends' prices and what earlier processes have spent; what a pool
+asks of it.
+"""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -185,8 +185,8 @@ class SynthesisResult:
 
     @property
     def wasted_by_rule(self) -> dict[str, Cost]:
-        """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that no attempt
-        went on from. Where several rules refused one thing, they share its cost.
+        """Rule name to what was spent on what it refused: the attempt of a script, and of a draft the turns that no
+        attempt went on from. Where several rules refused one thing, they share its cost.
         """
         return dict(self.spending.wasted)
 

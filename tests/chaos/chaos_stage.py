@@ -1,4 +1,5 @@
-"""What runs in hostile surroundings have in common: backends that do not wait long, and what must hold of a run folder."""
+"""What runs in hostile surroundings have in common: backends that do not wait long, and what must hold of a run
+folder."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""A command that is told to stop, or whose disk fails, says so, keeps what it has, and goes on when it is given once more."""
+"""A command that is told to stop, or whose disk fails, says so, keeps what it has, and goes on when it is given once
+more."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""Runs over real sockets against a server with every fault on: they reach n or say why not, and record nothing unverified."""
+"""Runs over real sockets against a server with every fault on: they reach n or say why not, and record nothing
+unverified."""
 
 import subprocess
 import sys
@@ -117,7 +118,8 @@ anyio.run(main)
 
 
 MOST_MIB = {"litellm": 800, "direct": 50}
-"""litellm reads an answer to its end: two at once are held as bytes, as text and parsed. The direct client reads no answer that long."""
+"""litellm reads an answer to its end: two at once are held as bytes, as text and parsed. The direct client reads no
+answer that long."""
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -1,4 +1,5 @@
-"""A run that is killed again and again ends as one that never was: nothing lost, nothing twice, nothing paid for twice."""
+"""A run that is killed again and again ends as one that never was: nothing lost, nothing twice, nothing paid for
+twice."""
 
 import json
 import time

@@ -1,4 +1,5 @@
-"""What a persona says and what a model writes stays text: in paths, templates, patterns, terminals and lines of files."""
+"""What a persona says and what a model writes stays text: in paths, templates, patterns, terminals and lines of
+files."""
 
 import json
 import os
@@ -48,7 +49,8 @@ PERSONAS = (
 
 
 class Tainted:
-    """The rehearsal, whose scripts, thoughts and observations say hostile things that no rule minds; keeps what it was asked."""
+    """The rehearsal, whose scripts, thoughts and observations say hostile things that no rule minds; keeps what it was
+    asked."""
 
     def __init__(self) -> None:
         self.said = 0

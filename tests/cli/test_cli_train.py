@@ -1,4 +1,5 @@
-"""`refinesynth train` as far as it needs no torch: options, settings, what is shown, exit codes. The engine is a double."""
+"""`refinesynth train` as far as it needs no torch: options, settings, what is shown, exit codes. The engine is a
+double."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""What was paid for is remembered, entered once, and not asked for again; money is put aside before and settled after."""
+"""What was paid for is remembered, entered once, and not asked for again; money is put aside before and settled
+after."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

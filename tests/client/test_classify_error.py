@@ -68,7 +68,8 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (StatusError(402, "pay"), FaultStep.STOP, FaultKind.QUOTA),
         (StatusError(400, "Your credit balance is too low"), FaultStep.STOP, FaultKind.QUOTA),
         (BudgetExceededError("Budget has been exceeded!"), FaultStep.STOP, FaultKind.QUOTA),
-        # What litellm's proxy says: of a user's budget, of a provider's, of a key that it knows no database for, of a model.
+        # What litellm's proxy says: of a user's budget, of a provider's, of a key that it knows no database for, of a
+        # model.
         (
             StatusError(422, "ExceededBudget: User=u over budget. Spend=1.0, Budget=0.5"),
             FaultStep.STOP,

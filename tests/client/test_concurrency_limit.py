@@ -19,7 +19,8 @@ def queueing(capacity: int) -> Server:
 
 
 class Traffic:
-    """Requests against a server that answers in the order of their coming; as many as the limit and the demand allow."""
+    """Requests against a server that answers in the order of their coming; as many as the limit and the demand
+    allow."""
 
     def __init__(self, limit: ConcurrencyLimit) -> None:
         self.limit = limit

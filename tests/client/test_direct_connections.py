@@ -1,4 +1,5 @@
-"""The direct client over sockets that anything may come out of: bounded, sorted, without keys; and when connections end."""
+"""The direct client over sockets that anything may come out of: bounded, sorted, without keys; and when connections
+end."""
 
 import asyncio
 import gc

@@ -1,4 +1,5 @@
-"""The direct client posts what litellm posts: compared over a socket, and with litellm's own tables for every model in its map."""
+"""The direct client posts what litellm posts: compared over a socket, and with litellm's own tables for every model in
+its map."""
 
 import json
 from collections.abc import Iterator
@@ -93,7 +94,8 @@ DIFFERENT = {
     ("openrouter", "thinking"),
     ("openrouter", "no thinking"),
 }
-"""What the direct client leaves to litellm, by refusing the argument: a backend with it goes through litellm from the start."""
+"""What the direct client leaves to litellm, by refusing the argument: a backend with it goes through litellm from the
+start."""
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ SERVERS = {"well": HttpFaults(), "failing": HttpFaults(statuses={429: 0.05, 500:
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[dict[str, str]]:
-    """Both servers for all tests: litellm keeps its connections, and drops those to a server that has gone without closing them."""
+    """Both servers for all tests: litellm keeps its connections, and drops those to a server that has gone without
+    closing them."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(running(create_app(Rehearsal(faults=Faults()), faults=faults)))

@@ -1,4 +1,5 @@
-"""What a completion costs: one's own prices first, then litellm's map, read without litellm and yet to the same cent."""
+"""What a completion costs: one's own prices first, then litellm's map, read without litellm and yet to the same
+cent."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,8 @@ LISTED = (
     "cohere_chat/command-r",
     "ollama_chat/llama3",
 )
-"""Flat prices, several by the length of the prompt or by the hour, prices for writing to a cache, several spellings of a provider."""
+"""Flat prices, several by the length of the prompt or by the hour, prices for writing to a cache, several spellings of
+a provider."""
 
 
 @st.composite

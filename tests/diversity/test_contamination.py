@@ -1,4 +1,5 @@
-"""Words of a trajectory that stand in an evaluation set are found, all of them, wherever they stand, and nothing else."""
+"""Words of a trajectory that stand in an evaluation set are found, all of them, wherever they stand, and nothing
+else."""
 
 from pathlib import Path
 

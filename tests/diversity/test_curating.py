@@ -1,4 +1,5 @@
-"""What the curator refuses: copies and what an evaluation set holds, by the order of the commits and by nothing else."""
+"""What the curator refuses: copies and what an evaluation set holds, by the order of the commits and by nothing
+else."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""Evaluation sets as files: every text in them is read, whatever they are, and nothing that they hold breaks anything."""
+"""Evaluation sets as files: every text in them is read, whatever they are, and nothing that they hold breaks
+anything."""
 
 import gzip
 from contextlib import suppress

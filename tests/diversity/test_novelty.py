@@ -1,4 +1,5 @@
-"""Which scripts are near-duplicates: copies in other words are found, other scripts are not, and order decides alone."""
+"""Which scripts are near-duplicates: copies in other words are found, other scripts are not, and order decides
+alone."""
 
 from random import Random
 from typing import Any

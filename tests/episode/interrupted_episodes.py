@@ -43,7 +43,8 @@ class Memory:
 async def continued(
     settings: EpisodeSettings, *, index: int, lives: int, backend: BackendSpec = FAULTY
 ) -> EpisodeOutcome:
-    """The outcome in one piece, which is also that of an episode killed after every `lives` completions; nothing is asked twice."""
+    """The outcome in one piece, which is also that of an episode killed after every `lives` completions; nothing is
+    asked twice."""
     asked: list[object] = []
 
     async def episode(memory: Memory) -> EpisodeOutcome:

@@ -1,4 +1,5 @@
-"""An episode that was interrupted goes on where it was: nothing is asked twice, and the outcome is that of one piece."""
+"""An episode that was interrupted goes on where it was: nothing is asked twice, and the outcome is that of one
+piece."""
 
 from typing import Any
 

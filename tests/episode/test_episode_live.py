@@ -193,7 +193,8 @@ async def test_when_a_play_grows_long_its_dungeon_master_is_reminded_of_the_end(
     stage = live(*LOOKS[:12], *GOOD)
     await stage.play(max_turns=12)
     told = [asked.chat[-1][1] for asked in stage.master.asked]
-    # The limit and what is left of it, from half of it on; in an attempt after one that ran out, from the first turn on.
+    # The limit and what is left of it, from half of it on; in an attempt after one that ran out, from the first turn
+    # on.
     left = [None, None, None, "4", "2", "0", "10", "8", "6", "4", "2"]
     found = [re.search(r"may have 12 turns of both voices in all; (\d+) are left", text) for text in told]
     assert [one and one[1] for one in found] == left

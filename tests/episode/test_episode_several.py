@@ -1,4 +1,5 @@
-"""Several trajectories of one script: laws of plays and branches, with the rehearsal and with models that answer from a list."""
+"""Several trajectories of one script: laws of plays and branches, with the rehearsal and with models that answer from a
+list."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -205,7 +206,8 @@ async def test_killed_at_any_completion_of_any_play_it_goes_on_and_the_outcome_i
 
 
 async def test_two_plays_that_ask_the_same_have_an_answer_each() -> None:
-    """Narrated plays of one script begin with the same words; what is remembered of the first is not the second's answer."""
+    """Narrated plays of one script begin with the same words; what is remembered of the first is not the second's
+    answer."""
     settings = settings_for(play="narrated", episodes_per_script=3)
     memory = Memory()
     models = rehearsing()

@@ -1,4 +1,5 @@
-"""What an episode made is freed with it, without a look for garbage: a long run takes no more memory than a short one."""
+"""What an episode made is freed with it, without a look for garbage: a long run takes no more memory than a short
+one."""
 
 import gc
 import subprocess
@@ -31,7 +32,8 @@ OF_AN_EPISODE = frozenset({
 })  # fmt: skip
 
 FEW_OBJECTS = 500
-"""More than what a run leaves that depends on how its tasks took turns, and a tenth of what the check of one world used to leave."""
+"""More than what a run leaves that depends on how its tasks took turns, and a tenth of what the check of one world used
+to leave."""
 
 PLAYS: dict[str, dict[str, Any]] = {
     "live": {"play": "live"},
@@ -53,14 +55,16 @@ def uncollected() -> Generator[None]:
 
 def run(folder: Path, numbers: range, play: str) -> None:
     people = [f"Somebody with the number {number} who likes order" for number in numbers]
-    # More than there can be, so that nobody is cancelled: what a cancelled task was at hangs on its traceback until the next look.
+    # More than there can be, so that nobody is cancelled: what a cancelled task was at hangs on its traceback until the
+    # next look.
     result = anyio.run(partial(rs.synthesize, people, n=2 * len(people) + 1, output=folder, **PLAYS[play]))
     assert len(result) > 0
 
 
 @pytest.mark.parametrize("play", PLAYS)
 def test_an_episode_leaves_nothing_behind(play: str, tmp_path: Path) -> None:
-    # In a process of its own: what measures coverage takes its probes out while a run goes on, and keeps what it finds meanwhile.
+    # In a process of its own: what measures coverage takes its probes out while a run goes on, and keeps what it finds
+    # meanwhile.
     done = subprocess.run([sys.executable, __file__, play, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,5 @@
-"""Pairs of a mistake and its repair: one context, both turns, and nothing in the better one that only the refusal could have told."""
+"""Pairs of a mistake and its repair: one context, both turns, and nothing in the better one that only the refusal could
+have told."""
 
 from collections import Counter
 from pathlib import Path

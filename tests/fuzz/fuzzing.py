@@ -1,7 +1,7 @@
 """How long it is fuzzed, and how what was right is damaged.
 
-A handful of examples belong to the test suite. `FUZZ_EXAMPLES=20000 pytest tests/fuzz` fuzzes in earnest; what Hypothesis finds it
-keeps in `.hypothesis` and tries first the next time, with few examples too.
+A handful of examples belong to the test suite. `FUZZ_EXAMPLES=20000 pytest tests/fuzz` fuzzes in earnest; what
+Hypothesis finds it keeps in `.hypothesis` and tries first the next time, with few examples too.
 """
 
 import os

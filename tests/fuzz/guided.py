@@ -1,6 +1,8 @@
-"""Coverage-guided fuzzing of the executor: atheris looks for input that takes new ways through the code, Hypothesis makes worlds of it.
+"""Coverage-guided fuzzing of the executor: atheris looks for input that takes new ways through the code, Hypothesis
+makes worlds of it.
 
-python tests/fuzz/guided.py NAME [-max_total_time=60] [further options of libFuzzer]; NAME is one of those that it lists without one
+python tests/fuzz/guided.py NAME [-max_total_time=60] [further options of libFuzzer]; NAME is one of those that it lists
+without one
 """
 
 import sys

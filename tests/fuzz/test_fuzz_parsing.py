@@ -1,4 +1,5 @@
-"""What a model writes is read, or refused in words that it can be told; whatever was read can be judged, kept and shown."""
+"""What a model writes is read, or refused in words that it can be told; whatever was read can be judged, kept and
+shown."""
 
 from functools import cache
 from typing import Any, cast

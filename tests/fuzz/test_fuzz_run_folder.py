@@ -1,4 +1,5 @@
-"""A run folder whose files were cut or changed is completed, or refused in words; what is completed holds nothing unverified."""
+"""A run folder whose files were cut or changed is completed, or refused in words; what is completed holds nothing
+unverified."""
 
 import shutil
 from contextlib import suppress

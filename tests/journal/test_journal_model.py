@@ -1,4 +1,5 @@
-"""Whatever is done to a journal, it says what a plain model of it says: at once, to others, and after it was opened again."""
+"""Whatever is done to a journal, it says what a plain model of it says: at once, to others, and after it was opened
+again."""
 
 import tempfile
 from collections import Counter

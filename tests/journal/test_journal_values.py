@@ -1,4 +1,5 @@
-"""Values survive the way into a journal and back; values that no journal wrote are refused, though SQLite finds them sound."""
+"""Values survive the way into a journal and back; values that no journal wrote are refused, though SQLite finds them
+sound."""
 
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Axolotl's own data code on one exported file, run by its own Python: axolotl_job.py MODEL DATA FIELD OUT.
 
-Writes the `input_ids` and `labels` of each record, one JSON list in the file's order. FIELD is the key of a message that says whether
-it is trained on (`message_field_training`).
+Writes the `input_ids` and `labels` of each record, one JSON list in the file's order. FIELD is the key of a message
+that says whether it is trained on (`message_field_training`).
 """
 
 import json

@@ -1,7 +1,7 @@
 """LLaMA-Factory's classic data code on one exported file: llamafactory_v0_job.py MODEL DATA HISTORY OUT.
 
-HISTORY is `mask` to train on each record's last turn alone (`mask_history: true`), `train` for all of them. Writes what its
-trainer would be given, one JSON list in the file's order.
+HISTORY is `mask` to train on each record's last turn alone (`mask_history: true`), `train` for all of them. Writes what
+its trainer would be given, one JSON list in the file's order.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""What is compared: rehearsed trajectories and hostile ones, with a tokenizer and chat templates that all trainers understand."""
+"""What is compared: rehearsed trajectories and hostile ones, with a tokenizer and chat templates that all trainers
+understand."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,7 +32,8 @@ HONOURS_LOSS = (
     "{% else %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""The same text with generation markers, around what is to be learned alone: the route (a) for TRL of docs/export.md."""
+"""The same text with generation markers, around what is to be learned alone: the route (a) for TRL of
+docs/export.md."""
 
 _SCRIPT = Script(
     introduction="You are in a kitchen.",

@@ -1,6 +1,7 @@
 """Our labels are those that other trainers compute from our exports; where they are not, it is known how they differ.
 
-Each trainer runs in an environment of its own, made once by `python -m bench.train.setup`; without it, nothing here runs.
+Each trainer runs in an environment of its own, made once by `python -m bench.train.setup`; without it, nothing here
+runs.
 """
 
 import json

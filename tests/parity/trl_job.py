@@ -1,7 +1,8 @@
 """TRL's own data code on one exported file, run by its own Python: trl_job.py MODEL DATA TEMPLATE OUT.
 
-Writes the `input_ids` and `labels` that `SFTTrainer` would train on, one JSON list in the file's order. TEMPLATE is a file with a
-chat template that has generation markers (`assistant_only_loss` is set then), or `-` for the tokenizer's own.
+Writes the `input_ids` and `labels` that `SFTTrainer` would train on, one JSON list in the file's order. TEMPLATE is a
+file with a chat template that has generation markers (`assistant_only_loss` is set then), or `-` for the tokenizer's
+own.
 """
 
 import json

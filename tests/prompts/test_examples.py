@@ -1,4 +1,5 @@
-"""The shipped examples: that they are what the prompts ask for, differ from each other, and are drawn for each episode."""
+"""The shipped examples: that they are what the prompts ask for, differ from each other, and are drawn for each
+episode."""
 
 import re
 from collections import Counter
@@ -212,7 +213,8 @@ async def test_episodes_are_shown_different_examples_after_the_same_words(
 
 
 def test_a_prompt_has_not_become_longer() -> None:
-    """Than when the same were always shown: 12,971 characters of scripts, 23,648 of scripts with rulebooks, 13,896 of a trajectory."""
+    """Than when the same were always shown: 12,971 characters of scripts, 23,648 of scripts with rulebooks, 13,896 of a
+    trajectory."""
 
     def mean(items: list[str]) -> float:
         return sum(map(len, items)) / len(items)

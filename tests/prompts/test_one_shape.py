@@ -1,4 +1,5 @@
-"""What a prompt asks for, its schema, its example and its reader are one: an answer that obeys is accepted, in every output mode."""
+"""What a prompt asks for, its schema, its example and its reader are one: an answer that obeys is accepted, in every
+output mode."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,5 @@
-"""Templates: every one fills, data stays data, a folder overrides, and what is wrong is said before anything is paid for."""
+"""Templates: every one fills, data stays data, a folder overrides, and what is wrong is said before anything is paid
+for."""
 
 import re
 from itertools import pairwise
@@ -156,7 +157,8 @@ def test_the_examples_are_shown_inside_blocks_of_their_own(prompts: Prompts) -> 
 
 
 DIGEST = "ab80d4c8c201e7058f2305d02542b6b050a58d2afe8298db040552e4224331e0"
-"""Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on purpose."""
+"""Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on
+purpose."""
 
 
 GROUNDED_DIGEST = "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2bdd"

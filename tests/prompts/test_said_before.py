@@ -1,4 +1,5 @@
-"""Everything that a rule refuses is told before: for each rule and code, the words of the prompt whose role can cause it."""
+"""Everything that a rule refuses is told before: for each rule and code, the words of the prompt whose role can cause
+it."""
 
 import ast
 import inspect
@@ -96,8 +97,8 @@ BY_A_DUNGEON_MASTER: Mapping[str, Mapping[str, str]] = {
     "FreshObservations": {"observation_repeats": "no observation repeats an earlier one word for word"},
     "SizeLimits": {"turn_too_long": "with your thought it has never more than 8000 characters"},
 }
-"""What the DungeonMaster of live play is told. The Player's chat is what training sees: its first message says how to answer, and
-no rule is told there."""
+"""What the DungeonMaster of live play is told. The Player's chat is what training sees: its first message says how to
+answer, and no rule is told there."""
 
 BY_THE_WORLD: Mapping[str, Mapping[str, str]] = {
     "Replays": dict.fromkeys(

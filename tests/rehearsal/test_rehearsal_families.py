@@ -1,4 +1,5 @@
-"""The five families: every scene can be solved, is written so that its script passes, and can be got wrong in every way."""
+"""The five families: every scene can be solved, is written so that its script passes, and can be got wrong in every
+way."""
 
 from random import Random
 

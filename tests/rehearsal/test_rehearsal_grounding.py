@@ -1,4 +1,5 @@
-"""The grounded form of the five families: the same laws, what is hidden is not told, and every script passes its checks."""
+"""The grounded form of the five families: the same laws, what is hidden is not told, and every script passes its
+checks."""
 
 from collections.abc import Callable
 from hashlib import sha256

@@ -1,4 +1,5 @@
-"""The Player of grounded plays: whatever the words, it knows what was carried out, tries again what failed for a moment, and arrives."""
+"""The Player of grounded plays: whatever the words, it knows what was carried out, tries again what failed for a
+moment, and arrives."""
 
 import pytest
 from grounded_stage import FAILURES, LABELS, MISTAKES, always, grounded, play, terse

@@ -1,4 +1,5 @@
-"""The ScriptWriter of grounded play: what is wanted, in steps, and each planted fault found by the stage that looks for it."""
+"""The ScriptWriter of grounded play: what is wanted, in steps, and each planted fault found by the stage that looks for
+it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,5 @@
-"""The DungeonMaster of an executed world: its words agree with the ruling, and each planted fault is one that the rules find."""
+"""The DungeonMaster of an executed world: its words agree with the ruling, and each planted fault is one that the rules
+find."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""The roles of grounded play against models that answer from a list: what goes out, what comes back, and what is not believed."""
+"""The roles of grounded play against models that answer from a list: what goes out, what comes back, and what is not
+believed."""
 
 from contextlib import suppress
 from typing import Any, cast

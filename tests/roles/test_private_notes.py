@@ -1,4 +1,5 @@
-"""A Player may think what it is told: nothing that a private note can hold is a leak, or speaks of what no player knows."""
+"""A Player may think what it is told: nothing that a private note can hold is a leak, or speaks of what no player
+knows."""
 
 import re
 

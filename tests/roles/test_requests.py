@@ -1,4 +1,5 @@
-"""What the roles send is what an Agent of pydantic-ai would send, to any model and over the wire: an upgrade that changes it is noticed."""
+"""What the roles send is what an Agent of pydantic-ai would send, to any model and over the wire: an upgrade that
+changes it is noticed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -65,7 +66,8 @@ ANSWERS = {mode: ("No.", "Action: go") if mode == "text" else (BLANK, RULED) for
 
 
 class PlainWords(WrapperModel):
-    """What the roles do otherwise than an Agent: feedback is one sentence, and a chat in plain text goes out as it is."""
+    """What the roles do otherwise than an Agent: feedback is one sentence, and a chat in plain text goes out as it
+    is."""
 
     def prepare_messages(
         self, messages: list[ModelMessage], model_request_parameters: ModelRequestParameters | None = None

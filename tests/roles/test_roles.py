@@ -232,7 +232,8 @@ class TestPlayer:
 
 class TestNarrator:
     async def test_both_voices_begin_with_their_role(self) -> None:
-        # Constrained decoding writes keys in the schema's order: a turn that begins otherwise could not be chosen by its role.
+        # Constrained decoding writes keys in the schema's order: a turn that begins otherwise could not be chosen by
+        # its role.
         model = Scripted([as_json({"turns": TURNS})], mode="native")
         await Narrator(model.model, PROMPTS).tell(SHED)
         output: Any = model.asked[0].info.model_request_parameters.output_object

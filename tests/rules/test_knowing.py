@@ -138,7 +138,8 @@ def test_a_thing_that_says_itself_where_it_is_is_hidden_there() -> None:
 
 
 def _exploring(script: Script, rng: Random, steps: int = 30) -> Draft:
-    """A play by somebody who goes, opens and errs at random with what is in sight, and uses at once what came into view."""
+    """A play by somebody who goes, opens and errs at random with what is in sight, and uses at once what came into
+    view."""
     world, state = world_of(script), script.environment
     everything, hidden, used = list(ground_actions(world)), hidden_names(world), set[str]()
     turns: list[DraftTurn] = []

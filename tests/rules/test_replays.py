@@ -1,4 +1,5 @@
-"""Replaying a grounded draft, example by example: what is blamed, and what the other rules make of failures that pass."""
+"""Replaying a grounded draft, example by example: what is blamed, and what the other rules make of failures that
+pass."""
 
 import pytest
 from rule_drafts import draft, right, wrong

@@ -1,5 +1,5 @@
-"""More observations, written after the lexicon was first settled: it then alarmed at 3 of the right ones and found 18 of the wrong
-ones. What could be mended in general was mended since; the rest shows what it cannot find.
+"""More observations, written after the lexicon was first settled: it then alarmed at 3 of the right ones and found 18
+of the wrong ones. What could be mended in general was mended since; the rest shows what it cannot find.
 """
 
 from words_corpus import HOLDS, OPENED, Case, Fault

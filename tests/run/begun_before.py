@@ -1,7 +1,7 @@
 """Runs as a commit that stands for them wrote them: one to its end, and the same one killed on its way.
 
-`python tests/run/begun_before.py` makes tests/run/begun/ anew with the code that is checked out. That is right only where the
-prompts, the rules or the formats were changed on purpose, so that no run from before can go on.
+`python tests/run/begun_before.py` makes tests/run/begun/ anew with the code that is checked out. That is right only
+where the prompts, the rules or the formats were changed on purpose, so that no run from before can go on.
 """
 
 import hashlib

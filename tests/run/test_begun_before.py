@@ -1,4 +1,5 @@
-"""A run that an earlier version began goes on, asks for what is missing alone, and ends with the bytes of one that was never killed."""
+"""A run that an earlier version began goes on, asks for what is missing alone, and ends with the bytes of one that was
+never killed."""
 
 import tarfile
 from collections import Counter

@@ -44,7 +44,8 @@ SETTINGS = {
 
 
 def make_old(path: Path) -> None:
-    """Rewrite a run, which has no episode with several trajectories, into what the program wrote before there were any."""
+    """Rewrite a run, which has no episode with several trajectories, into what the program wrote before there were
+    any."""
 
     def only(names: set[str], data: bytes) -> bytes:
         value: dict[str, Any] = orjson.loads(data)

@@ -1,4 +1,5 @@
-"""Whole runs on a budget: never much above it, ended in finished trajectories, continued with a higher one; and every cent told."""
+"""Whole runs on a budget: never much above it, ended in finished trajectories, continued with a higher one; and every
+cent told."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""A run may be ended at any instant: the same call goes on with it, and neither loses, repeats nor pays for anything twice."""
+"""A run may be ended at any instant: the same call goes on with it, and neither loses, repeats nor pays for anything
+twice."""
 
 import asyncio
 import os

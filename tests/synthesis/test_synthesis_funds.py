@@ -1,4 +1,5 @@
-"""A pool that cannot pay for everything: what was begun ends, what cannot be paid is put back, and more money goes on from there."""
+"""A pool that cannot pay for everything: what was begun ends, what cannot be paid is put back, and more money goes on
+from there."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

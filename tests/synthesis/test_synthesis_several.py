@@ -36,7 +36,8 @@ FATES = st.lists(
 
 @dataclass
 class Curator:
-    """Refuses every so-many-th trajectory that it sees, so that what it does depends on the order; and takes note of that order."""
+    """Refuses every so-many-th trajectory that it sees, so that what it does depends on the order; and takes note of
+    that order."""
 
     every: int
     seen: int = 0

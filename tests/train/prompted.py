@@ -32,7 +32,8 @@ def spoken(conversation: Conversation, thought_as: str) -> list[dict[str, str]]:
 
 
 def check(examples: list[Rendered], conversation: Conversation, asked: Any, settings: dict[str, Any]) -> int:
-    """How many trained turns there are; `asked` is a tokenizer as it came, and its template gets the settings by name."""
+    """How many trained turns there are; `asked` is a tokenizer as it came, and its template gets the settings by
+    name."""
     messages = spoken(conversation, settings["thought_as"])
     assistants = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
     trained: list[int] = []

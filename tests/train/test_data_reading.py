@@ -1,4 +1,5 @@
-"""Conversations out of every form that we export, from files, folders, datasets and objects; and what is refused, with its line."""
+"""Conversations out of every form that we export, from files, folders, datasets and objects; and what is refused, with
+its line."""
 
 import gzip
 import json

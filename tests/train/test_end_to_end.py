@@ -37,8 +37,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def own_entropy(conversations: list[Conversation], tokenizer: Any) -> float:
-    """Entropy of the trained tokens' own frequencies, in nats: what the best of all models that ignore the context would lose on
-    them, even one that had seen them beforehand.
+    """Entropy of the trained tokens' own frequencies, in nats: what the best of all models that ignore the context
+    would lose on them, even one that had seen them beforehand.
     """
     renderer = Renderer(tokenizer)
     seen = [one for conversation in conversations for one in renderer.render(conversation)]
@@ -70,8 +70,9 @@ def test_rehearsed_trajectories_teach_a_small_model_what_held_out_environments_a
     _, held_out = split(list(read_conversations([run])), HELD_OUT, trainer.config.seed)
     assert len(held_out) == HELD_OUT
     bound = own_entropy(held_out, tokenizer)
-    # Whoever knows how often each token comes, and nothing else, stays above `bound`: 4.9 nats. One pass over 180 trajectories brings
-    # this model below 2.9, in environments that it has not seen. Below 60 % of the bound it must be using the context.
+    # Whoever knows how often each token comes, and nothing else, stays above `bound`: 4.9 nats. One pass over 180
+    # trajectories brings this model below 2.9, in environments that it has not seen. Below 60 % of the bound it must be
+    # using the context.
     assert result.held_out[LOSS] < 0.6 * bound
     assert {LOSS_CORRECT, LOSS_REFINEMENT, LOSS_MISTAKE} <= result.held_out.keys()
     # Mistakes are out of the loss: what else was learned helps with them, too, but never as much.

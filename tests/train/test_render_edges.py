@@ -1,4 +1,5 @@
-"""Where an assistant's turn begins and ends: tokens that take blanks in, several end tokens, headers that only look like ends."""
+"""Where an assistant's turn begins and ends: tokens that take blanks in, several end tokens, headers that only look
+like ends."""
 
 from typing import Any
 

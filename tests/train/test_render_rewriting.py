@@ -1,4 +1,5 @@
-"""Templates that write earlier turns otherwise once later ones follow: refused, or one exact example of each trained turn."""
+"""Templates that write earlier turns otherwise once later ones follow: refused, or one exact example of each trained
+turn."""
 
 import pytest
 import tiny

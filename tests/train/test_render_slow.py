@@ -1,4 +1,5 @@
-"""Tokenizers that do not say which characters their tokens stand for: compared with their tokens for beginnings, or refused."""
+"""Tokenizers that do not say which characters their tokens stand for: compared with their tokens for beginnings, or
+refused."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What a training is given by name is looked for before anything is imported, and what is here before a hub is asked."""
+"""What a training is given by name is looked for before anything is imported, and what is here before a hub is
+asked."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Chat templates of thinking models, in the manner of each family: as small as they can be and still write what it writes.
+"""Chat templates of thinking models, in the manner of each family: as small as they can be and still write what it
+writes.
 
 What differs between them is where a turn has its thinking, of which turns it is kept, and what a prompt opens.
 """

@@ -191,7 +191,8 @@ def _trained(kind: str, vocabulary: int) -> str:
 def tokenizer(
     family: str | None = "chatml", *, kind: str = "byte-level", markers: bool = False, vocabulary: int = 700
 ) -> Any:
-    """A new `PreTrainedTokenizerFast` with the tokens and the template of `family`; None: a base model's, with no template.
+    """A new `PreTrainedTokenizerFast` with the tokens and the template of `family`; None: a base model's, with no
+    template.
 
     At least 260 entries; padding is the end-of-text token, as in many stock tokenizers.
     """

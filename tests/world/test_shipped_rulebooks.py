@@ -52,7 +52,8 @@ def after(name: str, *actions: str, state: JsonValue = None) -> Any:
 
 @cache
 def walk(name: str) -> tuple[tuple[Any, str, Ruling], ...]:
-    """A long random walk: the state before each action, the action, the ruling. Half of the actions are possible ones."""
+    """A long random walk: the state before each action, the action, the ruling. Half of the actions are possible
+    ones."""
     rng, place, steps = Random(20), world(name), list[tuple[Any, str, Ruling]]()
     actions = tuple(ground_actions(place))
     state = beginning(name)

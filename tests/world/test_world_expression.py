@@ -1,4 +1,5 @@
-"""Conditions from strangers: what is refused, what has no answer, and that only sizes and not tricks decide what runs."""
+"""Conditions from strangers: what is refused, what has no answer, and that only sizes and not tricks decide what
+runs."""
 
 import threading
 from typing import Any
@@ -184,7 +185,8 @@ def test_walks_over_lists_and_objects(source: str, expected: bool) -> None:
 
 
 def test_walking_over_an_object_goes_in_the_order_of_its_keys() -> None:
-    # The library walks in hash order, another one each time; which of two conditions of a walk fails first would be chance.
+    # The library walks in hash order, another one each time; which of two conditions of a walk fails first would be
+    # chance.
     items: dict[str, JsonValue] = {f"k{n:02}": {"on": n == 20} for n in range(40)}
     items["k30"] = {}
     found = {_answer("state.items.exists(i, state.items[i].on)", {"items": items}) for _ in range(20)}

@@ -25,8 +25,8 @@ class DirectCompletion:
     """What `litellm.acompletion` does for one model, with as little work per call as it takes.
 
     Guarantees: the body sent is the one that litellm sends; the answer is what `answers.read_answer` reads from
-    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in its
-    `repr`, nor in the errors it raises.
+    litellm's; faults are classified alike. Every answer is read up to a bound. Redirects are not followed. No key is in
+    its `repr`, nor in the errors it raises.
 
     Not promised: streaming, and a time limit; the caller sets that. `api_base` and `api_key` of a request are not
     looked at: both are settled when the backend is opened.

@@ -1,4 +1,6 @@
-"""What a server said instead of a completion, as exceptions that `classify_error` understands; none of them holds a key."""
+"""What a server said instead of a completion, as exceptions that `classify_error` understands; none of them holds a
+key.
+"""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,4 +1,6 @@
-"""A request's permit to be in flight, the queue of those that wait for one, and the deadline that stands still meanwhile."""
+"""A request's permit to be in flight, the queue of those that wait for one, and the deadline that stands still
+meanwhile.
+"""
 
 from collections.abc import Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager

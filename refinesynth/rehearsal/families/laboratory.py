@@ -1,4 +1,6 @@
-"""A laboratory with stations: samples are weighed, heated, spun, labelled and stored, in the order that the protocol wants."""
+"""A laboratory with stations: samples are weighed, heated, spun, labelled and stored, in the order that the protocol
+wants.
+"""
 
 from random import Random
 from typing import Any

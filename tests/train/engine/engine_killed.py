@@ -2,8 +2,8 @@
 
     python engine_killed.py FOLDER
 
-For every case in `CASES`: one training in one go, and one that is ended at a step and started again with the same settings.
-Writes FOLDER/outcomes.json: for each case the exit statuses, what was told, and where the two models are.
+For every case in `CASES`: one training in one go, and one that is ended at a step and started again with the same
+settings. Writes FOLDER/outcomes.json: for each case the exit statuses, what was told, and where the two models are.
 """
 
 # torch and transformers are typed in part.

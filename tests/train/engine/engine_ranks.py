@@ -2,8 +2,8 @@
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 engine_ranks.py FOLDER NAME...
 
-Writes FOLDER/NAME/, the model after training, and FOLDER/NAME.json: losses and gradient norms of every step, the evaluation, and the
-share of the weights that rank 0 holds.
+Writes FOLDER/NAME/, the model after training, and FOLDER/NAME.json: losses and gradient norms of every step, the
+evaluation, and the share of the weights that rank 0 holds.
 """
 
 # torch and transformers are typed in part.
@@ -50,7 +50,8 @@ WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512}
 
 
 def as_if_on_gpus() -> None:
-    """Have accelerate shard with FSDP on CPUs, which torch can and accelerate does for GPUs alone; what is tested is ours."""
+    """Have accelerate shard with FSDP on CPUs, which torch can and accelerate does for GPUs alone; what is tested is
+    ours."""
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 

@@ -1,9 +1,11 @@
-"""What two ranks run, under torchrun: whole trainings in every way of splitting, of which the test compares what they saved.
+"""What two ranks run, under torchrun: whole trainings in every way of splitting, of which the test compares what they
+saved.
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 engine_saved.py FOLDER
 
-FOLDER/base, FOLDER/routed, FOLDER/adapter, FOLDER/beyond and FOLDER/tokenizer are what is begun with. Writes FOLDER/NAME/, what a training left, and FOLDER/told.json: of every
-training how it ended, the bytes of each rank's weights when they were loaded, and how often weights were gathered from the ranks.
+FOLDER/base, FOLDER/routed, FOLDER/adapter, FOLDER/beyond and FOLDER/tokenizer are what is begun with. Writes
+FOLDER/NAME/, what a training left, and FOLDER/told.json: of every training how it ended, the bytes of each rank's
+weights when they were loaded, and how often weights were gathered from the ranks.
 """
 
 # torch and transformers are typed in part.

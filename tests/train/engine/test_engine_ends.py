@@ -1,4 +1,5 @@
-"""How a training ends, and what of it is kept: early, after a signal, with a best checkpoint that was moved or is damaged."""
+"""How a training ends, and what of it is kept: early, after a signal, with a best checkpoint that was moved or is
+damaged."""
 
 # torch and transformers are typed in part.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false

@@ -56,7 +56,8 @@ def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The hub's cache with two revisions of a model, of which v1 has other weights and another tokenizer; the hub itself is out of reach."""
+    """The hub's cache with two revisions of a model, of which v1 has other weights and another tokenizer; the hub
+    itself is out of reach."""
     root = tmp_path / "cache"
     repository = root / "models--an-org--toy"
     (repository / "refs").mkdir(parents=True)

@@ -47,7 +47,8 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 1e-12
 
 
 def test_a_mistakes_own_tokens_give_exactly_no_gradient():
-    """By the gradient with respect to all logits: rows that predict a mistake's tokens are zero, rows of trained tokens are not."""
+    """By the gradient with respect to all logits: rows that predict a mistake's tokens are zero, rows of trained tokens
+    are not."""
     model, one = double(), toys.example(3)
     batch = pack_batch([one])
     hidden: list[Tensor] = []

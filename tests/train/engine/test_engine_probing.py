@@ -128,7 +128,8 @@ def test_what_segments_cannot_do_is_said():
 
 
 def test_flash_attention_is_handed_what_it_asks_for(monkeypatch: pytest.MonkeyPatch):
-    """With a stand-in of varlen_attn's contract on a CPU: (T, heads, width), boundaries, a window that leaves the token itself out."""
+    """With a stand-in of varlen_attn's contract on a CPU: (T, heads, width), boundaries, a window that leaves the token
+    itself out."""
     calls: list[tuple[Any, ...]] = []
 
     def varlen_attn(  # noqa: PLR0917 - torch's signature

@@ -1,4 +1,5 @@
-"""Two ranks are one rank, however they share the work; all ways in one launch, since starting takes most of the time."""
+"""Two ranks are one rank, however they share the work; all ways in one launch, since starting takes most of the
+time."""
 
 # torch and transformers are typed in part.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false

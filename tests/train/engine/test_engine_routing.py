@@ -42,7 +42,8 @@ def moe(family: str) -> Any:
 
 
 def by_hand(model: Any, examples: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Losses of the trained tokens, and the balance over all tokens of `examples`, each alone in a forward pass of its own."""
+    """Losses of the trained tokens, and the balance over all tokens of `examples`, each alone in a forward pass of its
+    own."""
     losses: list[torch.Tensor] = []
     layers: list[tuple[torch.Tensor, ...]] = []
     for one in examples:

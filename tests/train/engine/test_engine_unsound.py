@@ -1,4 +1,5 @@
-"""What was saved is compared with what was trained, by names and shapes; what differs ends the training and is no checkpoint."""
+"""What was saved is compared with what was trained, by names and shapes; what differs ends the training and is no
+checkpoint."""
 
 # torch and transformers are typed in part.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
