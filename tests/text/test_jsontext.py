@@ -71,6 +71,7 @@ def nested(levels: int) -> JsonValue:
 
 
 @given(texts() | broken_json())
+@example("{“```json0```")
 def test_any_text_is_an_object_an_array_or_a_value_error(text: str) -> None:
     try:
         value = read_json(text)
