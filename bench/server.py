@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.request import urlopen
 
 import orjson
@@ -77,9 +77,13 @@ def completion(content: str) -> bytes:
 
 
 def digest(messages: object, session: bytes = b"") -> bytes:
-    """Of messages as they are sent, and of the persona that the end of a session's id stands for."""
+    """Of messages as they are sent, and of the persona that the end of a session's id stands for.
+
+    Not of system messages: the examples in them are drawn by the episode's number, which a persona has several of.
+    """
+    said = [message for message in cast("list[dict[str, object]]", messages) if message.get("role") != "system"]
     persona = session.rpartition(b"-")[2]
-    return blake2b(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS) + persona, digest_size=16).digest()
+    return blake2b(orjson.dumps(said, option=orjson.OPT_SORT_KEYS) + persona, digest_size=16).digest()
 
 
 @dataclass(frozen=True)
