@@ -162,9 +162,10 @@ async def test_nothing_is_asked_for_without_money() -> None:
 
 async def test_what_is_remembered_needs_no_money() -> None:
     memory = Dictionary()
-    model, _ = answering(completion(usage=USAGE))
+    model, call = answering(completion(usage=USAGE))
     await say(Session("e1", seed=7, memory=memory), model, "a")
     await say(Session("e1", seed=7, memory=memory, tracker=Counted(allowed=0)), model, "a")
+    assert len(call.requests) == 1
 
 
 async def test_requests_of_no_episode_are_answered_as_well() -> None:

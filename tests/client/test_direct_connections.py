@@ -233,6 +233,7 @@ async def test_it_can_be_closed_twice_and_asked_again(server: ChatServer) -> Non
         await asked(messages=MESSAGES)
         await asked.aclose()
         await asked.aclose()
+    assert len(server.bodies) == 2
 
 
 async def test_a_reply_has_the_headers_by_their_lower_case_names(server: ChatServer) -> None:
