@@ -90,7 +90,8 @@ class TextEnvironment(Protocol):
 
     def valid_actions(self) -> Sequence[str]:
         """What the environment would take now, in a fixed order; what the random and the first-valid player choose
-        from."""
+        from.
+        """
         ...
 
     def solution(self) -> Sequence[str] | None:

@@ -1,0 +1,56 @@
+"""What is counted in an episode."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.evaluate.measures import Counts, Move, counts
+
+MOVES = st.lists(
+    st.builds(Move, action=st.sampled_from(("", "open door", "go north")), failed=st.booleans()).map(
+        lambda move: Move(move.action, failed=move.failed or not move.action)
+    ),
+    max_size=12,
+)
+
+
+def test_an_episode_without_failures_has_nothing_to_recover_from():
+    found = counts([Move("a", failed=False), Move("b", failed=False)])
+    assert found == Counts(turns=2)
+    assert found.rates["recovers"] is None
+    assert found.rates["invalid_actions"] == 0
+
+
+def test_failures_repeats_and_recoveries_of_one_episode():
+    found = counts(
+        [
+            Move("a", failed=True),
+            Move("a", failed=True),  # Repeats what failed.
+            Move("b", failed=False),  # Recovers after two turns.
+            Move("", failed=True),
+            Move("c", failed=False),  # Recovers after one.
+            Move("d", failed=True),  # Never recovers.
+        ]
+    )
+    assert found == Counts(
+        turns=6,
+        format_errors=1,
+        refused=3,
+        after_failure=3,
+        repeated=1,
+        failures=3,
+        recovered=2,
+        steps_to_recover=3,
+    )
+    assert found.rates["steps_to_recover"] == 1.5
+
+
+@given(MOVES)
+def test_counts_are_consistent(moves: list[Move]):
+    found = counts(moves)
+    assert found.format_errors + found.refused == sum(move.failed for move in moves)
+    assert found.repeated <= found.after_failure <= found.format_errors + found.refused
+    assert found.recovered <= found.failures
+    assert found.recovered <= found.steps_to_recover
+    # Only the last stretch can be without an end.
+    assert found.failures - found.recovered == bool(moves and moves[-1].failed)
+    assert found + counts(moves) == counts(moves) + found
