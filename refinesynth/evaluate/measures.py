@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 SCORE = "episode"
@@ -63,7 +64,7 @@ def counts(moves: Sequence[Move]) -> Counts:
 
     A message without an action is a format error and is not counted as refused.
     """
-    pairs = list(zip(moves, moves[1:], strict=False))
+    pairs = list(pairwise(moves))
     after = [(before, move) for before, move in pairs if before.failed]
     begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]
     ends = [next((k for k in range(at, len(moves)) if not moves[k].failed), None) for at in begins]
