@@ -1,0 +1,91 @@
+"""The table of benchmarks: those that come with the package, and those of installed packages (entry points of the group
+`refinesynth.benchmarks`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import cast
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Compat, Instance, Source
+
+GROUP = "refinesynth.benchmarks"
+"""Entry-point group: `mine = "my_package.mine:BENCHMARK"`, an object of `Benchmark` whose name is `mine`."""
+
+NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "textworld", "worlds")
+
+HELD_OUT = {"babyai": 112, "scienceworld": 90, "pddl": 60, "jericho": 20}
+"""The paper's held-out tasks with their numbers of instances, which are their weights (section 4)."""
+
+_BUILT_IN = {name: EntryPoint(name, f"refinesynth.evaluate.environments.{name}:BENCHMARK", GROUP) for name in NAMES}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A benchmark as a user named it."""
+
+    benchmark: Benchmark
+    source: Source
+
+    def instances(self) -> Sequence[Instance]:
+        """All of them, in their fixed order.
+
+        Raises:
+            InputError: The data is missing or cannot be used; the message says what is expected where.
+        """
+        try:
+            found = self.benchmark.instances(self.source)
+        except BadInstance as error:
+            raise InputError(str(error)) from error
+        if not found:
+            raise InputError(f"{self.benchmark.name} has no instances in what was named")
+        return found
+
+
+def choose(name: str, *, data: Path | None = None, argument: str = "", compat: Compat = "agentboard") -> Chosen:
+    """The benchmark of that name, with the data that it is to read.
+
+    Raises:
+        InputError: No such benchmark, or what its package registers is none.
+    """
+    found = find(name)
+    return Chosen(found, Source(None if data is None else data.resolve(), argument, compat))
+
+
+def find(name: str) -> Benchmark:
+    """The benchmark of that name.
+
+    Raises:
+        InputError: No such benchmark, or what its package registers cannot be loaded or is none.
+    """
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = _BUILT_IN.get(name) or installed.get(name)
+    if entry is None:
+        known = ", ".join((*NAMES, *sorted(installed.keys() - _BUILT_IN.keys())))
+        raise InputError(f"there is no benchmark {name!r}; expected held-out, or some of {known}")
+    try:
+        found = cast("object", entry.load())
+    except Exception as error:  # Whatever another package's import raises.
+        raise InputError(f"the benchmark {name!r} cannot be loaded from {entry.value!r}: {error!r}") from error
+    if not isinstance(found, Benchmark) or found.name != name:
+        raise InputError(f"{entry.value!r} is {found!r}; a Benchmark of the name {name!r} is expected")
+    return found
+
+
+def named(tasks: str) -> list[tuple[str, str]]:
+    """Names and arguments from `babyai,pddl`, `held-out` or `worlds:runs/held-out`, each once, in that order.
+
+    Raises:
+        InputError: One names no benchmark, or nothing is named.
+    """
+    found: dict[tuple[str, str], None] = {}
+    for part in filter(None, (part.strip() for part in tasks.split(","))):
+        name, _, argument = part.partition(":")
+        for one in HELD_OUT if name == "held-out" else (name,):
+            find(one)
+            found[one, argument] = None
+    if not found:
+        raise InputError("--tasks names no benchmark; expected for example held-out, or babyai,pddl")
+    return list(found)

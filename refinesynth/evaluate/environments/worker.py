@@ -1,0 +1,120 @@
+"""The process that an environment runs in: one request a line on standard input, one answer a line on its first output.
+
+    python -m refinesynth.evaluate.environments.worker
+
+Only the standard library and the environment's own package are needed. What the environment prints goes to standard
+error. The process ends with its input, so that none outlives the process that started it.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from refinesynth.evaluate.environments.environment import BadInstance, Instance, Start, Step, TextEnvironment
+
+Answer = dict[str, Any]
+
+MAX_TEXT = 100_000
+"""Characters of an observation or a listed action that are passed on; an environment that writes more is cut off."""
+
+
+class Served:
+    """The environment of this process, and what can be asked of it."""
+
+    def __init__(self) -> None:
+        self._environment: TextEnvironment | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> Answer:
+        """One request; whatever goes wrong is an answer too."""
+        verbs: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
+            "open": self._open,
+            "reset": self._reset,
+            "step": self._step,
+            "valid_actions": self._valid_actions,
+            "solution": self._solution,
+        }
+        try:
+            return verbs[request["do"]](request)
+        except BadInstance as error:
+            return {"bad": str(error)}
+        except ModuleNotFoundError as error:
+            return {"missing": error.name or str(error)}
+        except Exception as error:  # noqa: BLE001 - an environment may raise anything, and must not end in silence
+            return {"failed": f"{type(error).__name__}: {error}"[:2_000]}
+
+    def _open(self, request: Mapping[str, Any]) -> Answer:
+        module, _, name = str(request["environment"]).partition(":")
+        made: TextEnvironment = getattr(import_module(module), name)(compat=request["compat"])
+        if request["perturb"]:
+            from refinesynth.evaluate.environments.perturbation import perturbed
+
+            made = perturbed(made, request["perturb"])
+        self._environment = made
+        return {}
+
+    @property
+    def _open_environment(self) -> TextEnvironment:
+        if self._environment is None:
+            raise RuntimeError("no environment was opened")
+        return self._environment
+
+    def _reset(self, request: Mapping[str, Any]) -> Answer:
+        start: Start = self._open_environment.reset(Instance(**request["instance"]))
+        return {"start": _bounded(asdict(start))}
+
+    def _step(self, request: Mapping[str, Any]) -> Answer:
+        step: Step = self._open_environment.step(request["action"])
+        return {"step": _bounded(asdict(step))}
+
+    def _valid_actions(self, _: Mapping[str, Any]) -> Answer:
+        return {"actions": [action[:MAX_TEXT] for action in self._open_environment.valid_actions()]}
+
+    def _solution(self, _: Mapping[str, Any]) -> Answer:
+        found = self._open_environment.solution()
+        return {"actions": None if found is None else list(found)}
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        if self._environment is not None:
+            self._environment.close()
+
+
+def _bounded(values: dict[str, Any]) -> Answer:
+    text: str = values["observation"]
+    if len(text) > MAX_TEXT:
+        values["observation"] = f"{text[: MAX_TEXT - 3]}..."
+    return values
+
+
+def _end_with(parent: int) -> None:
+    """An environment that hangs reads no end of its input; this thread sees that the parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    # Whatever an environment prints must not stand between the answers.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    served = Served()
+    try:
+        for line in sys.stdin.buffer:
+            # Escaped to ASCII: lone surrogates pass through as they are.
+            answers.write(json.dumps(served.answer(json.loads(line))).encode() + b"\n")
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass
+    finally:
+        served.close()
+
+
+if __name__ == "__main__":
+    main()
