@@ -1,0 +1,38 @@
+"""What Inspect finds by name: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from inspect_ai import Task, task
+
+from refinesynth.evaluate.benchmarks import NAMES
+from refinesynth.evaluate.controls import Control
+from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.provider import OwnBackend
+from refinesynth.evaluate.scoring import episode
+from refinesynth.evaluate.task import Options, benchmark_task
+
+__all__ = ["TASKS", "Control", "OwnBackend", "episode"]
+
+
+def _registered(name: str) -> Callable[..., Task]:
+    @task(name=name)
+    def of_benchmark(
+        *,
+        data: str | None = None,
+        argument: str = "",
+        compat: Compat = "agentboard",
+        perturb: str = "",
+        reflexion: int = 0,
+        steps: int | None = None,
+        environments: int = 0,
+        python: str | None = None,
+    ) -> Task:
+        folder = None if data is None else Path(data)
+        return benchmark_task(name, Options(folder, argument, compat, perturb, reflexion, steps, environments, python))
+
+    return of_benchmark
+
+
+TASKS = {name: _registered(name) for name in NAMES}
+"""The tasks, by benchmark."""

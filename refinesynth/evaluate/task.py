@@ -1,0 +1,96 @@
+"""A benchmark as a task of Inspect."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from inspect_ai import Task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import GenerateConfig
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.agent import player
+from refinesynth.evaluate.benchmarks import Chosen, choose
+from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.pool import EnvironmentPool
+from refinesynth.evaluate.scoring import episode
+
+MAX_TOKENS = 1_024
+"""Of one answer, where nothing else is asked for."""
+
+
+class Options(NamedTuple):
+    """What a task can be asked for, beside its benchmark."""
+
+    data: Path | None = None
+    """Folder of benchmark data."""
+    argument: str = ""
+    compat: Compat = "agentboard"
+    perturb: str = ""
+    """`P1` to `P5`, or none."""
+    reflexion: int = 0
+    """Attempts at most; 0 and 1 are one."""
+    steps: int | None = None
+    """Actions of an attempt at most; None takes the benchmark's."""
+    environments: int = 0
+    """Processes at most; 0 lets memory decide."""
+    python: str | None = None
+    """Interpreter of the environment."""
+
+
+_METADATA = "refinesynth"
+"""Key of a log's metadata under which a task says what it is."""
+
+
+def benchmark_task(name: str, options: Options) -> Task:
+    """The task of a benchmark, with its pool of processes, of which one is started to see that all is there.
+
+    Raises:
+        InputError: No such benchmark, missing data or packages; the message says what to do.
+    """
+    chosen = choose(name, data=options.data, argument=options.argument, compat=options.compat)
+    _check(chosen, options)
+    instances = {instance.id: instance for instance in chosen.instances()}
+    benchmark = chosen.benchmark
+    steps = options.steps or benchmark.steps
+    pool = EnvironmentPool(benchmark, options.compat, options.perturb, options.python, options.environments)
+    pool.check()
+    samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
+    return Task(
+        name=name if not options.perturb else f"{name}-{options.perturb}",
+        dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
+        solver=player(pool, instances, steps=steps, reflexion=options.reflexion),
+        scorer=episode(),
+        config=GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS),
+        # A sample that failed does not keep the others from ending, and the same command runs it again.
+        fail_on_error=True,
+        continue_on_fail=True,
+        metadata={_METADATA: {**described(name, options), "steps": steps, "instances": len(instances)}},
+    )
+
+
+def described(name: str, options: Options) -> Mapping[str, Any]:
+    """What the comparison needs to know of a task: two logs that differ in it do not compare."""
+    return {
+        "benchmark": name,
+        "argument": options.argument,
+        "perturb": options.perturb,
+        "compat": options.compat,
+        "reflexion": options.reflexion,
+    }
+
+
+def _check(chosen: Chosen, options: Options) -> None:
+    if options.perturb:
+        from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
+
+        known = PERTURBATIONS.get(options.perturb)
+        if known is None or chosen.benchmark.name not in known.benchmarks:
+            possible = [key for key, one in PERTURBATIONS.items() if chosen.benchmark.name in one.benchmarks]
+            raise InputError(
+                f"{chosen.benchmark.name} has no perturbation {options.perturb!r}; expected {', '.join(possible) or 'none'}"
+            )
+    if options.steps is not None and options.steps < 1:
+        raise InputError(f"an episode of {options.steps} actions; expected 1 or more")
+    if options.reflexion < 0:
+        raise InputError(f"reflexion with {options.reflexion} attempts; expected 1 or more")
