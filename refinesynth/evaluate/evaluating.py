@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from inspect_ai import Epochs, Task, eval_set
+from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from inspect_ai.model import GenerateConfig, Model
 
@@ -64,7 +64,7 @@ class Evaluation:
 
 
 def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
-    """Evaluate, and return the logs, of which `log.status` says whether all of it ended well.
+    """Evaluate, and return the headers of the logs, of which `status` says whether all of it ended well.
 
     The same call again goes on: finished samples are kept, those that failed are played again. Not async: Inspect runs
     event loops of its own.
