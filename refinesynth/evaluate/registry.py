@@ -15,7 +15,9 @@ from refinesynth.evaluate.task import Options, benchmark_task
 __all__ = ["TASKS", "Control", "OwnBackend", "episode"]
 
 
-def _registered(name: str) -> Callable[..., Task]:
+def registered(name: str) -> Callable[..., Task]:
+    """The function that Inspect calls for the task of that name."""
+
     @task(name=name)
     def of_benchmark(
         *,
@@ -34,5 +36,5 @@ def _registered(name: str) -> Callable[..., Task]:
     return of_benchmark
 
 
-TASKS = {name: _registered(name) for name in NAMES}
+TASKS = {name: registered(name) for name in NAMES}
 """The tasks, by benchmark."""

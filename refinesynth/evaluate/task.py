@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from inspect_ai import Task
 from inspect_ai.dataset import MemoryDataset, Sample
@@ -38,7 +38,7 @@ class Options(NamedTuple):
     """Interpreter of the environment."""
 
 
-_METADATA = "refinesynth"
+FACTS = "refinesynth"
 """Key of a log's metadata under which a task says what it is."""
 
 
@@ -55,6 +55,8 @@ def benchmark_task(name: str, options: Options) -> Task:
     steps = options.steps or benchmark.steps
     pool = EnvironmentPool(benchmark, options.compat, options.perturb, options.python, options.environments)
     pool.check()
+    facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion")}
+    facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
         name=name if not options.perturb else f"{name}-{options.perturb}",
@@ -65,19 +67,17 @@ def benchmark_task(name: str, options: Options) -> Task:
         # A sample that failed does not keep the others from ending, and the same command runs it again.
         fail_on_error=True,
         continue_on_fail=True,
-        metadata={_METADATA: {**described(name, options), "steps": steps, "instances": len(instances)}},
+        metadata={FACTS: facts},
     )
 
 
-def described(name: str, options: Options) -> Mapping[str, Any]:
-    """What the comparison needs to know of a task: two logs that differ in it do not compare."""
-    return {
-        "benchmark": name,
-        "argument": options.argument,
-        "perturb": options.perturb,
-        "compat": options.compat,
-        "reflexion": options.reflexion,
-    }
+def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a task says of itself in its log: benchmark, argument, perturb, compat, reflexion, steps, instances.
+
+    Two logs that differ in it do not compare. Empty for a log of another kind.
+    """
+    found: object = (metadata or {}).get(FACTS)
+    return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else {}
 
 
 def _check(chosen: Chosen, options: Options) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def write_log(
 
 def _sample(instance: str, epoch: int, value: Mapping[str, float] | None) -> EvalSample:
     error = {"message": "the environment died", "traceback": "", "traceback_ansi": ""}
-    score = Score(value=dict(value or {}), metadata={"counts": asdict(COUNTS), "level": "easy"})
+    rates = {name: nan if rate is None else rate for name, rate in COUNTS.rates.items()}
+    score = Score(value={**(value or {}), **rates}, metadata={"counts": asdict(COUNTS), "level": "easy"})
     return EvalSample.model_validate(
         {
             "id": instance,

@@ -200,6 +200,7 @@ def test_other_settings_and_missing_tasks_are_said(tmp_path: Path) -> None:
     assert said(found, "alfworld: only in base")
     assert said(found, "alfworld P1: only in first")
     assert said(found, "first: babyai: compat is repaired; published scores are with agentboard")
+    assert said(found, "first: babyai: reflexion is 3; published scores are with 0")
 
 
 def test_several_models_in_one_folder_are_said(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from refinesynth.evaluate.comparing.values import (
 )
 
 _CORE = ("success", "progress")
-_PUBLISHED_WITH = {"compat": "agentboard", "steps": "30"}
+_PUBLISHED_WITH = {"compat": ("agentboard",), "steps": ("30",), "reflexion": ("0", "1"), "temperature": ("0.0",)}
 
 
 def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
@@ -132,8 +132,8 @@ def _remarks(tasks: Sequence[Played], *, paper: bool) -> Iterator[str]:
     for one in tasks:
         yield from one.warnings
         for name, usual in _PUBLISHED_WITH.items() if paper and one.benchmark in INSTANCES else ():
-            if one.settings.get(name, usual) != usual:
-                yield f"{one.task}: {name} is {one.settings[name]}; published scores are with {usual}"
+            if (value := one.settings.get(name, usual[0])) not in usual:
+                yield f"{one.task}: {name} is {value}; published scores are with {usual[0]}"
 
 
 def _unlike(first: _Named, second: _Named) -> Iterator[str]:

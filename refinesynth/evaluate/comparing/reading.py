@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _NEEDED = ("success", "progress")
 _SETTINGS = ("compat", "steps", "reflexion")
+_RATES = frozenset(Counts().rates)
+"""A log has them for each episode; over many they are taken from the counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +84,20 @@ def read_evaluation(folder: Path) -> list[Played]:
 def _read(path: Path) -> _Log:
     from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
 
+    from refinesynth.evaluate.task import task_facts
+
     try:
         header, samples = read_eval_log(str(path), header_only=True), read_eval_log_sample_summaries(str(path))
     except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
         said = f"{type(error).__name__}: {str(error)[:200]}"
         raise InputError(f"the log {str(path)!r} cannot be read ({said}); move it away, or evaluate again") from error
-    about: Any = (header.eval.metadata or {}).get("refinesynth")
-    if not isinstance(about, dict) or not cast("dict[str, Any]", about).get("benchmark"):
+    about = task_facts(header.eval.metadata)
+    if not about.get("benchmark"):
         raise InputError(
             f"the log {str(path)!r} is of the task {header.eval.task!r}, which is no benchmark of refinesynth; move it "
             f"to another folder"
         )
-    return _Log(header.status == "success", header.eval.created, path, header, samples, cast("dict[str, Any]", about))
+    return _Log(header.status == "success", header.eval.created, path, header, samples, about)
 
 
 def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> Played:
@@ -103,13 +107,14 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         raise InputError(
             f"the log {str(log.path)!r} holds no scored episode of {task}; evaluate again, or move it away"
         )
+    settings = {name: log.about.get(name) for name in _SETTINGS} | {"temperature": log.header.plan.config.temperature}
     ids, epochs = (tuple(sorted(set(part))) for part in zip(*episodes, strict=True))
     return Played(
         task=task,
         benchmark=benchmark,
         perturb=perturb,
         model=log.header.eval.model,
-        settings={name: str(log.about[name]) for name in _SETTINGS if name in log.about} | {"epochs": str(len(epochs))},
+        settings={name: str(value) for name, value in {**settings, "epochs": len(epochs)}.items() if value is not None},
         ids=ids,
         of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_number(log.about.get("instances")) or 0)),
         measures=_measures(episodes, ids, epochs),
@@ -136,7 +141,7 @@ def _values(sample: "EvalSampleSummary") -> dict[str, float] | None:
     """The episode's measures; None where it failed or has no score that one could use."""
     score = (sample.scores or {}).get(SCORE)
     given = score.value if score is not None and isinstance(score.value, dict) else {}
-    found = {name: number for name, one in given.items() if (number := _number(one)) is not None}
+    found = {name: number for name, one in given.items() if name not in _RATES and (number := _number(one)) is not None}
     return found if not sample.error and all(0 <= found.get(name, -1) <= 1 for name in _NEEDED) else None
 
 

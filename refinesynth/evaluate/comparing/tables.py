@@ -52,10 +52,10 @@ def tables(comparison: Comparison, *, paper: bool) -> list[Table]:
 
 
 def _main(evaluations: Sequence[Evaluation], *, paper: bool) -> Table:
-    """The paper's main table: published rows in its order, then ours, of original wordings and without reflexion."""
+    """The paper's main table: published rows in its order, then ours, of original wordings."""
     ours: dict[str, Cells] = {}
     for each in evaluations:
-        tasks = [one for one in each.tasks if one.task in INSTANCES and one.settings.get("reflexion", "0") == "0"]
+        tasks = [one for one in each.tasks if one.task in INSTANCES]
         cells = {one.task: [100 * one.measures[name].mean for name in _CORE] for one in tasks}
         ours |= {each.name: cells} if cells else {}
     published = {f"{name} (published)": (cells, HELD_IN.get(name, ())) for name, cells in ROWS.items()} if paper else {}

@@ -35,7 +35,7 @@ class TaskScores:
     task: str
     """Benchmark, its argument and the perturbation: `worlds:runs/held-out`, `alfworld P1`."""
     settings: Mapping[str, str]
-    """compat, steps, reflexion and epochs, as written in the log."""
+    """compat, steps, reflexion, temperature and epochs, as far as the log has them."""
     instances: int
     """With at least one episode."""
     of: int

@@ -1,0 +1,174 @@
+"""`evaluate`: a model on benchmarks, each with its perturbations, into one folder of Inspect logs that can be gone on with."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
+from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+from inspect_ai.model import GenerateConfig, Model
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.benchmarks import named
+from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.models import open_model
+from refinesynth.evaluate.registry import TASKS
+from refinesynth.evaluate.task import task_facts
+
+Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is asked for."""
+
+    model: str
+    """See `open_model`."""
+    tasks: str
+    """`held-out`, `babyai,pddl`, `worlds:runs/held-out`."""
+    data: Path | None = None
+    """Folder with one folder of data per benchmark."""
+    output: Path | None = None
+    """Folder of the logs; None is `evals/MODEL`. What is there already is kept, and gone on with."""
+    limit: int | None = None
+    """Instances of each benchmark at most, the first ones."""
+    epochs: int = 1
+    """How often each instance is played."""
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    """Of one answer."""
+    seed: int | None = None
+    """Passed to the model."""
+    perturb: str = ""
+    """`P1`, `P2,P4`, `P1..P5`: each is evaluated beside the original wording, where a benchmark has it."""
+    reflexion: int = 0
+    """Attempts at most, with a reflection between them."""
+    steps: int | None = None
+    """Actions of an attempt at most; None takes each benchmark's own."""
+    compat: Compat = "agentboard"
+    environments: int = 0
+    """Processes of each benchmark at most; 0 lets memory decide."""
+    pythons: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Benchmark to the interpreter that has its package; this one where none is named."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the model."""
+    budget: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the logs go."""
+        name = re.sub(r"[^\w.-]+", "-", self.model.rstrip("/")).strip("-.")
+        return self.output or Path("evals") / (name or "model")
+
+
+def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
+    """Evaluate, and return the headers of the logs, of which `status` says whether all of it ended well.
+
+    The same call again goes on: finished samples are kept, those that failed are played again. Not async: Inspect runs
+    event loops of its own.
+
+    Raises:
+        InputError: Something that was asked cannot be done; nothing was played.
+    """
+    wanted = named(asked.tasks)
+    variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
+    _check(asked)
+    model = open_model(asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget)
+    tasks = [
+        _task(asked, name, argument, perturb)
+        for name, argument in wanted
+        for perturb in ("", *(one for one, having in variants.items() if name in having))
+    ]
+    _refuse_another(asked, model, tasks)
+    config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
+    _, logs = eval_set(
+        tasks,
+        log_dir=str(asked.folder),
+        log_dir_allow_dirty=True,
+        model=model,
+        limit=asked.limit,
+        epochs=Epochs(asked.epochs, ["mean"] if asked.epochs == 1 else ["mean", "max"]),
+        # Each sample is the same again when it is tried again: the same command does it when the cause is gone.
+        retry_attempts=0,
+        retry_immediate=False,
+        max_tasks=1,
+        display=display,
+        ctl_server=False,
+        **config.model_dump(exclude_none=True),
+    )
+    return logs
+
+
+def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[str]]:
+    """From `P1`, `P2,P4` or `P1..P5`, each with the benchmarks that have it.
+
+    Raises:
+        InputError: There is no such perturbation, or none of the benchmarks has it.
+    """
+    from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
+
+    found: list[str] = []
+    known = list(PERTURBATIONS)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dots, last = part.partition("..")
+        ends = (first, last if dots else first)
+        if any(end not in known for end in ends) or known.index(ends[0]) > known.index(ends[1]):
+            raise InputError(f"--perturb {text!r}: {part!r} is none of {', '.join(known)}, nor a range such as P1..P5")
+        found += known[known.index(ends[0]) : known.index(ends[1]) + 1]
+    for one in found:
+        if not set(benchmarks) & set(PERTURBATIONS[one].benchmarks):
+            having = ", ".join(PERTURBATIONS[one].benchmarks)
+            raise InputError(f"--perturb {one} is for {having}, which is not among the tasks; name it, or leave it out")
+    return {one: PERTURBATIONS[one].benchmarks for one in found}
+
+
+def _task(asked: Evaluation, name: str, argument: str, perturb: str) -> Task:
+    return TASKS[name](
+        data=None if asked.data is None else str(asked.data),
+        argument=argument,
+        compat=asked.compat,
+        perturb=perturb,
+        reflexion=asked.reflexion,
+        steps=asked.steps,
+        environments=asked.environments,
+        python=asked.pythons.get(name),
+    )
+
+
+def _check(asked: Evaluation) -> None:
+    for name, value, least in (
+        ("limit", asked.limit, 1),
+        ("epochs", asked.epochs, 1),
+        ("max_tokens", asked.max_tokens, 1),
+    ):
+        if value is not None and value < least:
+            raise InputError(f"{name} is {value}; expected {least} or more")
+    if not 0 <= asked.temperature <= 2:  # noqa: PLR2004 - what providers take
+        raise InputError(f"temperature is {asked.temperature}; expected 0 (greedy) to 2")
+    if asked.folder.exists() and not asked.folder.is_dir():
+        raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
+
+
+def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[Task]) -> None:
+    """One folder is one evaluation of one model: results of others beside it could not be told apart.
+
+    Raises:
+        InputError: The folder holds logs of another model, or of one of these tasks with other settings.
+    """
+    if not asked.folder.is_dir():
+        return
+    mine = {task.name: {**task_facts(task.metadata), "temperature": asked.temperature} for task in tasks}
+    for info in list_eval_logs(str(asked.folder)):
+        header = read_eval_log(info, header_only=True)
+        where = f"{str(asked.folder)!r} holds an evaluation of"
+        if header.eval.model != str(model):
+            raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o")
+        there = {**task_facts(header.eval.metadata), "temperature": header.plan.config.temperature}
+        wanted = mine.get(header.eval.task.rpartition("/")[2], there)
+        if differing := [name for name, value in wanted.items() if there.get(name) != value]:
+            name = differing[0]
+            raise InputError(
+                f"{where} {header.eval.task} with {name}={there.get(name)!r}, and this is one with {wanted[name]!r}; give another -o"
+            )
