@@ -12,6 +12,7 @@ from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import named
+from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import open_model
 from refinesynth.evaluate.registry import TASKS
@@ -82,6 +83,7 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         for perturb in ("", *(one for one, having in variants.items() if name in having))
     ]
     _refuse_another(asked, model, tasks)
+    controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
         tasks,
@@ -94,6 +96,9 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         retry_attempts=0,
         retry_immediate=False,
         max_tasks=1,
+        # A control is played faster than its events can be written for viewers that look on.
+        log_realtime=not controlled,
+        score_display=not controlled,
         display=display,
         ctl_server=False,
         **config.model_dump(exclude_none=True),
