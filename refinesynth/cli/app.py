@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from refinesynth._version import __version__
 from refinesynth.cli.backends import backends
+from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
@@ -126,7 +127,7 @@ def _refinesynth(
 
 
 app.command(cls=ListsPlays)(run)
-for command in (status, show, verify, export, train, merge, evaluate, backends, rules, serve):
+for command in (status, show, verify, export, train, merge, evaluate, compare, backends, rules, serve):
     app.command("train merge" if command is merge else None)(command)
 app.add_typer(personas)
 app.add_typer(prompts)

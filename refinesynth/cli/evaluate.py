@@ -168,27 +168,22 @@ def evaluate(
 
 def _report(logs: "Sequence[EvalLog]") -> ExitCode:
     """Say what failed, if anything did: Inspect's own exit code does not."""
+    from inspect_ai.log import read_eval_log_sample_summaries
+
     from refinesynth.cli.terminal import notes
 
     code = ExitCode.OK
     for log in logs:
-        failed = [sample for sample in log.samples or () if sample.error is not None]
-        if log.status == "cancelled":
-            code = ExitCode.INTERRUPTED
-        elif log.status != "success" or failed:
-            code = code or ExitCode.FELL_SHORT
-            first = (
-                failed[0].error.message
-                if failed and failed[0].error
-                else log.error.message
-                if log.error
-                else log.status
-            )
-            notes().print(
-                f"{log.eval.task}: {len(failed)} of {log.eval.dataset.samples} instances failed, the first with: {first}. "
-                "The same command plays them again.",
-                soft_wrap=True,
-            )
+        if log.status == "success":
+            continue
+        code = ExitCode.INTERRUPTED if log.status == "cancelled" else code or ExitCode.FELL_SHORT
+        failed = [one.error for one in read_eval_log_sample_summaries(log.location) if one.error]
+        first = failed[0] if failed else log.error.message if log.error else log.status
+        notes().print(
+            f"{log.eval.task}: {len(failed)} of {log.eval.dataset.samples} instances failed, the first with: {first}. "
+            "The same command plays them again.",
+            soft_wrap=True,
+        )
     return code
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from inspect_ai import Epochs, Task, eval_set
+from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import named
+from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import open_model
 from refinesynth.evaluate.registry import TASKS
@@ -64,7 +65,7 @@ class Evaluation:
 
 
 def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
-    """Evaluate, and return the logs, of which `log.status` says whether all of it ended well.
+    """Evaluate, and return the headers of the logs, of which `status` says whether all of it ended well.
 
     The same call again goes on: finished samples are kept, those that failed are played again. Not async: Inspect runs
     event loops of its own.
@@ -82,6 +83,7 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         for perturb in ("", *(one for one, having in variants.items() if name in having))
     ]
     _refuse_another(asked, model, tasks)
+    controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
         tasks,
@@ -94,6 +96,9 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         retry_attempts=0,
         retry_immediate=False,
         max_tasks=1,
+        # A control is played faster than its events can be written for viewers that look on.
+        log_realtime=not controlled,
+        score_display=not controlled,
         display=display,
         ctl_server=False,
         **config.model_dump(exclude_none=True),

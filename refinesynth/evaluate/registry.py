@@ -1,6 +1,7 @@
 """What Inspect finds by name: `inspect eval refinesynth/babyai --model refinesynth/gpt-4o -T data=data/`."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from inspect_ai import Task, task
@@ -15,7 +16,9 @@ from refinesynth.evaluate.task import Options, benchmark_task
 __all__ = ["TASKS", "Control", "OwnBackend", "episode"]
 
 
-def _registered(name: str) -> Callable[..., Task]:
+def registered(name: str) -> Callable[..., Task]:
+    """The function that Inspect calls for the task of that name."""
+
     @task(name=name)
     def of_benchmark(
         *,
@@ -34,5 +37,17 @@ def _registered(name: str) -> Callable[..., Task]:
     return of_benchmark
 
 
-TASKS = {name: _registered(name) for name in NAMES}
+def _spare_a_failing_import() -> None:
+    """Inspect imports a part of its OpenAI provider before each sample; with the older client that litellm pins, this
+    fails every time, after 20 ms of looking for it.
+    """
+    try:
+        import_module("inspect_ai.model._openai_responses")
+    except ImportError:
+        setattr(import_module("inspect_ai.model._assistant_internal"), "_HAS_OPENAI", False)  # noqa: B010 - private
+
+
+_spare_a_failing_import()
+
+TASKS = {name: registered(name) for name in NAMES}
 """The tasks, by benchmark."""

@@ -38,18 +38,18 @@ class Chaos:
         self._data = dict(instance.data)
         self._count = self._turn = 0
         self._misbehave()
-        return Start(f"pid {os.getpid()}", "Count to three.", (Action("count", "counts one"),))
+        return Start(f"pid {os.getpid()}", "Count to three.", (Action("count", "counts one"), Action("wait")))
 
     def step(self, action: str, /) -> Step:
         self._turn += 1
         self._misbehave()
-        refused = action != "count"
-        self._count += not refused
+        refused = action not in self.valid_actions()
+        self._count += action == "count"
         done = self._count == GOAL
         return Step(f"{self._count}", self._count / GOAL, done, done, refused=refused)
 
     def valid_actions(self) -> Sequence[str]:
-        return ["count"]
+        return ["count", "wait"]
 
     def solution(self) -> Sequence[str] | None:
         return ["count"] * GOAL

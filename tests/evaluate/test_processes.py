@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import BENCHMARK
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Instance
 from refinesynth.evaluate.pool import EnvironmentLost, EnvironmentPool, usual_size
 from refinesynth.evaluate.process import EnvironmentFault, EnvironmentProcess
-from tests.evaluate.chaos import BENCHMARK
 
 
 @pytest.fixture

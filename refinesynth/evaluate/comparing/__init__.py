@@ -1,0 +1,1 @@
+"""Evaluations compared: scores with intervals, paired differences, the paper's published rows beside them."""

@@ -1,0 +1,168 @@
+"""Evaluations read from the logs that Inspect wrote. Only summaries of samples are read, so that memory stays small."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.comparing.published import INSTANCES
+from refinesynth.evaluate.comparing.statistics import Floats
+from refinesynth.evaluate.measures import SCORE, Counts
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSampleSummary
+
+_NEEDED = ("success", "progress")
+_SETTINGS = ("compat", "steps", "reflexion")
+_RATES = frozenset(Counts().rates)
+"""A log has them for each episode; over many they are taken from the counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """One task of an evaluation."""
+
+    task: str
+    """Benchmark, its argument and the perturbation, as in `TaskScores`."""
+    benchmark: str
+    perturb: str
+    model: str
+    settings: Mapping[str, str]
+    ids: tuple[str, ...]
+    """Instances with at least one episode, sorted."""
+    of: int
+    measures: Mapping[str, Floats]
+    """Name to an array of the shape (instances, epochs); nan where an episode is missing."""
+    counts: Counts
+    warnings: tuple[str, ...]
+
+    def means(self, measure: str) -> Floats:
+        """One figure per instance: the mean over the epochs that it has."""
+        return np.nanmean(self.measures[measure], axis=1)
+
+    def differences(self, other: "Played", measure: str) -> Floats:
+        """The other's figures less these, for the instances that both have; in the order of ids."""
+        mine, theirs = (dict(zip(one.ids, one.means(measure), strict=True)) for one in (self, other))
+        return np.array([theirs[id_] - mine[id_] for id_ in self.ids if id_ in theirs])
+
+
+class _Log(NamedTuple):
+    finished: bool
+    created: str
+    path: Path
+    header: "EvalLog"
+    samples: "Sequence[EvalSampleSummary]"
+    about: Mapping[str, Any]
+
+
+def read_evaluation(folder: Path) -> list[Played]:
+    """The tasks in a folder of logs, in the order of their names. Takes inspect-ai.
+
+    Of several logs of one task, the newest that is finished counts, else the newest.
+
+    Raises:
+        InputError: It is no folder, holds no logs, a log that cannot be read or one of something else.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
+    logs: dict[tuple[str, str, str], list[_Log]] = {}
+    for path in folder.glob("*.eval"):
+        log = _read(path)
+        benchmark, argument, perturb = (str(log.about.get(name) or "") for name in ("benchmark", "argument", "perturb"))
+        logs.setdefault((benchmark, argument, perturb), []).append(log)
+    if not logs:
+        below = sorted({path.parent.name for path in folder.glob("*/*.eval")})
+        hint = f"; there are some in its folders {', '.join(below)}, of which each can be given" if below else ""
+        raise InputError(f"{str(folder)!r} holds no logs of an evaluation (*.eval){hint}")
+    return [_played(*key, sorted(found, key=lambda log: log[:3])) for key, found in sorted(logs.items())]
+
+
+def _read(path: Path) -> _Log:
+    from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
+
+    from refinesynth.evaluate.task import task_facts
+
+    try:
+        header, samples = read_eval_log(str(path), header_only=True), read_eval_log_sample_summaries(str(path))
+    except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
+        said = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"the log {str(path)!r} cannot be read ({said}); move it away, or evaluate again") from error
+    about = task_facts(header.eval.metadata)
+    if not about.get("benchmark"):
+        raise InputError(
+            f"the log {str(path)!r} is of the task {header.eval.task!r}, which is no benchmark of refinesynth; move it "
+            f"to another folder"
+        )
+    return _Log(header.status == "success", header.eval.created, path, header, samples, about)
+
+
+def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> Played:
+    log, task = logs[-1], f"{benchmark}{':' if argument else ''}{argument}{' ' if perturb else ''}{perturb}"
+    episodes = {(str(one.id), one.epoch): values for one in log.samples if (values := _values(one)) is not None}
+    if not episodes:
+        raise InputError(
+            f"the log {str(log.path)!r} holds no scored episode of {task}; evaluate again, or move it away"
+        )
+    settings = {name: log.about.get(name) for name in _SETTINGS} | {"temperature": log.header.plan.config.temperature}
+    ids, epochs = (tuple(sorted(set(part))) for part in zip(*episodes, strict=True))
+    return Played(
+        task=task,
+        benchmark=benchmark,
+        perturb=perturb,
+        model=log.header.eval.model,
+        settings={name: str(value) for name, value in {**settings, "epochs": len(epochs)}.items() if value is not None},
+        ids=ids,
+        of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_number(log.about.get("instances")) or 0)),
+        measures=_measures(episodes, ids, epochs),
+        counts=sum((_counts(one) for one in log.samples if _values(one) is not None), Counts()),
+        warnings=tuple(f"{task}: {said}" for said in _remarks(logs)),
+    )
+
+
+def _remarks(logs: Sequence[_Log]) -> Iterator[str]:
+    log = logs[-1]
+    if len(logs) > 1:
+        yield f"{log.path.name} counts; other logs of it are left out: {len(logs) - 1}"
+    if not log.finished:
+        yield f"its log is not finished ({log.header.status})"
+    failed = [one.error or "no score" for one in log.samples if _values(one) is None]
+    if failed:
+        yield f"failed and left out: {len(failed)} of {len(log.samples)} episodes, the first by {failed[0][:200]}"
+    asked = len(log.header.eval.dataset.sample_ids or ()) * (log.header.eval.config.epochs or 1)
+    if asked > len(log.samples):
+        yield f"never played: {asked - len(log.samples)} of {asked} episodes"
+
+
+def _values(sample: "EvalSampleSummary") -> dict[str, float] | None:
+    """The episode's measures; None where it failed or has no score that one could use."""
+    score = (sample.scores or {}).get(SCORE)
+    given = score.value if score is not None and isinstance(score.value, dict) else {}
+    found = {name: number for name, one in given.items() if name not in _RATES and (number := _number(one)) is not None}
+    return found if not sample.error and all(0 <= found.get(name, -1) <= 1 for name in _NEEDED) else None
+
+
+def _counts(sample: "EvalSampleSummary") -> Counts:
+    given: Any = ((sample.scores or {})[SCORE].metadata or {}).get("counts")
+    counts = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    return Counts(**{name: int(_number(counts.get(name)) or 0) for name in Counts.__dataclass_fields__})
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _measures(
+    episodes: Mapping[tuple[str, int], Mapping[str, float]], ids: Sequence[str], epochs: Sequence[int]
+) -> dict[str, Floats]:
+    """A measure that only some episodes have is 0 in the others: a question that was never answered."""
+    names = [*_NEEDED, *sorted({name for values in episodes.values() for name in values} - set(_NEEDED))]
+    rows, columns = ({one: at for at, one in enumerate(many)} for many in (ids, epochs))
+    measures = {name: np.full((len(ids), len(epochs)), np.nan) for name in names}
+    for (id_, epoch), values in episodes.items():
+        for name in names:
+            measures[name][rows[id_], columns[epoch]] = values.get(name, 0.0)
+    return measures

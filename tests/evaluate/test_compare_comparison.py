@@ -1,0 +1,261 @@
+"""Folders of logs to figures."""
+
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from eval_logs import COUNTS, flat, scored, write_log
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.comparing.comparison import compare
+from refinesynth.evaluate.comparing.published import INSTANCES, ROWS, held_out
+from refinesynth.evaluate.comparing.values import Comparison, TaskScores
+
+
+def only_task(comparison: Comparison) -> TaskScores:
+    (evaluation,) = comparison.evaluations
+    (task,) = evaluation.tasks
+    return task
+
+
+def said(comparison: Comparison, *words: str) -> bool:
+    return any(all(word in warning for word in words) for warning in comparison.warnings)
+
+
+def write_held_out(folder: Path, won: float, *, of: float = 1.0) -> None:
+    for task in ("babyai", "scienceworld", "pddl", "jericho"):
+        write_log(folder, task, flat(round(INSTANCES[task] * of * won), round(INSTANCES[task] * of)))
+
+
+def test_one_epoch(tmp_path: Path) -> None:
+    write_log(tmp_path, "babyai", flat(28, 112, progress=0.2))
+    found = compare([tmp_path])
+    task = only_task(found)
+    assert (task.task, task.instances, task.of, task.epochs) == ("babyai", 112, 112, 1)
+    assert task.measures["success"].mean == pytest.approx(0.25)
+    assert task.measures["progress"].mean == pytest.approx(0.25 + 0.75 * 0.2)
+    low, high = task.measures["success"].low, task.measures["success"].high
+    assert low is not None
+    assert high is not None
+    assert 0.16 < low < 0.19
+    assert 0.31 < high < 0.34
+    assert (task.over_epochs, task.best, task.pass_hat) == ({}, {}, {})
+    assert task.rates == COUNTS.rates
+    assert found.warnings == ()
+    assert found.evaluations[0].held_out.needs == ("scienceworld", "pddl", "jericho")
+
+
+def test_several_epochs(tmp_path: Path) -> None:
+    write_log(tmp_path, "worlds", {"a": scored(1, 0, 1, 1), "b": scored(0, 0, 0, 0), "c": scored(1, 1, 1, 1)})
+    task = only_task(compare([tmp_path]))
+    assert task.epochs == 4
+    assert task.measures["success"].mean == pytest.approx(7 / 12)
+    assert task.best["success"] == pytest.approx(2 / 3)
+    over = task.over_epochs["success"]
+    assert over.mean == pytest.approx(7 / 12)
+    assert over.population == pytest.approx((3 / 16) ** 0.5 / 3)  # of 2, 1, 2, 2 thirds
+    assert over.sample == pytest.approx((1 / 4) ** 0.5 / 3)
+    assert task.pass_hat == {2: pytest.approx(1.5 / 3), 3: pytest.approx(1.25 / 3), 4: pytest.approx(1 / 3)}
+
+
+def test_failed_and_unplayed_episodes_are_left_out_and_said(tmp_path: Path) -> None:
+    write_log(tmp_path, "worlds", {"a": [*scored(1), None], "b": [None, None], "c": scored(1)}, status="cancelled")
+    found = compare([tmp_path])
+    task = only_task(found)
+    assert (task.instances, task.of) == (2, 3)
+    assert task.measures["success"].mean == 1.0
+    assert task.rates["format_errors"] == 0.1
+    assert said(found, "failed and left out: 3 of 5 episodes", "the environment died")
+    assert said(found, "never played: 1 of 6 episodes")
+    assert said(found, "not finished (cancelled)")
+
+
+def test_a_score_that_is_none_counts_as_failed(tmp_path: Path) -> None:
+    episodes = {"a": scored(1), "b": [{"success": 2.0, "progress": 1.0}], "c": [{"progress": 1.0}]}
+    found = compare([write_log(tmp_path, "worlds", episodes).parent])
+    assert only_task(found).instances == 1
+    assert said(found, "failed and left out: 2 of 3 episodes, the first by no score")
+
+
+def test_a_measure_that_an_unanswered_question_lacks_is_zero(tmp_path: Path) -> None:
+    answered = {"success": 1.0, "progress": 1.0, "em": 1.0, "f1": 0.5}
+    write_log(tmp_path, "hotpotqa", {"a": [answered], "b": scored(0)})
+    measures = only_task(compare([tmp_path])).measures
+    assert list(measures) == ["success", "progress", "em", "f1"]
+    assert measures["em"].mean == 0.5
+    assert measures["f1"].mean == 0.25
+
+
+def test_the_newest_finished_log_of_a_task_counts(tmp_path: Path) -> None:
+    write_log(tmp_path, "worlds", flat(1, 4), created="2026-11-01T10:00:00+00:00")
+    write_log(tmp_path, "worlds", flat(2, 4), created="2026-11-02T10:00:00+00:00")
+    write_log(tmp_path, "worlds", flat(3, 4), created="2026-11-03T10:00:00+00:00", status="error")
+    found = compare([tmp_path])
+    assert only_task(found).measures["success"].mean == 0.5
+    assert said(found, "2026-11-02", "other logs of it are left out: 2")
+
+
+def test_a_log_whose_process_died_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    whole = write_log(tmp_path / "whole", "worlds", flat(2, 4))
+    died = tmp_path / "died" / whole.name
+    died.parent.mkdir()
+    with ZipFile(whole) as source, ZipFile(died, "w") as target:
+        for name in source.namelist():
+            if name not in ("header.json", "summaries.json", "reductions.json"):
+                target.writestr(name, source.read(name))
+    found = compare([died.parent])
+    assert only_task(found).measures["success"].mean == 0.5
+    assert said(found, "not finished (started)")
+
+
+def test_the_held_out_score_weighs_as_the_paper(tmp_path: Path) -> None:
+    for task, won in (("babyai", 42), ("scienceworld", 13), ("pddl", 10), ("jericho", 2)):
+        write_log(tmp_path, task, flat(won, INSTANCES[task], progress=0.0))
+    (evaluation,) = compare([tmp_path]).evaluations
+    total = evaluation.held_out
+    assert (total.needs, total.partial) == ((), {})
+    assert total.measures["success"].mean == pytest.approx(67 / 282)
+    assert f"{100 * total.measures['success'].mean:.1f}" == "23.8"
+
+
+def test_fewer_instances_make_the_held_out_score_partial(tmp_path: Path) -> None:
+    write_held_out(tmp_path, 0.5, of=0.1)
+    (evaluation,) = compare([tmp_path]).evaluations
+    assert evaluation.held_out.partial["babyai"] == "11 of 112"
+    assert [f"{one.instances} of {one.of}" for one in evaluation.tasks if one.task == "pddl"] == ["6 of 60"]
+
+
+def test_perturbed_tasks_are_no_part_of_the_held_out_score(tmp_path: Path) -> None:
+    write_held_out(tmp_path, 0.5)
+    write_log(tmp_path, "babyai", flat(0, 112), perturb="P1")
+    (evaluation,) = compare([tmp_path]).evaluations
+    assert evaluation.held_out.measures["success"].mean == pytest.approx((56 + 45 + 30 + 10) / 282)
+
+
+def test_over_perturbations_both_standard_deviations_are_given(tmp_path: Path) -> None:
+    # The paper's AgentRefine on ALFWorld, of 134: on average 48.5, with 3.73 for the standard deviation.
+    wins = {"": 60, "P1": 67, "P2": 69, "P3": 73, "P4": 61, "P5": 60}
+    for perturb, won in wins.items():
+        write_log(tmp_path, "alfworld", flat(won, 134), perturb=perturb)
+    (evaluation,) = compare([tmp_path]).evaluations
+    over = evaluation.perturbed["alfworld"]
+    assert over.variants == ("original", "P1", "P2", "P3", "P4", "P5")
+    assert f"{100 * over.measures['success'].mean:.1f}" == "48.5"
+    assert f"{100 * over.measures['success'].population:.2f}" == "3.73"
+    assert over.measures["success"].sample == pytest.approx(over.measures["success"].population * (6 / 5) ** 0.5)
+    assert [one.task for one in evaluation.tasks][:2] == ["alfworld", "alfworld P1"]
+
+
+def test_differences_are_paired_by_instance(tmp_path: Path) -> None:
+    write_log(tmp_path / "base", "worlds", {"a": scored(0), "b": scored(0), "c": scored(1), "only": scored(1)})
+    write_log(tmp_path / "first", "worlds", {"c": scored(1), "b": scored(1), "a": scored(1), "x": scored(0)})
+    found = compare([tmp_path / "base", tmp_path / "first"])
+    (difference,) = found.differences
+    assert (difference.first, difference.second, difference.instances) == ("base", "first", 3)
+    change = difference.measures["success"]
+    assert change.difference.mean == pytest.approx(2 / 3)
+    assert (change.p, change.test) == (0.5, "McNemar, exact")
+    assert said(found, "instances of one alone", "1 in base, 1 in first")
+
+
+def test_pairing_makes_the_interval_narrower(tmp_path: Path) -> None:
+    base = {f"{at}": [{"success": float(at % 2), "progress": at / 100}] for at in range(80)}
+    better = {
+        at: [{"success": epochs[0]["success"], "progress": epochs[0]["progress"] + 0.05 + 0.01 * (int(at) % 3)}]
+        for at, epochs in base.items()
+    }
+    write_log(tmp_path / "base", "worlds", base)
+    write_log(tmp_path / "first", "worlds", better)
+    change = compare([tmp_path / "base", tmp_path / "first"]).differences[0].measures["progress"]
+    assert change.difference.low is not None
+    assert change.difference.low > 0.05
+    assert change.p == pytest.approx(1 / 20_001)
+
+
+def test_each_is_compared_with_the_first_and_the_held_out_score_too(tmp_path: Path) -> None:
+    for name, won in (("base", 0.2), ("first", 0.5), ("second", 0.6)):
+        write_held_out(tmp_path / name, won)
+    found = compare([tmp_path / name for name in ("base", "first", "second")])
+    assert {(one.first, one.second) for one in found.differences} == {("base", "first"), ("base", "second")}
+    (total,) = [one for one in found.differences if (one.task, one.second) == ("held-out", "second")]
+    won = {
+        name: sum(round(INSTANCES[task] * share) for task in INSTANCES if task != "alfworld")
+        for name, share in (("base", 0.2), ("second", 0.6))
+    }
+    assert total.instances == 282
+    assert total.measures["success"].difference.mean == pytest.approx((won["second"] - won["base"]) / 282)
+    assert total.measures["success"].test == "McNemar, exact"
+    assert total.measures["success"].p < 1e-20
+
+
+def test_other_settings_and_missing_tasks_are_said(tmp_path: Path) -> None:
+    write_log(tmp_path / "base", "babyai", flat(20, 112))
+    write_log(tmp_path / "base", "alfworld", flat(20, 134))
+    write_log(tmp_path / "first", "babyai", flat(20, 112), steps=20, compat="repaired", reflexion=3)
+    write_log(tmp_path / "first", "alfworld", flat(20, 134), perturb="P1")
+    found = compare([tmp_path / "base", tmp_path / "first"], paper=True)
+    assert said(found, "babyai: steps is 30 in base and 20 in first")
+    assert said(found, "babyai: compat is agentboard in base and repaired in first")
+    assert said(found, "babyai: reflexion is 0 in base and 3 in first")
+    assert said(found, "alfworld: only in base")
+    assert said(found, "alfworld P1: only in first")
+    assert said(found, "first: babyai: compat is repaired; published scores are with agentboard")
+    assert said(found, "first: babyai: reflexion is 3; published scores are with 0")
+
+
+def test_several_models_in_one_folder_are_said(tmp_path: Path) -> None:
+    write_log(tmp_path, "babyai", flat(20, 112))
+    write_log(tmp_path, "pddl", flat(20, 60), model="test/other")
+    assert said(compare([tmp_path]), "several models in one folder: test/model, test/other")
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for parent in ("a", "b"):
+        write_log(tmp_path / parent / "first", "worlds", flat(1, 3))
+    found = compare([tmp_path / "a" / "first", tmp_path / "b" / "first"])
+    assert [Path(one.name).parts[-2:] for one in found.evaluations] == [("a", "first"), ("b", "first")]
+
+
+@pytest.mark.parametrize(
+    ("row", "success", "progress"),
+    [("LLaMA-3-8B AgentRefine", "23.7", "43.9"), ("LLaMA-3-8B-Instruct", "22.7", "45.5")],
+)
+def test_published_held_out_scores_are_reproduced(row: str, success: str, progress: str) -> None:
+    found = held_out(ROWS[row])
+    assert found is not None
+    assert [f"{one:.1f}" for one in found] == [success, progress]
+
+
+def test_a_published_row_without_a_task_has_no_held_out_score() -> None:
+    assert held_out(ROWS["LLaMA-3-8B AgentGen"]) is None
+
+
+def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no folder"):
+        compare([tmp_path / "none"])
+    write_log(tmp_path / "evals" / "first", "worlds", flat(1, 3))
+    with pytest.raises(InputError, match=r"holds no logs .* its folders first"):
+        compare([tmp_path / "evals"])
+    with pytest.raises(InputError, match="given more than once"):
+        compare([tmp_path / "evals" / "first"] * 2)
+
+
+def test_a_log_of_another_task_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, "", flat(1, 3))
+    with pytest.raises(InputError, match="no benchmark of refinesynth"):
+        compare([tmp_path])
+
+
+@pytest.mark.parametrize("kept", [0, 300, 0.9])
+def test_a_broken_log_is_named(tmp_path: Path, kept: float) -> None:
+    path = write_log(tmp_path, "worlds", flat(1, 3))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
+    with pytest.raises(InputError, match=rf"{path.name}.* cannot be read"):
+        compare([tmp_path])
+
+
+def test_a_log_without_a_scored_episode_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, "worlds", {"a": [None]})
+    with pytest.raises(InputError, match="holds no scored episode"):
+        compare([tmp_path])

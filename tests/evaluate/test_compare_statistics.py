@@ -1,0 +1,144 @@
+"""Intervals against closed forms, tests against enumeration."""
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.evaluate.comparing import statistics
+from refinesynth.evaluate.comparing.statistics import change, estimate, pass_hat, sign_test, spread
+
+
+def test_the_interval_is_that_of_the_central_limit_theorem() -> None:
+    values = np.random.default_rng(1).normal(size=400)
+    found = estimate([(1.0, values)])
+    error = values.std() / math.sqrt(len(values))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.mean == pytest.approx(values.mean())
+    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.05 * error)
+    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.05 * error)
+
+
+def test_a_weighted_interval_adds_the_variances_of_its_tasks() -> None:
+    generator = np.random.default_rng(2)
+    one, other = generator.normal(size=300), 2 * generator.normal(size=200)
+    found = estimate([(0.6, one), (0.4, other)])
+    error = math.hypot(0.6 * one.std() / math.sqrt(300), 0.4 * other.std() / math.sqrt(200))
+    assert found.mean == pytest.approx(0.6 * one.mean() + 0.4 * other.mean())
+    assert found.low is not None
+    assert found.low == pytest.approx(found.mean - 1.96 * error, abs=0.05 * error)
+
+
+@pytest.mark.parametrize(("instances", "least"), [(112, 0.925), (20, 0.89)])
+def test_about_95_of_100_intervals_hold_the_truth(
+    instances: int, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "_RESAMPLED", 1_000)
+    generator = np.random.default_rng(3)
+    covered = 0
+    for _ in range(600):
+        found = estimate([(1.0, generator.beta(1.0, 1.0, size=instances))])
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.5 <= found.high
+    # 600 draws of a rate of 0.95 have a standard deviation of 0.9 points.
+    assert least <= covered / 600 <= 0.975
+
+
+def test_where_all_give_the_same_there_is_no_interval() -> None:
+    assert estimate([(1.0, np.zeros(20))]) == statistics.Estimate(0.0, None, None)
+
+
+def test_the_same_data_give_the_same_interval() -> None:
+    values = np.random.default_rng(4).random(50)
+    assert estimate([(1.0, values)]) == estimate([(1.0, values)])
+
+
+def test_drawing_in_chunks_changes_nothing_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(5).random(50)
+    monkeypatch.setattr(statistics, "_AT_ONCE", 700)
+    found = estimate([(1.0, values)])
+    error = values.std() / math.sqrt(50)
+    assert found.low is not None
+    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
+
+
+def enumerated(differences: list[float]) -> float:
+    """All signs, one by one."""
+    observed = abs(math.fsum(differences))
+    sums = [
+        abs(math.fsum(sign * one for sign, one in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    return sum(total >= observed - 1e-9 for total in sums) / len(sums)
+
+
+@given(st.lists(st.integers(-12, 12), min_size=1, max_size=9))
+def test_the_exact_test_is_the_enumeration_of_all_signs(twelfths: list[int]) -> None:
+    differences = [one / 12 for one in twelfths]
+    assert sign_test(np.array(differences))[0] == pytest.approx(enumerated(differences))
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30))
+def test_of_single_epochs_it_is_mcnemars_test(better: int, worse: int, same: int) -> None:
+    p, test = sign_test(np.array([1.0] * better + [-1.0] * worse + [0.0] * same))
+    n, k = better + worse, min(better, worse)
+    closed = min(1.0, 2 * sum(math.comb(n, one) for one in range(k + 1)) / 2**n) if n else 1.0
+    assert p == pytest.approx(closed)
+    assert test == ("McNemar, exact" if n else "no differences")
+
+
+def test_mcnemar_of_known_figures() -> None:
+    # 10 of 12 discordant pairs: 2 * (1 + 12 + 66) / 4096.
+    assert sign_test(np.array([1.0] * 10 + [-1.0] * 2))[0] == pytest.approx(158 / 4096)
+
+
+def test_of_many_instances_hundreds_count_exactly() -> None:
+    assert sign_test(np.array([1.0] * 2_000 + [-1.0] * 10))[0] < 1e-100
+
+
+def test_drawn_signs_agree_with_all_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    differences = np.array([0.1, 0.5, -0.2, 0.7, 0.3, -0.4, 0.9, 0.25, 0.15, -0.05, 0.35, 0.6])
+    exact, test = sign_test(differences)
+    assert test == "sign flips, exact"
+    monkeypatch.setattr(statistics, "_ENUMERATED", 5)
+    monkeypatch.setattr(statistics, "_AT_ONCE", 1_000)
+    drawn, test = sign_test(differences)
+    assert test == "sign flips, drawn"
+    assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact / 20_000))
+
+
+def test_without_a_difference_p_is_uniform() -> None:
+    generator = np.random.default_rng(6)
+    found = np.array([sign_test(generator.normal(size=10))[0] for _ in range(400)])
+    assert (found <= 0.05).mean() == pytest.approx(0.05, abs=0.035)
+    assert found.mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_weights_of_tasks_weigh_in_the_test() -> None:
+    found = change([(0.9, np.array([0.5, 0.5, 1.0])), (0.1, np.array([-1.0, -1.0]))])
+    assert found.difference.mean == pytest.approx(0.9 * 2 / 3 - 0.1)
+    assert found.p == pytest.approx(enumerated([0.15, 0.15, 0.3, -0.05, -0.05]))
+
+
+def test_both_standard_deviations() -> None:
+    assert spread([1.0, 3.0]) == statistics.Spread(2.0, 1.0, math.sqrt(2))
+    assert spread([1.0]) == statistics.Spread(1.0, 0.0, None)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=6), st.integers(1, 4))
+def test_pass_hat_is_the_share_of_all_choices_of_epochs(episodes: list[list[bool]], k: int) -> None:
+    shares = [[all(chosen) for chosen in combinations(epochs, k)] for epochs in episodes]
+    expected = np.mean([np.mean(share) for share in shares])
+    assert pass_hat(np.array(episodes, dtype=float), k) == pytest.approx(expected)
+
+
+def test_pass_hat_leaves_out_instances_with_too_few_epochs() -> None:
+    episodes = np.array([[1.0, 1.0], [1.0, np.nan]])
+    assert pass_hat(episodes, 1) == 1.0
+    assert pass_hat(episodes, 2) == 1.0
+    assert pass_hat(episodes[1:], 2) is None

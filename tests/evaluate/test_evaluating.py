@@ -1,0 +1,272 @@
+"""Evaluations of grounded worlds from one end to the other: through Inspect, with controls and models that say what the
+test wants.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos import BENCHMARK as CHAOS
+from samples import SHED_GROUNDED, dm, player, trajectory
+
+from refinesynth.chat import render_turns
+from refinesynth.errors import InputError
+from refinesynth.evaluate import benchmarks
+from refinesynth.evaluate.environments.environment import Benchmark, Instance, Source
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
+
+pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
+
+from inspect_ai import Task, eval  # noqa: A004 # pyright: ignore[reportUnknownVariableType]
+from inspect_ai.log import EvalLog, EvalSample, read_eval_log
+from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage, get_model
+
+from refinesynth.evaluate.evaluating import Evaluation, evaluate
+from refinesynth.evaluate.measures import SCORE
+from refinesynth.evaluate.task import Options, benchmark_task
+
+pytestmark = [
+    # Inspect leaves the loop's and its own sockets to the collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    # Of Inspect, to tenacity.
+    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
+]
+
+Says = Callable[[list[ChatMessage]], str]
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of trajectories in one world that can be executed and one that cannot."""
+    file = tmp_path_factory.mktemp("worlds") / "trajectories.jsonl"
+    records = [trajectory(script=script) for script in (SHED_GROUNDED, SHED_GROUNDED, SHED_GROUNDED.imagined())]
+    file.write_bytes(b"\n".join(record.to_json() for record in records) + b"\n")
+    return file
+
+
+def play(task: Task, says: Says, folder: Path, **more: Any) -> EvalLog:
+    """The log of a task that is played by what `says` answers to a chat."""
+
+    def answer(messages: list[ChatMessage], *_: object) -> ModelOutput:
+        output = ModelOutput.from_content("mockllm/model", says(messages))
+        output.usage = ModelUsage(
+            input_tokens=1, output_tokens=1
+        )  # Else Inspect counts with a vocabulary that it fetches.
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=answer)
+    return eval(task, model=model, log_dir=str(folder), display="none", **more)[0]
+
+
+def samples(log: EvalLog) -> list[EvalSample]:
+    """Of a whole evaluation; `evaluate` itself gives headers."""
+    assert log.status == "success", [one.error for one in read_eval_log(log.location).samples or []]
+    return read_eval_log(log.location).samples or []
+
+
+def only(log: EvalLog) -> EvalSample:
+    (sample,) = samples(log)
+    return sample
+
+
+def value(sample: EvalSample) -> dict[str, Any]:
+    assert sample.scores is not None
+    found = sample.scores[SCORE].value
+    assert isinstance(found, dict)
+    return found
+
+
+def act(*actions: str) -> Says:
+    """A player that takes these actions, one a turn, then the last for ever."""
+    return lambda messages: f"Thought: hm\nAction: {actions[min(len(messages) // 2, len(actions) - 1)]}"
+
+
+def test_each_grounded_world_of_a_run_is_one_instance(worlds: Path):
+    found = benchmarks.choose("worlds", argument=str(worlds)).instances()
+    assert [one.id for one in found] == [SHED_GROUNDED.digest]
+
+
+def test_the_oracle_wins_every_world(worlds: Path, tmp_path: Path):
+    (log,) = evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path), display="none")
+    assert log.eval.model == "control/oracle"
+    assert value(only(log))["success"] == 1.0
+
+
+@pytest.mark.parametrize("control", ["random", "first"])
+def test_a_control_takes_valid_actions_and_the_same_ones_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control: str
+):
+    register(monkeypatch, [Instance("one", {})])
+
+    def played(folder: str) -> list[str]:
+        asked = Evaluation(model=control, tasks="chaos", output=tmp_path / folder, epochs=4)
+        (log,) = evaluate(asked, display="none")
+        assert all(value(sample)["invalid_actions"] == 0.0 for sample in samples(log))
+        return ["/".join(message.text for message in sample.messages[1:]) for sample in samples(log)]
+
+    once = played("once")
+    assert once == played("again")
+    assert (len(set(once)) > 1) == (control == "random")
+
+
+def test_the_chat_is_the_one_that_training_sees(worlds: Path, tmp_path: Path):
+    """Word for word: what a model is asked in an evaluation is what `render_turns` makes of the same turns."""
+    seen: list[list[tuple[str, str]]] = []
+
+    def says(messages: list[ChatMessage]) -> str:
+        seen.append([(message.role, message.text) for message in messages])
+        return act("open box", "take key from box", "go home")(messages)
+
+    sample = only(play(benchmark_task("worlds", Options(argument=str(worlds), steps=3)), says, tmp_path))
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for asked, message in zip(seen, sample.messages[1::2], strict=True):
+        rendered = render_turns(SHED_GROUNDED, turns)
+        assert asked == [(one.role, one.content) for one in rendered]
+        answered = sample.messages[len(asked) + 1]
+        turns += [player(message.text.partition("Action: ")[2], "hm"), dm(answered.text)]
+
+
+def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(worlds: Path, tmp_path: Path):
+    said = ["I wonder.", "Thought: a\nAction: fly away", "Thought: b\nAction: fly away", "Thought: c\nAction: open box"]
+    task = benchmark_task("worlds", Options(argument=str(worlds), steps=4))
+    sample = only(play(task, lambda messages: said[len(messages) // 2], tmp_path))
+    assert sample.scores is not None
+    counts = (sample.scores[SCORE].metadata or {})["counts"]
+    assert (counts["turns"], counts["format_errors"], counts["refused"]) == (4, 1, 2)
+    assert (counts["after_failure"], counts["repeated"], counts["recovered"]) == (3, 1, 1)
+    assert "begins with" in sample.messages[2].text
+
+
+def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path):
+    solution = list(benchmarks_solution())
+
+    def says(messages: list[ChatMessage]) -> str:
+        if messages[-1].text.startswith("You did not reach the goal"):
+            return "Open the box\nfirst."
+        if "- Open the box first." in messages[0].text:
+            return f"Thought: hm\nAction: {solution[len(messages) // 2]}"
+        return "Thought: hm\nAction: fly away"
+
+    task = benchmark_task("worlds", Options(argument=str(worlds), steps=len(solution), reflexion=3))
+    sample = only(play(task, says, tmp_path))
+    assert sample.scores is not None
+    assert value(sample)["success"] == 1.0
+    assert (sample.scores[SCORE].metadata or {})["attempts"] == 2
+
+
+def benchmarks_solution() -> tuple[str, ...]:
+    assert SHED_GROUNDED.rulebook is not None
+    return SHED_GROUNDED.rulebook.solution
+
+
+def test_the_same_command_keeps_what_is_finished_and_plays_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The model cannot be asked at first; later it can, and only what failed is played again."""
+    register(monkeypatch, [Instance(f"i{number}", {}) for number in range(4)])
+    asked = Evaluation(model="oracle", tasks="chaos", output=tmp_path)
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path, limit=2), display="none")
+    before = {sample.id: sample.uuid for sample in samples(log)}
+    (log,) = evaluate(asked, display="none")
+    after = {sample.id: sample.uuid for sample in samples(log)}
+    assert len(after) == 4
+    assert before.items() <= after.items()
+
+
+def test_a_folder_holds_one_evaluation(tmp_path: Path, worlds: Path):
+    tasks = f"worlds:{worlds}"
+    evaluate(Evaluation(model="oracle", tasks=tasks, output=tmp_path), display="none")
+    for other, word in (
+        (Evaluation(model="random", tasks=tasks, output=tmp_path), "control/oracle"),
+        (Evaluation(model="oracle", tasks=tasks, output=tmp_path, steps=7), "steps"),
+        (Evaluation(model="oracle", tasks=tasks, output=tmp_path, temperature=1.0), "temperature"),
+    ):
+        with pytest.raises(InputError, match=word):
+            evaluate(other, display="none")
+
+
+def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """500 instances: each tenth loses its process once, some hang, some leak, two can never be played to their end."""
+    wrongs = {1: "die", 2: "leak", 3: "raise", 4: "print"}
+    instances: list[Instance] = []
+    for number in range(500):
+        wrong = "hang" if number % 100 == 50 else wrongs.get(number % 10)
+        once = tmp_path / f"once-{number}"
+        data: dict[str, Any] = {"wrong": {str(number % 4): wrong}} if wrong else {}
+        if number not in (211, 250):
+            once.touch()
+            data["once"] = str(once)
+        instances.append(Instance(f"i{number}", data))
+    register(monkeypatch, instances)
+    (log,) = evaluate(
+        Evaluation(model="oracle", tasks="chaos", output=tmp_path / "logs", environments=4), display="none"
+    )
+    played = samples(log)
+    assert len(played) == 500
+    failed = {str(sample.id): sample for sample in played if not value(sample)["success"]}
+    assert failed.keys() == {"i211", "i250"}
+    for sample in failed.values():
+        assert (sample.scores or {})[SCORE].metadata is not None
+        assert ((sample.scores or {})[SCORE].metadata or {})["stopped"] == "environment"
+    assert not list(tmp_path.glob("once-*1"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tasks": "babbyai"}, "there is no benchmark 'babbyai'"),
+        ({"tasks": ""}, "names no benchmark"),
+        ({"tasks": "worlds"}, "worlds:runs/held-out"),
+        ({"tasks": "worlds:/no/such"}, "there is no file"),
+        ({"tasks": "babyai"}, "name the folder that holds babyai/ by --data"),
+        ({"model": "nobody/knows"}, "nobody"),
+        ({"model": "oracle", "settings": {"x": 1}}, "takes no settings"),
+        ({"temperature": 3.0}, "temperature is 3.0"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"steps": 0}, "expected 1 or more"),
+    ],
+)
+def test_wrong_input_is_said_before_anything_is_played(
+    worlds: Path, tmp_path: Path, wrong: dict[str, Any], message: str
+):
+    asked: dict[str, Any] = {"model": "oracle", "tasks": f"worlds:{worlds}", "output": tmp_path / "logs", **wrong}
+    with pytest.raises(InputError, match=message):
+        evaluate(Evaluation(**asked), display="none")
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no json", "line 1 .* is no JSON"),
+        ("[]", "is no JSON object"),
+        ("{}", "has no script"),
+        (json.dumps({"script": {"rulebook": {}}}), "its script cannot be read"),
+        (json.dumps({"script": {}}), "no script in .* is grounded"),
+    ],
+)
+def test_a_file_that_holds_no_worlds_is_said(tmp_path: Path, line: str, message: str):
+    (tmp_path / "trajectories.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        benchmarks.choose("worlds", argument=str(tmp_path)).instances()
+
+
+def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None:
+    """The benchmark `chaos`, with these instances, where those of the package are found."""
+    from refinesynth.evaluate import registry, task
+
+    def read(_: Source) -> list[Instance]:
+        return instances
+
+    found = replace(CHAOS, instances=read)
+    usual = benchmarks.find
+
+    def find(name: str) -> Benchmark:
+        return found if name == "chaos" else usual(name)
+
+    monkeypatch.setattr(benchmarks, "find", find)
+    monkeypatch.setitem(registry.TASKS, "chaos", registry.registered("chaos"))
+    assert task.choose is benchmarks.choose
