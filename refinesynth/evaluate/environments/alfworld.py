@@ -1,0 +1,236 @@
+"""ALFWorld: a household in text, 134 unseen games, as AgentBoard plays and scores them.
+
+Game files of today word two things differently from AgentBoard's (`move X to Y`, `You arrive at Y.`); both are worded back.
+"""
+
+import json
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from refinesynth.evaluate.environments.environment import (
+    CHECK,
+    Action,
+    BadInstance,
+    Benchmark,
+    Compat,
+    Instance,
+    Source,
+    Start,
+    Step,
+)
+
+_SPLIT = "json_2.1.1/valid_unseen"
+_HOLDS = f"ALFWorld's games ({_SPLIT}/*/trial_*/game.tw-pddl), which `alfworld-download` fetches"
+_MOST_BYTES = 8_000_000
+"""Of a game file; the longest of ALFWorld's own has 150 kB."""
+
+_KINDS = {
+    "pick_and_place_simple": "put",
+    "look_at_obj_in_light": "examine",
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+    "pick_two_obj_and_place": "puttwo",
+}
+"""ALFWorld's kinds of task by AgentBoard's names."""
+_FOLDER = re.compile(r"(\w+)-(\w+)-(\w+)-(\w+)-(\d+)")
+
+_WORDING = (
+    ('"move {o} to {r}"', '"put {o} in/on {r}"'),
+    ("You move the {o.name} to the {r.name}.", "You put the {o.name} in/on the {r.name}."),
+    ("move (object) to (receptacle):", "put (object) in/on (receptacle):"),
+)
+"""A game's grammar today, and as it was when AgentBoard was made."""
+
+_REFUSED = "Nothing happens."
+_INTRODUCTION = (
+    "You are in a household, which you perceive and act on through text. Every object and every receptacle has a name and "
+    "a number. You perceive what is in or on a receptacle when you go to it, and open it if it is closed; you can carry "
+    "one object at a time."
+)
+_ACTIONS = (
+    Action("take {obj} from {recep}", "pick an object up; your hands must be empty"),
+    Action("put {obj} in/on {recep}", "put down what you carry"),
+    Action("open {recep}"),
+    Action("close {recep}"),
+    Action("toggle {obj}"),
+    Action("use {obj}", "switch on or off, such as a lamp"),
+    Action("clean {obj} with {recep}"),
+    Action("cool {obj} with {recep}"),
+    Action("heat {obj} with {recep}"),
+    Action("go to {recep}"),
+    Action("examine {name}", "look closely at an object or a receptacle"),
+    Action("inventory", "what you carry"),
+    Action("look", "what you see where you are"),
+    Action(CHECK, "list what can be done now"),
+)
+
+
+class AlfWorld:
+    """One household game after another; see `TextEnvironment`.
+
+    Progress is AgentBoard's: the share of its subgoals seen in observations, with the end as one more, which alone gives
+    1.0. Kept of AgentBoard by `agentboard` and repaired by `repaired`: `toggle` is offered, which no game takes; `look`
+    repeats what was seen at the last going or opening, though it may have changed since; an object that is taken from a
+    place beside the one that was gone to was never seen, for the subgoal that it be seen.
+    """
+
+    def __init__(self, *, compat: Compat) -> None:
+        self._quirks = compat == "agentboard"
+        textworld: Any = import_module("textworld")
+        games: Any = import_module("textworld.envs.pddl")
+        alfworld: Any = import_module("alfworld.agents.environment.alfred_tw_env")
+        self._translator: Any = import_module("fast_downward")
+        # One for all games: each loads a copy of the planner's library, which stays in memory.
+        self._game: Any = alfworld.AlfredDemangler(
+            games.PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
+        )
+        self._state: Any = None
+        self._seen = ""
+        self._subgoals: dict[str, bool] = {}
+        self._walkthrough: list[str] | None = None
+
+    def reset(self, instance: Instance, /) -> Start:
+        """See `TextEnvironment.reset`."""
+        data = instance.data
+        game = _read(Path(data["game"]))
+        try:
+            with _translated_once(self._translator):
+                self._game.load(game)
+                self._state = self._game.reset()
+            _, self._seen, goal = str(self._state.feedback).strip().split("\n\n")
+        except (Exception, SystemExit) as error:  # Whatever its parsers and its planner raise.
+            raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
+        seen, taken, *more = subgoals(instance.level, data["object"], data["place"])
+        self._subgoals = dict.fromkeys((seen if self._quirks else f"{seen}|{taken}", taken, *more), False)
+        self._walkthrough = game.get("walkthrough")
+        actions = tuple(one for one in _ACTIONS if self._quirks or one.name != "toggle {obj}")
+        return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), actions, _INTRODUCTION)
+
+    def step(self, action: str, /) -> Step:
+        """See `TextEnvironment.step`. A final full stop is passed over, and `put X on Y` is read as `put X in/on Y`."""
+        action = re.sub(r"^(put .*?) (?:in|on) ", r"\1 in/on ", action.strip().removesuffix(".").strip())
+        if action == CHECK:
+            observation = f"Choose an action from these valid actions: {', '.join((*self.valid_actions(), CHECK))}"
+            return self._came(observation)
+        self._state, _, _ = self._game.step(action)
+        # Where the player arrives is said by what it sees there.
+        observation = re.sub(r"^You arrive at [^.]*\. ", "", self._state.feedback)
+        if action.startswith(("go to ", "open ")) and observation != _REFUSED:
+            self._seen = observation
+        return self._came(self._seen if action == "look" and self._quirks else observation)
+
+    def _came(self, observation: str) -> Step:
+        for pattern in self._subgoals:
+            self._subgoals[pattern] |= re.search(pattern, observation) is not None
+        won = bool(self._state.won)
+        progress = 1.0 if won else sum(self._subgoals.values()) / (len(self._subgoals) + 1)
+        return Step(observation, progress, won, won, refused=observation == _REFUSED)
+
+    def valid_actions(self) -> Sequence[str]:
+        """What the game takes now, sorted; without `check valid actions`."""
+        return list(self._state.admissible_commands)
+
+    def solution(self) -> Sequence[str] | None:
+        """The game's own walkthrough."""
+        if self._walkthrough is None:
+            return None
+        return [re.sub(r"^move (.+) to (.+)", r"put \1 in/on \2", action) for action in self._walkthrough]
+
+    @property
+    def subgoals(self) -> Mapping[str, bool]:
+        """Each subgoal's pattern, and whether an observation of this episode has met it."""
+        return self._subgoals
+
+    def close(self) -> None:
+        """See `TextEnvironment.close`."""
+        self._game.close()
+
+
+def subgoals(kind: str, item: str, place: str) -> tuple[str, ...]:
+    """AgentBoard's subgoals for a task: regular expressions, each met by an observation that it is found in."""
+    item, place = re.escape(item), re.escape(place)
+    last: dict[str, tuple[str, ...]] = {
+        "examine": (rf"^(?=.* you see)(?=.*a {place})",),
+        "clean": (rf"You clean the {item}",),
+        "heat": (rf"You heat the {item} \d+ using the",),
+        "cool": (rf"You cool the {item} \d+ using the",),
+        "puttwo": (rf"You put the {item} \d+ in/on the {place}",),
+    }
+    return (rf"^(?=.* you see)(?=.*a {item} \d+)", rf"You pick up the {item} \d+", *last.get(kind, ()))
+
+
+@contextmanager
+def _translated_once(translator: Any) -> Generator[None]:
+    """A start translates the same game four times, which takes most of its time; the optimized translation is for planning
+    alone, which is not asked for here.
+    """
+    translate: Callable[[str, str], Any] = translator.pddl2sas
+    once = lru_cache(maxsize=1)(translate)
+
+    def of(domain: str, problem: str, **_: bool) -> Any:
+        return once(domain, problem)
+
+    translator.pddl2sas = of
+    try:
+        yield
+    finally:
+        translator.pddl2sas = translate
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A game file, worded as AgentBoard's."""
+    try:
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise BadInstance(f"the game {str(path)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")
+        game: object = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInstance(f"the game {str(path)!r} cannot be read: {error}; expected {_HOLDS}") from error
+    values = cast("dict[str, Any]", game if isinstance(game, dict) else {})
+    walkthrough: object = values.get("walkthrough", [])
+    texts = [values.get("pddl_domain"), values.get("pddl_problem"), values.get("grammar")]
+    texts += cast("list[object]", walkthrough) if isinstance(walkthrough, list) else [None]
+    if not all(isinstance(one, str) for one in texts):
+        raise BadInstance(
+            f"the game {str(path)!r} lacks pddl_domain, pddl_problem, grammar or walkthrough; expected {_HOLDS}"
+        )
+    for today, agentboards in _WORDING:
+        values["grammar"] = values["grammar"].replace(today, agentboards)
+    return values
+
+
+def _instances(source: Source) -> list[Instance]:
+    """In the order of their paths, as AgentBoard's; games with slices or movable receptacles are none of its 134."""
+    folder = source.folder("alfworld", holds=_HOLDS) / _SPLIT
+    paths = [
+        path for path in sorted(folder.glob("*/trial_*/game.tw-pddl")) if not re.search("movable|Sliced", str(path))
+    ]
+    if not paths:
+        raise BadInstance(f"there are no games in {str(folder)!r}; expected {_HOLDS}")
+    return [_instance(path) for path in paths]
+
+
+def _instance(path: Path) -> Instance:
+    named = _FOLDER.fullmatch(path.parent.parent.name)
+    if not named or named[1] not in _KINDS:
+        raise BadInstance(
+            f"{str(path.parent.parent)!r} names no task; expected a folder such as {next(iter(_KINDS))}-Mug-None-Desk-308"
+        )
+    kind, item, place = _KINDS[named[1]], named[2].lower(), named[4].lower()
+    name = f"{kind}-{item}-{place}-{named[5]}-{path.parent.name[-6:]}"
+    return Instance(name, {"game": str(path), "object": item, "place": place}, kind)
+
+
+BENCHMARK = Benchmark(
+    name="alfworld",
+    environment=f"{__name__}:AlfWorld",
+    instances=_instances,
+    extra="refinesynth[alfworld]",
+    episodes=100,
+    memory_mb=400,
+)
