@@ -126,8 +126,21 @@ def test_fewer_instances_make_the_held_out_score_partial(tmp_path: Path) -> None
     found = compare([tmp_path])
     assert row(found, "scores", task="held-out")["instances"] == "partial"
     assert row(found, "scores", task="pddl")["instances"] == "6 of 60"
-    notes = [note for table in found.tables for note in table.notes if "is partial, no figure to publish" in note]
+    notes = [note for table in found.tables for note in table.notes if "does not compare with published" in note]
     assert "babyai 11 of 112" in notes[0]
+
+
+def test_more_instances_than_the_papers_are_no_figure_of_the_paper_either(tmp_path: Path) -> None:
+    write_held_out(tmp_path, 0.5, of=1.5)
+    found = compare([tmp_path])
+    assert row(found, "scores", task="held-out")["instances"] == "partial"
+    assert "babyai 168 of 112" in found.tables[0].notes[-1]
+
+
+def test_a_folder_with_the_name_of_a_published_row_replaces_none(tmp_path: Path) -> None:
+    write_held_out(tmp_path / "GPT-4o (published)", 0.5)
+    found = rows(compare([tmp_path / "GPT-4o (published)"], paper=True), "main", evaluation="GPT-4o (published)")
+    assert [str(one["babyai"]) for one in found] == ["48.2/64.1", "50.0/75.0"]
 
 
 def test_perturbed_tasks_are_no_part_of_the_held_out_score(tmp_path: Path) -> None:

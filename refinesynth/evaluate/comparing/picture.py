@@ -8,8 +8,8 @@ from refinesynth.text.printable import one_line
 
 _BAR = 0.24
 """Height of a bar, in inches."""
-_TALLEST = 400
-"""Inches of a picture at most; Agg refuses more than 65,536 pixels."""
+_TALLEST = 200
+"""Inches of a picture at most, which bounds memory; Agg itself refuses more than 65,536 pixels."""
 _LONGEST = 40
 """Characters of a name."""
 
@@ -40,6 +40,8 @@ def draw(scores: Table) -> bytes:
             low = [100 * (one.mean if one.low is None else one.low) for _, one in found]
             high = [100 * (one.mean if one.high is None else one.high) for _, one in found]
             panel.barh(places, means, thick, color=f"C{at % 10}", alpha=0.75, label=f"{at}")
+            for place, mean in zip(places, means, strict=True):
+                panel.text(0.5, place, f"{mean:.1f}", verticalalignment="center", fontsize=7)
             panel.hlines(places, low, high, color="black", linewidth=1)
         panel.set(xlim=(0, 100), xlabel=f"{measure} in %, with 95 % interval")
         panel.grid(axis="x", alpha=0.3)

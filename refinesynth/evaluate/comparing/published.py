@@ -49,7 +49,7 @@ def main_table(ours: Mapping[str, Mapping[str, Pair]], *, paper: bool) -> Table:
     """The paper's main table, our rows below; of ours alone without `paper`."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    for name, cells in {**(ROWS if paper else {}), **ours}.items():
+    for name, cells in (*(ROWS.items() if paper else ()), *ours.items()):
         rows.append((name, *(cells.get(task, NOTHING) for task in INSTANCES), held_out(cells) or NOTHING))
         if needs := [task for task in HELD_OUT if task not in cells]:
             notes.append(f"{HELD_OUT_TASK} of {name} needs {', '.join(needs)}")
