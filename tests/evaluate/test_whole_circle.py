@@ -61,11 +61,11 @@ def test_a_tuned_model_is_evaluated_in_held_out_worlds_beside_the_controls(tmp_p
         folders.append(str(folder))
     result = CliRunner().invoke(app, ["compare", *folders, "-o", str(tmp_path / "compared")])
     assert result.exit_code == 0, result.output
-    tuned, chance, oracle = json.loads((tmp_path / "compared" / "compare.json").read_bytes())["evaluations"]
-    assert (tuned["model"], chance["model"], oracle["model"]) == ("hf/tuned", "control/random", "control/oracle")
-    success = [one["tasks"][0]["measures"]["success"]["mean"] for one in (tuned, chance, oracle)]
+    facts = json.loads((tmp_path / "compared" / "compare.json").read_bytes())
+    assert list(facts["models"].values()) == ["hf/tuned", "control/random", "control/oracle"]
+    success = [row["success"]["mean"] for row in facts["tables"]["scores"]]
     assert success[2] == 1.0
     assert max(success[:2]) < 1.0
-    rates = tuned["tasks"][0]["rates"]
-    assert rates["format_errors"] + rates["invalid_actions"] > 0
-    assert not any(chance["tasks"][0]["rates"][name] for name in ("format_errors", "invalid_actions"))
+    failed = [row["format errors"]["value"] + row["invalid actions"]["value"] for row in facts["tables"]["behaviour"]]
+    assert failed[0] > 0
+    assert failed[1:] == [0, 0]
