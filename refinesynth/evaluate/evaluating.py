@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
+from inspect_ai import Epochs, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from inspect_ai.model import GenerateConfig, Model
 
@@ -16,7 +16,7 @@ from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.models import open_model
 from refinesynth.evaluate.registry import TASKS
-from refinesynth.evaluate.task import task_facts
+from refinesynth.evaluate.task import MAX_TOKENS, Places, placed, task_name
 
 Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
 
@@ -77,12 +77,14 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     _check(asked)
     model = open_model(asked.model, temperature=asked.temperature, settings=asked.settings, budget=asked.budget)
-    tasks = [
-        _task(asked, name, argument, perturb)
+    arguments = [
+        (name, _arguments(asked, argument, perturb))
         for name, argument in wanted
         for perturb in ("", *(one for one, having in variants.items() if name in having))
     ]
-    _refuse_another(asked, model, tasks)
+    _refuse_another(asked, model, arguments)
+    with placed(Places(asked.environments, asked.pythons)):
+        tasks = [TASKS[name](**given) for name, given in arguments]
     controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
@@ -129,17 +131,18 @@ def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[
     return {one: PERTURBATIONS[one].benchmarks for one in found}
 
 
-def _task(asked: Evaluation, name: str, argument: str, perturb: str) -> Task:
-    return TASKS[name](
-        data=None if asked.data is None else str(asked.data),
-        argument=argument,
-        compat=asked.compat,
-        perturb=perturb,
-        reflexion=asked.reflexion,
-        steps=asked.steps,
-        environments=asked.environments,
-        python=asked.pythons.get(name),
-    )
+def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]:
+    """Of a task: what decides about its results, and nothing else, as logs of the same arguments are gone on with."""
+    given: dict[str, Any] = {
+        "data": None if asked.data is None else str(asked.data.resolve()),
+        "argument": argument,
+        "compat": asked.compat,
+        "perturb": perturb,
+        "reflexion": asked.reflexion,
+        "steps": asked.steps,
+    }
+    usual = {"data": None, "argument": "", "perturb": "", "reflexion": 0, "steps": None}
+    return {name: value for name, value in given.items() if name not in usual or value != usual[name]}
 
 
 def _check(asked: Evaluation) -> None:
@@ -156,7 +159,7 @@ def _check(asked: Evaluation) -> None:
         raise InputError(f"{str(asked.folder)!r} is a file; expected a folder for logs, by -o")
 
 
-def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[Task]) -> None:
+def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """One folder is one evaluation of one model: results of others beside it could not be told apart.
 
     Raises:
@@ -164,16 +167,22 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[Task]) -> N
     """
     if not asked.folder.is_dir():
         return
-    mine = {task.name: {**task_facts(task.metadata), "temperature": asked.temperature} for task in tasks}
+    sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
+    mine = {task_name(name, given.get("perturb", "")): {**given, **sampling} for name, given in tasks}
     for info in list_eval_logs(str(asked.folder)):
         header = read_eval_log(info, header_only=True)
         where = f"{str(asked.folder)!r} holds an evaluation of"
         if header.eval.model != str(model):
             raise InputError(f"{where} {header.eval.model!r}, and this is one of {str(model)!r}; give another -o")
-        there = {**task_facts(header.eval.metadata), "temperature": header.plan.config.temperature}
-        wanted = mine.get(header.eval.task.rpartition("/")[2], there)
-        if differing := [name for name, value in wanted.items() if there.get(name) != value]:
-            name = differing[0]
-            raise InputError(
-                f"{where} {header.eval.task} with {name}={there.get(name)!r}, and this is one with {wanted[name]!r}; give another -o"
-            )
+        wanted = mine.get(header.eval.task.rpartition("/")[2])
+        if wanted is None:
+            continue
+        config = header.plan.config
+        there = {**header.eval.task_args_passed, **{name: getattr(config, name) for name in sampling}}
+        wanted, there = {**wanted, **asked.settings}, {**there, **header.eval.model_args}
+        for name in sorted({*wanted, *there} - {"do_sample", "model_path", "tokenizer_path"}):
+            if there.get(name) != wanted.get(name):
+                raise InputError(
+                    f"{where} {header.eval.task} with {name}={there.get(name)!r}, and this is one with {wanted.get(name)!r}; "
+                    "give another -o"
+                )

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from inspect_ai.model import Model, get_model
 
+from refinesynth.client.budget.budget import Budget
 from refinesynth.errors import InputError
 from refinesynth.evaluate import controls, provider
 from refinesynth.extras import check_installed
@@ -44,7 +45,10 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     backend = name.removeprefix(f"{provider.PROVIDER}/")
     # Looked at here, as an error within Inspect has a frame of its own around it.
     provider.backend_of(backend, settings)
-    return get_model(f"{provider.PROVIDER}/{backend}", budget=budget, **settings)
+    model = get_model(f"{provider.PROVIDER}/{backend}", memoize=False, **settings)
+    # Not as an argument: those decide which finished samples are kept.
+    cast("provider.OwnBackend", model.api).budget = Budget.of(budget)
+    return model
 
 
 def _weights(folder: Path) -> Path:

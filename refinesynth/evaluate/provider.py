@@ -70,7 +70,8 @@ class OwnBackend(ModelAPI):
             raise ConfigurationError("an API key is given as an argument; name its variable instead: api_key_env=NAME")
         super().__init__(model_name, base_url, None, [], config or GenerateConfig())
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
-        self._budget = Budget.of(budget)
+        self.budget = Budget.of(budget)
+        """What may be spent; looked at when the first request is made."""
         self._model: LiteLLMModel | None = None
         self._tracker: BudgetTracker | None = None
         self._stopped: RunStopped | None = None
@@ -118,7 +119,7 @@ class OwnBackend(ModelAPI):
     def _open(self) -> tuple[LiteLLMModel, _Paid]:
         if self._model is None or self._tracker is None:
             self._model = open_model(self.backend)
-            self._tracker = BudgetTracker(self._budget, prices=[price_of(self.backend)])
+            self._tracker = BudgetTracker(self.budget, prices=[price_of(self.backend)])
         return self._model, _Paid(self._tracker)
 
     async def aclose(self) -> None:

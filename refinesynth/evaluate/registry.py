@@ -28,11 +28,9 @@ def registered(name: str) -> Callable[..., Task]:
         perturb: str = "",
         reflexion: int = 0,
         steps: int | None = None,
-        environments: int = 0,
-        python: str | None = None,
     ) -> Task:
         folder = None if data is None else Path(data)
-        return benchmark_task(name, Options(folder, argument, compat, perturb, reflexion, steps, environments, python))
+        return benchmark_task(name, Options(folder, argument, compat, perturb, reflexion, steps))
 
     return of_benchmark
 

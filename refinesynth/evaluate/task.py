@@ -1,7 +1,10 @@
 """A benchmark as a task of Inspect."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from inspect_ai import Task
@@ -32,10 +35,28 @@ class Options(NamedTuple):
     """Attempts at most; 0 and 1 are one."""
     steps: int | None = None
     """Actions of an attempt at most; None takes the benchmark's."""
+
+
+class Places(NamedTuple):
+    """Where environments run, which is no part of what a task is."""
+
     environments: int = 0
-    """Processes at most; 0 lets memory decide."""
-    python: str | None = None
-    """Interpreter of the environment."""
+    """Processes of each benchmark at most; 0 lets memory decide."""
+    pythons: Mapping[str, str] = MappingProxyType({})
+    """Benchmark to its interpreter; this one where none is named."""
+
+
+_places: ContextVar[Places] = ContextVar("places", default=Places())  # noqa: B039 - it is immutable
+
+
+@contextmanager
+def placed(places: Places) -> Generator[None]:
+    """Within this block, tasks that are made run their environments there."""
+    token = _places.set(places)
+    try:
+        yield
+    finally:
+        _places.reset(token)
 
 
 FACTS = "refinesynth"
@@ -53,13 +74,14 @@ def benchmark_task(name: str, options: Options) -> Task:
     instances = {instance.id: instance for instance in chosen.instances()}
     benchmark = chosen.benchmark
     steps = options.steps or benchmark.steps
-    pool = EnvironmentPool(benchmark, options.compat, options.perturb, options.python, options.environments)
+    places = _places.get()
+    pool = EnvironmentPool(benchmark, options.compat, options.perturb, places.pythons.get(name), places.environments)
     pool.check()
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion")}
     facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
-        name=name if not options.perturb else f"{name}-{options.perturb}",
+        name=task_name(name, options.perturb),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
         solver=player(pool, instances, steps=steps, reflexion=options.reflexion),
         scorer=episode(),
@@ -69,6 +91,11 @@ def benchmark_task(name: str, options: Options) -> Task:
         continue_on_fail=True,
         metadata={FACTS: facts},
     )
+
+
+def task_name(benchmark: str, perturb: str) -> str:
+    """As it stands in logs."""
+    return f"{benchmark}-{perturb}" if perturb else benchmark
 
 
 def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

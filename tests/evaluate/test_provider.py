@@ -1,0 +1,169 @@
+"""Our backends as models of Inspect: asked with our own keys, limits and budget."""
+
+import logging
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from samples import SHED_GROUNDED, trajectory
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.errors import ConfigurationError, InputError, RunStopped
+
+pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
+
+from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig, get_model
+
+from refinesynth.evaluate.evaluating import Evaluation, evaluate
+from refinesynth.evaluate.models import open_model
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> str:
+    file = tmp_path / "world.jsonl"
+    file.write_bytes(trajectory(script=SHED_GROUNDED).to_json() + b"\n")
+    return f"worlds:{file}"
+
+
+def played(folder: Path) -> EvalLog:
+    (info,) = list_eval_logs(str(folder))
+    return read_eval_log(info)
+
+
+def evaluated(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+
+
+class Asked:
+    """A completion function that answers with a fixed action and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+
+    async def __call__(self, **request: Any) -> dict[str, Any]:
+        self.requests.append(request)
+        message = {"role": "assistant", "content": "Thought: so.\nAction: open box"}
+        return {
+            "id": "x",
+            "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+        }
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    from refinesynth.client import litellm_sdk
+
+    found = Asked()
+    monkeypatch.setattr(litellm_sdk, "completion", found)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-nothing")
+    return found
+
+
+async def test_a_chat_is_sent_as_it_is_and_what_it_took_comes_back(asked: Asked):
+    model = get_model("refinesynth/gpt-4o", memoize=False)
+    chat: list[ChatMessage] = [ChatMessageUser(content="a"), ChatMessageAssistant(content="b"), ChatMessageUser(content="c")]
+    output = await model.generate(chat, config=GenerateConfig(temperature=0.0, max_tokens=7, seed=3))
+    (request,) = asked.requests
+    assert [(one["role"], one["content"]) for one in request["messages"]] == [
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+    ]
+    assert (request["temperature"], request["max_tokens"], request["seed"]) == (0.0, 7, 3)
+    assert output.completion == "Thought: so.\nAction: open box"
+    assert output.usage is not None
+    assert (output.usage.input_tokens, output.usage.output_tokens) == (100, 20)
+
+
+async def test_a_budget_stops_the_model_for_good(asked: Asked):
+    model = get_model("refinesynth/gpt-4o", budget="400tok", memoize=False)
+    config = GenerateConfig(max_tokens=100)
+    for _ in range(3):
+        await model.generate("hello", config=config)
+    for _ in range(2):
+        with pytest.raises(RunStopped, match="budget"):
+            await model.generate("hello", config=config)
+    assert len(asked.requests) == 3
+
+
+def test_what_a_budget_leaves_out_is_played_by_the_same_command_with_more(asked: Asked, tmp_path: Path, world: str):
+    options = ("--model", "gpt-4o", "--tasks", world, "-o", tmp_path / "out", "--steps", 3, "--max-tokens", 100)
+    result = evaluated(*options, "--budget", "300tok")
+    assert result.exit_code == 1
+    assert "1 of 1 instances failed" in result.stderr
+    assert "budget" in result.stderr
+    assert played(tmp_path / "out").status == "error"
+    assert evaluated(*options, "--budget", "90ktok").exit_code == 0
+    # Settings that change results do not mix in one folder.
+    other = evaluated(*options, "--set", "timeout=9")
+    assert other.exit_code == 2
+    assert "timeout=None, and this is one with 9" in other.stderr
+    assert played(tmp_path / "out").status == "success"
+
+
+def test_the_rehearsal_plays_worlds(tmp_path: Path, world: str):
+    (log,) = evaluate(Evaluation(model="rehearsal", tasks=world, output=tmp_path, steps=6), display="none")
+    assert log.status == "success"
+    assert log.eval.model == "refinesynth/rehearsal"
+
+
+def test_settings_are_those_of_a_backend():
+    model = open_model("gpt-4o", temperature=0.0, settings={"timeout": 7, "max_in_flight": 3})
+    backend = cast("Any", model.api).backend
+    assert backend.timeout == 7
+    assert model.api.max_connections() == 3
+    with pytest.raises(ConfigurationError, match="no_such"):
+        get_model("refinesynth/gpt-4o", no_such=1)
+    with pytest.raises(ConfigurationError, match="api_key_env"):
+        get_model("refinesynth/gpt-4o", api_key="sk-secret")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("gtp-4o", {}, "gpt-4o"),
+        ("gpt-4o", {"bse_url": 1}, "bse_url"),
+        ("hf/x", {}, "cannot be opened"),
+    ],
+)
+def test_a_model_that_is_none_is_said(
+    name: str, settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises((InputError, ConfigurationError), match=message):
+        open_model(name, temperature=0.0, settings=settings)
+
+
+def test_a_folder_without_a_model_is_said(tmp_path: Path):
+    with pytest.raises(InputError, match=r"config\.json"):
+        open_model(str(tmp_path), temperature=0.0, settings={})
+
+
+def test_vllm_is_a_server_that_runs():
+    assert str(open_model("vllm/mine", temperature=0.0, settings={})) == "refinesynth/hosted_vllm/mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "oracle", "--tasks", "nowhere"), "there is no benchmark 'nowhere'"),
+        (("--model", "oracle", "--tasks", "worlds:x", "--compat", "best"), "expected agentboard or repaired"),
+        (("--model", "oracle", "--tasks", "worlds:x", "--python", "worlds"), "NAME=PATH"),
+        (("--model", "gpt-4o", "--tasks", "worlds:x", "--set", "=3"), "SETTING=VALUE"),
+        (("--tasks", "worlds:x"), "--model"),
+    ],
+)
+def test_wrong_options_end_with_2(arguments: tuple[str, ...], message: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.CRITICAL)
+    result = evaluated(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
