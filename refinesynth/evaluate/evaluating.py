@@ -14,6 +14,7 @@ from refinesynth.errors import InputError
 from refinesynth.evaluate.benchmarks import named
 from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.models import open_model
 from refinesynth.evaluate.registry import TASKS
 from refinesynth.evaluate.task import MAX_TOKENS, Places, placed, task_name
@@ -114,8 +115,6 @@ def perturbations(text: str, benchmarks: Sequence[str]) -> dict[str, Collection[
     Raises:
         InputError: There is no such perturbation, or none of the benchmarks has it.
     """
-    from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-
     found: list[str] = []
     known = list(PERTURBATIONS)
     for part in filter(None, (part.strip() for part in text.split(","))):

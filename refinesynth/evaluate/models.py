@@ -47,7 +47,7 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
     provider.backend_of(backend, settings)
     model = get_model(f"{provider.PROVIDER}/{backend}", memoize=False, **settings)
     # Not as an argument: those decide which finished samples are kept.
-    cast("provider.OwnBackend", model.api).budget = Budget.of(budget)
+    cast("Any", model.api).budget = Budget.of(budget)
     return model
 
 

@@ -15,6 +15,7 @@ from refinesynth.errors import InputError
 from refinesynth.evaluate.agent import player
 from refinesynth.evaluate.benchmarks import Chosen, choose
 from refinesynth.evaluate.environments.environment import Compat
+from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.pool import EnvironmentPool
 from refinesynth.evaluate.scoring import episode
 
@@ -109,8 +110,6 @@ def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _check(chosen: Chosen, options: Options) -> None:
     if options.perturb:
-        from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-
         known = PERTURBATIONS.get(options.perturb)
         if known is None or chosen.benchmark.name not in known.benchmarks:
             possible = [key for key, one in PERTURBATIONS.items() if chosen.benchmark.name in one.benchmarks]
