@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from inspect_ai.log import transcript
-from inspect_ai.model import ChatMessage, ChatMessageUser, ModelOutput, get_model
+from inspect_ai.model import ChatMessage, ChatMessageUser, ModelOutput, get_model, get_model_info
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from refinesynth.chat import parse_player, render_task
@@ -104,11 +105,15 @@ async def _reset(episode: Episode) -> Start | None:
 
 
 async def _play(state: TaskState, episode: Episode, act: Act, played: Played, steps: int) -> None:
+    window = _window(state)
     for _ in range(steps):
         output = await act(state.messages, episode)
         state.output = output
-        if output.empty or output.stop_reason == "model_length":
-            played.stopped = "context" if output.stop_reason == "model_length" else "no action"
+        if output.stop_reason == "model_length" or (output.usage and output.usage.total_tokens > window):
+            played.stopped = "context"
+            return
+        if output.empty:
+            played.stopped = "no action"
             return
         state.messages.append(output.message)
         try:
@@ -129,6 +134,14 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
             played.stopped = "done"
             return
     played.stopped = "steps"
+
+
+def _window(state: TaskState) -> float:
+    """Tokens of the longest chat that the model is made for, where that is known: transformers goes on beyond it, and
+    what it writes then is nothing that the model has learned.
+    """
+    info = get_model_info(str(state.model))
+    return (info and info.context_length) or inf
 
 
 def _enter(played: Played, action: str, step: Step) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from inspect_ai.model import Model, get_model
+import orjson
+from inspect_ai.model import Model, ModelInfo, get_model, set_model_info
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.errors import InputError
@@ -35,6 +36,8 @@ def open_model(name: str, *, temperature: float, settings: Mapping[str, Any], bu
         return get_model(f"{controls.PROVIDER}/{bare}")
     if local.is_dir():
         folder = _weights(local)
+        # Inspect would look the name up by loading such a model from the hub, which is to hear of none of it.
+        set_model_info(f"hf/{local.resolve().name}", ModelInfo(context_length=_window(folder)))
         arguments = {"model_path": str(folder), "tokenizer_path": str(folder), **settings}
         return _of_inspect(f"hf/{local.resolve().name}", arguments, budget, greedy=temperature == 0)
     prefix, _, rest = name.partition("/")
@@ -57,6 +60,16 @@ def _weights(folder: Path) -> Path:
     raise InputError(
         f"the folder {str(folder)!r} holds no model; expected config.json with weights and a tokenizer, as `refinesynth train` writes"
     )
+
+
+def _window(folder: Path) -> int | None:
+    """Most tokens of a chat that the model was made for, as its configuration says."""
+    try:
+        found: Any = orjson.loads((folder / "config.json").read_bytes())
+        window = found.get("max_position_embeddings") or found["text_config"]["max_position_embeddings"]
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        return None
+    return window if isinstance(window, int) and window > 0 else None
 
 
 def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, greedy: bool) -> Model:

@@ -70,7 +70,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 async def test_a_chat_is_sent_as_it_is_and_what_it_took_comes_back(asked: Asked):
     model = get_model("refinesynth/gpt-4o", memoize=False)
-    chat: list[ChatMessage] = [ChatMessageUser(content="a"), ChatMessageAssistant(content="b"), ChatMessageUser(content="c")]
+    chat: list[ChatMessage] = [
+        ChatMessageUser(content="a"),
+        ChatMessageAssistant(content="b"),
+        ChatMessageUser(content="c"),
+    ]
     output = await model.generate(chat, config=GenerateConfig(temperature=0.0, max_tokens=7, seed=3))
     (request,) = asked.requests
     assert [(one["role"], one["content"]) for one in request["messages"]] == [
