@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refinesynth.errors import InputError
+from refinesynth.extras import check_installed
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from refinesynth.evaluate.comparing.tables import Table
+    from refinesynth.evaluate.comparing.cells import Table
 
 _NAME = 14
 """Columns that a row's names have at least, each; where that leaves too few for figures, rows become lists."""
@@ -41,28 +42,27 @@ def compare(
         raise InputError("give folders of evaluations, or --paper for the published tables")
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
-    from refinesynth.evaluate.comparing.tables import tables
-    from refinesynth.evaluate.comparing.values import Comparison
-
-    comparison = Comparison()
     if folders:
-        from refinesynth.extras import check_installed
-
         check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
         from refinesynth.evaluate.comparing.comparison import compare as compared
 
         comparison = compared(folders, paper=paper)
+    else:
+        from refinesynth.evaluate.comparing.cells import Comparison
+        from refinesynth.evaluate.comparing.published import main_table
+
+        comparison = Comparison({}, [main_table({}, paper=True)])
     console = standard_output()
-    for one in comparison.evaluations:
-        console.print(styled(one_line(f"{one.name}: {one.model}")))
-    for table in tables(comparison, paper=paper):
+    for name, model in comparison.models.items():
+        console.print(styled(one_line(f"{name}: {model}")))
+    for table in comparison.tables:
         console.print(*_shown(table, console.width), sep="\n")
     for said in comparison.warnings:
         console.print(styled(f"! {one_line(said)}", "yellow"))
     if output is not None:
         from refinesynth.evaluate.comparing.writing import write_comparison
 
-        paths = write_comparison(comparison, output, paper=paper)
+        paths = write_comparison(comparison, output)
         notes().print(styled(f"written: {', '.join(map(one_line, map(str, paths)))}", "dim"), soft_wrap=True)
 
 
@@ -70,7 +70,7 @@ def _shown(table: "Table", width: int) -> "Iterator[RenderableType]":
     from refinesynth.cli.terminal import styled
 
     yield styled(f"\n{table.title}", "bold")
-    columns = list(zip(table.columns, *table.rows, strict=True))
+    columns = list(zip(table.columns, *table.texts(), strict=True))
     # A heading is folded between words, a figure is not.
     needed = [max(map(len, (*head.split(), *cells))) for head, *cells in columns]
     room = sum(min(_NAME, each) for each in needed[: table.labels]) + sum(needed[table.labels :]) + len(columns) - 1
@@ -90,7 +90,7 @@ def _grid(table: "Table", *, apart: int) -> "RenderableType":
             grid.add_column(head, overflow="fold")
         else:
             grid.add_column("\n".join(head.split()), justify="right", no_wrap=True)
-    for row in table.rows:
+    for row in table.texts():
         grid.add_row(*map(styled, map(one_line, row)))
     return grid
 
@@ -102,7 +102,7 @@ def _list(table: "Table") -> "RenderableType":
     from refinesynth.cli.terminal import labelled, styled
 
     parts: list[RenderableType] = []
-    for row in table.rows:
+    for row in table.texts():
         parts.append(styled(one_line(" · ".join(row[: table.labels]))))
         figures = zip(table.columns[table.labels :], row[table.labels :], strict=True)
         parts.append(labelled((f"  {column}", styled(one_line(cell))) for column, cell in figures))

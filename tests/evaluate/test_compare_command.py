@@ -117,9 +117,13 @@ def test_it_writes_markdown_a_page_a_picture_and_json(evals: Path, tmp_path: Pat
     assert "script" not in page.tags
     assert "| babyai | base | 112 | 17.9 \\[10.7, 25.0\\] |" in (folder / "compare.md").read_text()
     facts = json.loads((folder / "compare.json").read_bytes())
-    assert facts["evaluations"][1]["tasks"][2]["measures"]["success"]["mean"] == pytest.approx(40 / 112)
-    assert facts["differences"][2]["measures"]["success"]["test"] == "McNemar, exact"
-    assert facts["published"]["LLaMA-3-8B AgentRefine"]["held-out"] == pytest.approx([23.73, 43.95], abs=0.01)
+    tables = facts["tables"]
+    babyai = [row for row in tables["scores"] if (row["task"], row["evaluation"]) == ("babyai", "first")]
+    assert babyai[0]["success"]["mean"] == pytest.approx(40 / 112)
+    assert tables["differences"][0]["p"] == {"p": pytest.approx(0.0002, abs=0.0005), "test": "McNemar, exact"}
+    assert tables["main"][6]["evaluation"] == "LLaMA-3-8B AgentRefine (published)"
+    assert tables["main"][6]["held-out"]["progress"] == pytest.approx(0.43946, abs=1e-5)
+    assert tables["epochs"][0]["pass^k"] == {"shares": {"2": 0.0}}
     assert compare(evals / "base", "-o", folder).exit_code == 0, "what is there is replaced"
 
 

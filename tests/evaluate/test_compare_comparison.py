@@ -1,21 +1,28 @@
 """Folders of logs to figures."""
 
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
 from eval_logs import COUNTS, flat, scored, write_log
 
 from refinesynth.errors import InputError
+from refinesynth.evaluate.comparing.cells import Comparison
 from refinesynth.evaluate.comparing.comparison import compare
-from refinesynth.evaluate.comparing.published import INSTANCES, ROWS, held_out
-from refinesynth.evaluate.comparing.values import Comparison, TaskScores
+from refinesynth.evaluate.comparing.published import HELD_OUT, INSTANCES, ROWS, held_out
 
 
-def only_task(comparison: Comparison) -> TaskScores:
-    (evaluation,) = comparison.evaluations
-    (task,) = evaluation.tasks
-    return task
+def rows(comparison: Comparison, table: str, **where: str) -> list[dict[str, Any]]:
+    """Rows of a table whose labels are as given, column to cell."""
+    found = [one for one in comparison.tables if one.name == table]
+    named = [dict(zip(one.columns, row, strict=True)) for one in found for row in one.rows]
+    return [row for row in named if all(row[column] == label for column, label in where.items())]
+
+
+def row(comparison: Comparison, table: str, **where: str) -> dict[str, Any]:
+    (found,) = rows(comparison, table, **where)
+    return found
 
 
 def said(comparison: Comparison, *words: str) -> bool:
@@ -30,41 +37,40 @@ def write_held_out(folder: Path, won: float, *, of: float = 1.0) -> None:
 def test_one_epoch(tmp_path: Path) -> None:
     write_log(tmp_path, "babyai", flat(28, 112, progress=0.2))
     found = compare([tmp_path])
-    task = only_task(found)
-    assert (task.task, task.instances, task.of, task.epochs) == ("babyai", 112, 112, 1)
-    assert task.measures["success"].mean == pytest.approx(0.25)
-    assert task.measures["progress"].mean == pytest.approx(0.25 + 0.75 * 0.2)
-    low, high = task.measures["success"].low, task.measures["success"].high
-    assert low is not None
-    assert high is not None
-    assert 0.16 < low < 0.19
-    assert 0.31 < high < 0.34
-    assert (task.over_epochs, task.best, task.pass_hat) == ({}, {}, {})
-    assert task.rates == COUNTS.rates
-    assert found.warnings == ()
-    assert found.evaluations[0].held_out.needs == ("scienceworld", "pddl", "jericho")
+    scores = row(found, "scores")
+    assert (scores["task"], scores["instances"]) == ("babyai", 112)
+    assert scores["success"].mean == pytest.approx(0.25)
+    assert scores["progress"].mean == pytest.approx(0.25 + 0.75 * 0.2)
+    assert 0.16 < scores["success"].low < 0.19
+    assert 0.31 < scores["success"].high < 0.34
+    assert rows(found, "epochs") == []
+    assert [cell.value for cell in list(row(found, "behaviour").values())[2:]] == list(COUNTS.rates.values())
+    assert found.warnings == []
+    assert found.tables[0].notes == [f"held-out of {tmp_path.name} needs scienceworld, pddl, jericho"]
 
 
 def test_several_epochs(tmp_path: Path) -> None:
     write_log(tmp_path, "worlds", {"a": scored(1, 0, 1, 1), "b": scored(0, 0, 0, 0), "c": scored(1, 1, 1, 1)})
-    task = only_task(compare([tmp_path]))
-    assert task.epochs == 4
-    assert task.measures["success"].mean == pytest.approx(7 / 12)
-    assert task.best["success"] == pytest.approx(2 / 3)
-    over = task.over_epochs["success"]
+    found = compare([tmp_path])
+    assert row(found, "scores")["success"].mean == pytest.approx(7 / 12)
+    epochs = row(found, "epochs")
+    assert epochs["epochs"] == 4
+    assert epochs["best"].success == pytest.approx(2 / 3)
+    over = epochs["success"]
     assert over.mean == pytest.approx(7 / 12)
     assert over.population == pytest.approx((3 / 16) ** 0.5 / 3)  # of 2, 1, 2, 2 thirds
     assert over.sample == pytest.approx((1 / 4) ** 0.5 / 3)
-    assert task.pass_hat == {2: pytest.approx(1.5 / 3), 3: pytest.approx(1.25 / 3), 4: pytest.approx(1 / 3)}
+    shares = epochs["pass^k"].shares
+    assert shares == {"2": pytest.approx(1.5 / 3), "3": pytest.approx(1.25 / 3), "4": pytest.approx(1 / 3)}
+    assert str(epochs["pass^k"]) == "2: 50.0, 4: 33.3"
 
 
 def test_failed_and_unplayed_episodes_are_left_out_and_said(tmp_path: Path) -> None:
     write_log(tmp_path, "worlds", {"a": [*scored(1), None], "b": [None, None], "c": scored(1)}, status="cancelled")
     found = compare([tmp_path])
-    task = only_task(found)
-    assert (task.instances, task.of) == (2, 3)
-    assert task.measures["success"].mean == 1.0
-    assert task.rates["format_errors"] == 0.1
+    assert row(found, "scores")["instances"] == "2 of 3"
+    assert row(found, "scores")["success"].mean == 1.0
+    assert row(found, "behaviour")["format errors"].value == 0.1
     assert said(found, "failed and left out: 3 of 5 episodes", "the environment died")
     assert said(found, "never played: 1 of 6 episodes")
     assert said(found, "not finished (cancelled)")
@@ -73,17 +79,15 @@ def test_failed_and_unplayed_episodes_are_left_out_and_said(tmp_path: Path) -> N
 def test_a_score_that_is_none_counts_as_failed(tmp_path: Path) -> None:
     episodes = {"a": scored(1), "b": [{"success": 2.0, "progress": 1.0}], "c": [{"progress": 1.0}]}
     found = compare([write_log(tmp_path, "worlds", episodes).parent])
-    assert only_task(found).instances == 1
+    assert row(found, "scores")["instances"] == "1 of 3"
     assert said(found, "failed and left out: 2 of 3 episodes, the first by no score")
 
 
 def test_a_measure_that_an_unanswered_question_lacks_is_zero(tmp_path: Path) -> None:
     answered = {"success": 1.0, "progress": 1.0, "em": 1.0, "f1": 0.5}
     write_log(tmp_path, "hotpotqa", {"a": [answered], "b": scored(0)})
-    measures = only_task(compare([tmp_path])).measures
-    assert list(measures) == ["success", "progress", "em", "f1"]
-    assert measures["em"].mean == 0.5
-    assert measures["f1"].mean == 0.25
+    found = {one["measure"]: one["mean"].mean for one in rows(compare([tmp_path]), "further")}
+    assert found == {"em": 0.5, "f1": 0.25}
 
 
 def test_the_newest_finished_log_of_a_task_counts(tmp_path: Path) -> None:
@@ -91,7 +95,7 @@ def test_the_newest_finished_log_of_a_task_counts(tmp_path: Path) -> None:
     write_log(tmp_path, "worlds", flat(2, 4), created="2026-11-02T10:00:00+00:00")
     write_log(tmp_path, "worlds", flat(3, 4), created="2026-11-03T10:00:00+00:00", status="error")
     found = compare([tmp_path])
-    assert only_task(found).measures["success"].mean == 0.5
+    assert row(found, "scores")["success"].mean == 0.5
     assert said(found, "2026-11-02", "other logs of it are left out: 2")
 
 
@@ -104,32 +108,47 @@ def test_a_log_whose_process_died_is_read_as_far_as_it_goes(tmp_path: Path) -> N
             if name not in ("header.json", "summaries.json", "reductions.json"):
                 target.writestr(name, source.read(name))
     found = compare([died.parent])
-    assert only_task(found).measures["success"].mean == 0.5
+    assert row(found, "scores")["success"].mean == 0.5
     assert said(found, "not finished (started)")
 
 
 def test_the_held_out_score_weighs_as_the_paper(tmp_path: Path) -> None:
     for task, won in (("babyai", 42), ("scienceworld", 13), ("pddl", 10), ("jericho", 2)):
         write_log(tmp_path, task, flat(won, INSTANCES[task], progress=0.0))
-    (evaluation,) = compare([tmp_path]).evaluations
-    total = evaluation.held_out
-    assert (total.needs, total.partial) == ((), {})
-    assert total.measures["success"].mean == pytest.approx(67 / 282)
-    assert f"{100 * total.measures['success'].mean:.1f}" == "23.8"
+    total = row(compare([tmp_path]), "scores", task="held-out")
+    assert total["instances"] == "all"
+    assert total["success"].mean == pytest.approx(67 / 282)
+    assert row(compare([tmp_path]), "main")["held-out"].success == pytest.approx(67 / 282)
 
 
 def test_fewer_instances_make_the_held_out_score_partial(tmp_path: Path) -> None:
     write_held_out(tmp_path, 0.5, of=0.1)
-    (evaluation,) = compare([tmp_path]).evaluations
-    assert evaluation.held_out.partial["babyai"] == "11 of 112"
-    assert [f"{one.instances} of {one.of}" for one in evaluation.tasks if one.task == "pddl"] == ["6 of 60"]
+    found = compare([tmp_path])
+    assert row(found, "scores", task="held-out")["instances"] == "partial"
+    assert row(found, "scores", task="pddl")["instances"] == "6 of 60"
+    notes = [note for table in found.tables for note in table.notes if "does not compare with published" in note]
+    assert "babyai 11 of 112" in notes[0]
+
+
+def test_more_instances_than_the_papers_are_no_figure_of_the_paper_either(tmp_path: Path) -> None:
+    write_held_out(tmp_path, 0.5, of=1.5)
+    found = compare([tmp_path])
+    assert row(found, "scores", task="held-out")["instances"] == "partial"
+    assert "babyai 168 of 112" in found.tables[0].notes[-1]
+
+
+def test_a_folder_with_the_name_of_a_published_row_replaces_none(tmp_path: Path) -> None:
+    write_held_out(tmp_path / "GPT-4o (published)", 0.5)
+    found = rows(compare([tmp_path / "GPT-4o (published)"], paper=True), "main", evaluation="GPT-4o (published)")
+    assert [str(one["babyai"]) for one in found] == ["48.2/64.1", "50.0/75.0"]
 
 
 def test_perturbed_tasks_are_no_part_of_the_held_out_score(tmp_path: Path) -> None:
     write_held_out(tmp_path, 0.5)
     write_log(tmp_path, "babyai", flat(0, 112), perturb="P1")
-    (evaluation,) = compare([tmp_path]).evaluations
-    assert evaluation.held_out.measures["success"].mean == pytest.approx((56 + 45 + 30 + 10) / 282)
+    assert row(compare([tmp_path]), "scores", task="held-out")["success"].mean == pytest.approx(
+        (56 + 45 + 30 + 10) / 282
+    )
 
 
 def test_over_perturbations_both_standard_deviations_are_given(tmp_path: Path) -> None:
@@ -137,24 +156,23 @@ def test_over_perturbations_both_standard_deviations_are_given(tmp_path: Path) -
     wins = {"": 60, "P1": 67, "P2": 69, "P3": 73, "P4": 61, "P5": 60}
     for perturb, won in wins.items():
         write_log(tmp_path, "alfworld", flat(won, 134), perturb=perturb)
-    (evaluation,) = compare([tmp_path]).evaluations
-    over = evaluation.perturbed["alfworld"]
-    assert over.variants == ("original", "P1", "P2", "P3", "P4", "P5")
-    assert f"{100 * over.measures['success'].mean:.1f}" == "48.5"
-    assert f"{100 * over.measures['success'].population:.2f}" == "3.73"
-    assert over.measures["success"].sample == pytest.approx(over.measures["success"].population * (6 / 5) ** 0.5)
-    assert [one.task for one in evaluation.tasks][:2] == ["alfworld", "alfworld P1"]
+    found = compare([tmp_path])
+    over = row(found, "perturbations")
+    assert (over["task"], over["variants"]) == ("alfworld", "original, P1, P2, P3, P4, P5")
+    assert f"{100 * over['success'].mean:.1f}" == "48.5"
+    assert f"{100 * over['success'].population:.2f}" == "3.73"
+    assert over["success"].sample == pytest.approx(over["success"].population * (6 / 5) ** 0.5)
+    assert [one["task"] for one in rows(found, "scores")][:2] == ["alfworld", "alfworld P1"]
 
 
 def test_differences_are_paired_by_instance(tmp_path: Path) -> None:
     write_log(tmp_path / "base", "worlds", {"a": scored(0), "b": scored(0), "c": scored(1), "only": scored(1)})
     write_log(tmp_path / "first", "worlds", {"c": scored(1), "b": scored(1), "a": scored(1), "x": scored(0)})
     found = compare([tmp_path / "base", tmp_path / "first"])
-    (difference,) = found.differences
-    assert (difference.first, difference.second, difference.instances) == ("base", "first", 3)
-    change = difference.measures["success"]
-    assert change.difference.mean == pytest.approx(2 / 3)
-    assert (change.p, change.test) == (0.5, "McNemar, exact")
+    difference = row(found, "differences", measure="success")
+    assert (difference["evaluation"], difference["pairs"]) == ("first", 3)
+    assert difference["difference"].mean == pytest.approx(2 / 3)
+    assert (difference["p"].p, difference["p"].test) == (0.5, "McNemar, exact")
     assert said(found, "instances of one alone", "1 in base, 1 in first")
 
 
@@ -166,26 +184,22 @@ def test_pairing_makes_the_interval_narrower(tmp_path: Path) -> None:
     }
     write_log(tmp_path / "base", "worlds", base)
     write_log(tmp_path / "first", "worlds", better)
-    change = compare([tmp_path / "base", tmp_path / "first"]).differences[0].measures["progress"]
-    assert change.difference.low is not None
-    assert change.difference.low > 0.05
-    assert change.p == pytest.approx(1 / 20_001)
+    change = row(compare([tmp_path / "base", tmp_path / "first"]), "differences", measure="progress")
+    assert change["difference"].low > 0.05
+    assert change["p"].p == pytest.approx(1 / 20_001)
 
 
 def test_each_is_compared_with_the_first_and_the_held_out_score_too(tmp_path: Path) -> None:
     for name, won in (("base", 0.2), ("first", 0.5), ("second", 0.6)):
         write_held_out(tmp_path / name, won)
     found = compare([tmp_path / name for name in ("base", "first", "second")])
-    assert {(one.first, one.second) for one in found.differences} == {("base", "first"), ("base", "second")}
-    (total,) = [one for one in found.differences if (one.task, one.second) == ("held-out", "second")]
-    won = {
-        name: sum(round(INSTANCES[task] * share) for task in INSTANCES if task != "alfworld")
-        for name, share in (("base", 0.2), ("second", 0.6))
-    }
-    assert total.instances == 282
-    assert total.measures["success"].difference.mean == pytest.approx((won["second"] - won["base"]) / 282)
-    assert total.measures["success"].test == "McNemar, exact"
-    assert total.measures["success"].p < 1e-20
+    assert {one["evaluation"] for one in rows(found, "differences")} == {"first", "second"}
+    total = row(found, "differences", task="held-out", evaluation="second", measure="success")
+    won = {share: sum(round(INSTANCES[task] * share) for task in HELD_OUT) for share in (0.2, 0.6)}
+    assert total["pairs"] == 282
+    assert total["difference"].mean == pytest.approx((won[0.6] - won[0.2]) / 282)
+    assert total["p"].test == "McNemar, exact"
+    assert total["p"].p < 1e-20
 
 
 def test_other_settings_and_missing_tasks_are_said(tmp_path: Path) -> None:
@@ -213,21 +227,18 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for parent in ("a", "b"):
         write_log(tmp_path / parent / "first", "worlds", flat(1, 3))
     found = compare([tmp_path / "a" / "first", tmp_path / "b" / "first"])
-    assert [Path(one.name).parts[-2:] for one in found.evaluations] == [("a", "first"), ("b", "first")]
+    assert [Path(name).parts[-2:] for name in found.models] == [("a", "first"), ("b", "first")]
 
 
 @pytest.mark.parametrize(
-    ("row", "success", "progress"),
-    [("LLaMA-3-8B AgentRefine", "23.7", "43.9"), ("LLaMA-3-8B-Instruct", "22.7", "45.5")],
+    ("name", "shown"), [("LLaMA-3-8B AgentRefine", "23.7/43.9"), ("LLaMA-3-8B-Instruct", "22.7/45.5")]
 )
-def test_published_held_out_scores_are_reproduced(row: str, success: str, progress: str) -> None:
-    found = held_out(ROWS[row])
-    assert found is not None
-    assert [f"{one:.1f}" for one in found] == [success, progress]
+def test_published_held_out_scores_are_reproduced(name: str, shown: str) -> None:
+    assert str(held_out(ROWS[f"{name} (published)"])) == shown
 
 
 def test_a_published_row_without_a_task_has_no_held_out_score() -> None:
-    assert held_out(ROWS["LLaMA-3-8B AgentGen"]) is None
+    assert held_out(ROWS["LLaMA-3-8B AgentGen (published)"]) is None
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:

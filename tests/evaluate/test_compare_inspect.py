@@ -19,7 +19,7 @@ from refinesynth.evaluate.measures import SCORE
 def by_number() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         number = int(state.sample_id)
-        value = {"success": number % 2, "progress": number / 10}
+        value = {"success": number % 2, "progress": number / 10, **COUNTS.rates}
         return Score(value=value, metadata={"counts": asdict(COUNTS), "level": "easy"})
 
     return score
@@ -50,12 +50,12 @@ def test_an_evaluation_by_inspect_is_read(tmp_path: Path) -> None:
         task, model="mockllm/model", log_dir=str(folder), display="none", epochs=2, fail_on_error=False, limit=5
     )
     found = compare([folder])
-    (scores,) = found.evaluations[0].tasks
-    assert (scores.instances, scores.of, scores.epochs) == (4, 112, 2)
-    assert scores.measures["success"].mean == 0.5
-    assert scores.measures["progress"].mean == pytest.approx(0.3)
-    assert scores.rates == COUNTS.rates
-    assert scores.settings == {"compat": "agentboard", "steps": "30", "epochs": "2"}
+    tables = {table.name: dict(zip(table.columns, next(table.texts()), strict=True)) for table in found.tables}
+    assert tables["epochs"]["success"] == "50.0 ± 0.0, 0.0"
+    assert tables["scores"]["instances"] == "4 of 112"
+    assert tables["scores"]["progress"].startswith("30.0 [")
+    assert tables["behaviour"]["format errors"] == "10.0"
+    assert "further" not in tables, "rates are taken from the counts"
     (warning,) = found.warnings
     assert "failed and left out: 2 of 10 episodes" in warning
     assert "the environment died" in warning

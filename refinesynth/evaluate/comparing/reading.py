@@ -27,7 +27,7 @@ class Played:
     """One task of an evaluation."""
 
     task: str
-    """Benchmark, its argument and the perturbation, as in `TaskScores`."""
+    """Benchmark, its argument and the perturbation: `worlds:runs/held-out`, `alfworld P1`."""
     benchmark: str
     perturb: str
     model: str
@@ -38,11 +38,16 @@ class Played:
     measures: Mapping[str, Floats]
     """Name to an array of the shape (instances, epochs); nan where an episode is missing."""
     counts: Counts
-    warnings: tuple[str, ...]
+    remarks: tuple[str, ...]
+    """What makes its figures incomplete."""
 
     def means(self, measure: str) -> Floats:
         """One figure per instance: the mean over the epochs that it has."""
         return np.nanmean(self.measures[measure], axis=1)
+
+    def shares(self, other: "Played") -> bool:
+        """Whether both have an instance."""
+        return not set(self.ids).isdisjoint(other.ids)
 
     def differences(self, other: "Played", measure: str) -> Floats:
         """The other's figures less these, for the instances that both have; in the order of ids."""
@@ -119,7 +124,7 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         of=max(len(ids), INSTANCES.get(benchmark, 0) or int(_number(log.about.get("instances")) or 0)),
         measures=_measures(episodes, ids, epochs),
         counts=sum((_counts(one) for one in log.samples if _values(one) is not None), Counts()),
-        warnings=tuple(f"{task}: {said}" for said in _remarks(logs)),
+        remarks=tuple(_remarks(logs)),
     )
 
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from refinesynth.evaluate.comparing.values import Change, Estimate, Spread
+from refinesynth.evaluate.comparing.cells import Chance, Change, Estimate, Spread
 
 Floats = NDArray[np.float64]
 Parts = Sequence[tuple[float, Floats]]
@@ -48,35 +48,36 @@ def _resampled(values: Floats, generator: np.random.Generator) -> Floats:
 
 
 def change(parts: Parts) -> Change:
-    """What differences per instance say of their weighted mean."""
-    shares = np.concatenate([weight / len(values) * values for weight, values in parts])
-    p, test = sign_test(shares)
-    return Change(estimate(parts), p, test)
+    """The same of differences per instance."""
+    found = estimate(parts)
+    return Change(found.mean, found.low, found.high)
 
 
-def sign_test(differences: Floats) -> tuple[float, str]:
-    """The two-sided p value of the sum, were each sign as likely as the other, and the name of the test.
+def sign_test(parts: Parts) -> Chance:
+    """The paired two-sided test of differences per instance: how likely a weighted mean as far from 0 would be, were each
+    sign as likely as the other.
 
     Exact where all differences have one size, as one epoch's success has (McNemar's test), and where at most 16 are not
     zero; else by 20,000 drawn signs, and then never below 1 / 20,001.
     """
+    differences = np.concatenate([weight / len(values) * values for weight, values in parts])
     there = differences[np.abs(differences) > _CLOSE]
     if not len(there):
-        return 1.0, "no differences"
+        return Chance(1.0, "no differences")
     sizes = np.abs(there)
     if np.allclose(sizes, sizes[0], rtol=1e-9, atol=0):
         fewer = min(int((there > 0).sum()), int((there < 0).sum()))
         tail = sum(math.comb(len(there), wins) for wins in range(fewer + 1))
-        return min(1.0, 2 * tail / 2 ** len(there)), "McNemar, exact"
+        return Chance(min(1.0, 2 * tail / 2 ** len(there)), "McNemar, exact")
     least = abs(float(there.sum())) - _CLOSE
     if len(there) <= _ENUMERATED:
         signs = np.array(list(product((1.0, -1.0), repeat=len(there))))
-        return float((np.abs(signs @ there) >= least).mean()), "sign flips, exact"
+        return Chance(float((np.abs(signs @ there) >= least).mean()), "sign flips, exact")
     generator, extreme, rows = np.random.default_rng(SEED), 0, max(1, _AT_ONCE // len(there))
     for at in range(0, _FLIPPED, rows):
         signs = generator.integers(2, size=(min(rows, _FLIPPED - at), len(there))) * 2.0 - 1
         extreme += int((np.abs(signs @ there) >= least).sum())
-    return (extreme + 1) / (_FLIPPED + 1), "sign flips, drawn"
+    return Chance((extreme + 1) / (_FLIPPED + 1), "sign flips, drawn")
 
 
 def spread(values: Sequence[float] | Floats) -> Spread:

@@ -1,0 +1,138 @@
+"""What a comparison tells: tables whose cells are values with a text of their own. Values are shares of one, as logs hold
+them; texts are per cent, with one digit after the point.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+NOTHING = "-"
+_LEAST_P = 0.001
+
+
+def _percent(share: float | None, sign: str = "") -> str:
+    return NOTHING if share is None else f"{100 * share:{sign}.1f}"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rate, or a mean without an interval; None where nothing happened that one could be taken of."""
+
+    value: float | None
+
+    def __str__(self) -> str:
+        return _percent(self.value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean that is no share."""
+
+    value: float | None
+
+    def __str__(self) -> str:
+        return NOTHING if self.value is None else f"{self.value:.1f}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over instances, each of which counts with its own mean over epochs."""
+
+    sign: ClassVar[str] = ""
+
+    mean: float
+    low: float | None = None
+    """Of the 95 % bootstrap interval over instances; None where all gave the same, which says nothing of others."""
+    high: float | None = None
+
+    def __str__(self) -> str:
+        mean, low, high = (_percent(share, self.sign) for share in (self.mean, self.low, self.high))
+        return f"{mean} [{NOTHING if self.low is None else f'{low}, {high}'}]"
+
+
+@dataclass(frozen=True)
+class Change(Estimate):
+    """A mean of differences."""
+
+    sign: ClassVar[str] = "+"
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The p value of a test."""
+
+    p: float
+    test: str
+
+    def __str__(self) -> str:
+        return f"<{_LEAST_P}" if self.p < _LEAST_P else f"{self.p:.3f}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over epochs or perturbations, and the standard deviation by both formulas."""
+
+    mean: float
+    population: float
+    """Divided by their number."""
+    sample: float | None
+    """Divided by their number less one; None where there is one only."""
+
+    def __str__(self) -> str:
+        return f"{_percent(self.mean)} ± {_percent(self.population)}, {_percent(self.sample)}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Success and progress."""
+
+    success: float
+    progress: float
+    held_in: bool = field(default=False, kw_only=True)
+    """Whether the method had seen the task's training split."""
+
+    def __str__(self) -> str:
+        return f"{_percent(self.success)}/{_percent(self.progress)}{'†' if self.held_in else ''}"
+
+
+@dataclass(frozen=True)
+class Passes:
+    """k to the chance that k epochs of one instance all succeed."""
+
+    shares: Mapping[str, float]
+
+    def __str__(self) -> str:
+        shown = [k for k in self.shares if int(k).bit_count() == 1 or k == str(len(self.shares) + 1)]
+        return ", ".join(f"{k}: {_percent(self.shares[k])}" for k in shown) or NOTHING
+
+
+Cell = str | int | Share | Number | Estimate | Chance | Spread | Pair | Passes
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names in it were written by others."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    labels: int
+    """How many columns, from the left, say what a row is."""
+    rows: Sequence[tuple[Cell, ...]]
+    notes: Sequence[str] = ()
+
+    def texts(self) -> Iterator[tuple[str, ...]]:
+        """The rows as they are shown."""
+        return (tuple(map(str, row)) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All there is to say about some evaluations."""
+
+    models: Mapping[str, str]
+    """Evaluation to its model."""
+    tables: Sequence[Table]
+    """main, scores, further, differences, epochs, perturbations and behaviour, as far as they have rows."""
+    warnings: Sequence[str] = ()
+    """What makes figures incomplete, or hard to compare."""
