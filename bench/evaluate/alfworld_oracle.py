@@ -1,49 +1,68 @@
-"""All of ALFWorld's walkthroughs, and how many of AgentBoard's subgoals their observations meet:
+"""All of ALFWorld's walkthroughs, how many of AgentBoard's subgoals their observations meet, and the walkthroughs again
+under each perturbation, with the original wording tried first:
 
-python -m bench.evaluate.alfworld_oracle DATA
+    python -m bench.evaluate.alfworld_oracle DATA
 """
 
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from refinesynth.evaluate.environments.alfworld import BENCHMARK, AlfWorld
-from refinesynth.evaluate.environments.environment import Compat, Source
+from refinesynth.evaluate.environments.environment import Compat, Instance, Source
+from refinesynth.evaluate.environments.perturbation import PERTURBATIONS, perturbed
 
 
 def main(data: Path) -> None:
+    instances = BENCHMARK.instances(Source(data))
     for compat in get_args(Compat):
-        environment = AlfWorld(compat=compat)
-        games, won, subgoals, unmet = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-        missed: list[str] = []
-        resets = steps = 0.0
-        actions = 0
-        for instance in BENCHMARK.instances(Source(data)):
-            begun = time.perf_counter()
-            environment.reset(instance)
-            reset = time.perf_counter()
-            walkthrough = environment.solution() or ()
-            success = [environment.step(action).success for action in walkthrough][-1:] == [True]
-            resets, steps, actions = (
-                resets + reset - begun,
-                steps + time.perf_counter() - reset,
-                actions + len(walkthrough),
-            )
-            games[instance.level] += 1
-            won[instance.level] += success
-            failed = [pattern for pattern, met in environment.subgoals.items() if not met]
-            subgoals[instance.level] += len(environment.subgoals)
-            unmet[instance.level] += len(failed)
-            missed += [f"{instance.id}: {pattern}" for pattern in failed]
-        print(f"compat {compat}\n{'kind':10}{'games':>8}{'won':>8}{'subgoals':>10}{'met':>8}")
-        for kind in games:
-            print(f"{kind:10}{games[kind]:8}{won[kind]:8}{subgoals[kind]:10}{subgoals[kind] - unmet[kind]:8}")
-        met = subgoals.total() - unmet.total()
-        print(f"{'all':10}{games.total():8}{won.total():8}{subgoals.total():10}{met:8}")
-        print(f"reset {resets / games.total():.2f} s, step {1_000 * steps / actions:.0f} ms", *missed, sep="\n  ")
-        environment.close()
+        _subgoals(AlfWorld(compat=compat), instances, compat)
+    environment = AlfWorld(compat="agentboard")
+    print(f"{'perturbation':14}{'games':>6}{'won':>6}{'actions in other words':>24}{'refused in the original':>25}")
+    for name in PERTURBATIONS:
+        _in_other_words(environment, instances, name)
+
+
+def _subgoals(environment: AlfWorld, instances: Sequence[Instance], compat: str) -> None:
+    games, won, subgoals, met = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    missed: list[str] = []
+    resets = steps = 0.0
+    actions = 0
+    for instance in instances:
+        begun = time.perf_counter()
+        environment.reset(instance)
+        reset = time.perf_counter()
+        walkthrough = environment.solution() or ()
+        success = [environment.step(action).success for action in walkthrough][-1:] == [True]
+        resets, steps, actions = resets + reset - begun, steps + time.perf_counter() - reset, actions + len(walkthrough)
+        for kind in (instance.level, "all"):
+            games[kind] += 1
+            won[kind] += success
+            subgoals[kind] += len(environment.subgoals)
+            met[kind] += sum(environment.subgoals.values())
+        missed += [f"{instance.id}: {pattern}" for pattern, found in environment.subgoals.items() if not found]
+    print(f"compat {compat}\n{'kind':14}{'games':>6}{'won':>6}{'subgoals':>10}{'met':>6}")
+    for kind in sorted(games, key="all".__eq__):
+        print(f"{kind:14}{games[kind]:6}{won[kind]:6}{subgoals[kind]:10}{met[kind]:6}")
+    print(f"reset {resets / len(instances):.2f} s, step {1_000 * steps / actions:.0f} ms", *missed, sep="\n  ")
+
+
+def _in_other_words(environment: AlfWorld, instances: Sequence[Instance], name: str) -> None:
+    swap, player = PERTURBATIONS[name].swap, perturbed(environment, name)
+    won = worded = refused = 0
+    for instance in instances:
+        player.reset(instance)
+        success = False
+        for action in player.solution() or ():
+            if swap(action) != action:
+                worded += 1
+                refused += player.step(swap(action)).refused
+            success = player.step(action).success
+        won += success
+    print(f"{name:14}{len(instances):6}{won:6}{worded:24}{refused:25}")
 
 
 if __name__ == "__main__":

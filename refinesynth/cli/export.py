@@ -23,7 +23,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, or tokens with --model.",
+        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, or tokens with --model.",
     ),
 ]
 Output = Annotated[
@@ -32,7 +32,7 @@ Output = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="JSONL to write; .gz and .zst compress it. By default NAME.FORMAT.jsonl here, for runs/NAME.",
+        help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory. By default NAME.FORMAT.jsonl here, for runs/NAME.",
     ),
 ]
 Model = Annotated[
@@ -67,6 +67,9 @@ HeldOut = Annotated[
         help="Write that share of the scripts, with all their trajectories, to a second file: NAME.held-out.jsonl for NAME.jsonl.",
     ),
 ]
+SchemaVersion = Annotated[
+    str | None, typer.Option("--schema-version", metavar="N", help="For --format atif: 1.1 to 1.8, the default.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE, and the card, if they are there.")]
 
 
@@ -81,6 +84,7 @@ def export(
     license_id: License = None,
     title: Title = None,
     overwrite: Overwrite = False,
+    schema_version: SchemaVersion = None,
     model: Model = None,
     tokenizer: Tokenizer = None,
     chat_template: ChatTemplate = None,
@@ -95,7 +99,7 @@ def export(
     """
     settings = {"model": model, "tokenizer": tokenizer, "chat_template": chat_template, "max_length": max_length}
     settings |= {"over_length": over_length, "loss_on": loss_on}
-    write = _writer(format_name, masking, settings, set_ or [])
+    write = _writer(format_name, masking, settings, set_ or [], schema_version)
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
@@ -132,13 +136,22 @@ class _Writes(Protocol):
     def __call__(self, trajectories: "Iterable[Trajectory]", path: Path, /, *, overwrite: bool) -> "ExportReport": ...
 
 
-def _writer(format_name: str, masking: str | None, settings: Mapping[str, Any], assignments: list[str]) -> _Writes:
+def _writer(
+    format_name: str,
+    masking: str | None,
+    settings: Mapping[str, Any],
+    assignments: list[str],
+    schema_version: str | None,
+) -> _Writes:
     """What writes a file in that format.
 
     Raises:
-        InputError: Settings that only the format `tokens` has are given for another, or that format lacks its own.
+        InputError: Settings that only one format has are given for another, or that format lacks its own.
     """
-    from refinesynth.export import TOKENS, write_export
+    from refinesynth.export import TOKENS, AtifFormat, write_export
+
+    if schema_version is not None and format_name.strip().casefold() != "atif":
+        raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
 
     if format_name.strip().casefold() == TOKENS:
         from refinesynth.cli.export_tokens import TokensExport
@@ -148,7 +161,8 @@ def _writer(format_name: str, masking: str | None, settings: Mapping[str, Any], 
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
     if assignments:
         raise InputError("--set is for --format tokens alone; leave it out, or give that format")
-    return partial(write_export, format=format_name, masking=masking)
+    form = format_name if schema_version is None else AtifFormat(schema_version)
+    return partial(write_export, format=form, masking=masking)
 
 
 def _tell(report: "ExportReport") -> None:

@@ -1,5 +1,6 @@
 """Trajectories in the formats that trainers read, each with its loss flags."""
 
+from refinesynth.export.atif import AtifFormat
 from refinesynth.export.card import render_card, write_card
 from refinesynth.export.facts import CardFacts, Tally, check_licence
 from refinesynth.export.formats import FORMATS, TOKENS, Format, find_format, find_masking
@@ -10,6 +11,7 @@ from refinesynth.export.writing import ExportReport, export, write_export
 __all__ = [
     "FORMATS",
     "TOKENS",
+    "AtifFormat",
     "CardFacts",
     "ExportReport",
     "Format",

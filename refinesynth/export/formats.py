@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from refinesynth.chat import Message, to_messages
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
+from refinesynth.export.atif import AtifFormat
 from refinesynth.export.masking import Masking, conversations
 from refinesynth.export.preferences import PreferenceFormat
 from refinesynth.export.shapes import Record
@@ -171,6 +172,7 @@ _ALL: tuple[Format, ...] = (
     ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), shapes.loss_messages),
     PaperFormat(),
     PreferenceFormat(),
+    AtifFormat(),
 )
 
 TOKENS = "tokens"
@@ -180,12 +182,14 @@ FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL}
 """Every format by its name."""
 
 
-def find_format(name: str) -> Format:
-    """The format of that name.
+def find_format(name: str | Format) -> Format:
+    """The format of that name; one that is given is taken as it is.
 
     Raises:
         InputError: There is none; the message lists what there is.
     """
+    if not isinstance(name, str):
+        return name
     if found := FORMATS.get(name.strip().casefold()):
         return found
     if name.strip().casefold() == TOKENS:

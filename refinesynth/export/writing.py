@@ -1,8 +1,12 @@
 """Trajectories to records, and records to a file."""
 
+import secrets
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -12,7 +16,7 @@ from refinesynth.export.dataset_info import DatasetInfo
 from refinesynth.export.formats import Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.shapes import Record
-from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Trajectory
 
@@ -43,7 +47,7 @@ class ExportReport:
 
 def export(
     trajectories: Iterable[Trajectory],
-    format: str,  # noqa: A002 - the word that users type
+    format: str | Format,  # noqa: A002 - the word that users type
     *,
     masking: str | None = None,
 ) -> Iterator[dict[str, JsonValue]]:
@@ -53,7 +57,7 @@ def export(
 
     Args:
         trajectories: What to export; read once.
-        format: A name in `FORMATS`.
+        format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
         masking: `flag`, `split` or `drop` (see `Masking`); the format's own default if None.
 
     Raises:
@@ -70,7 +74,7 @@ def export(
 def write_export(
     trajectories: Iterable[Trajectory],
     path: str | Path,
-    format: str,  # noqa: A002 - the word that users type
+    format: str | Format,  # noqa: A002 - the word that users type
     *,
     masking: str | None = None,
     overwrite: bool = False,
@@ -78,7 +82,9 @@ def write_export(
     """Write an export as JSONL, one record per line, and say what was written.
 
     The file appears whole or not at all; `.gz` and `.zst` compress it. The format `sharegpt` also adds its entry to the
-    `dataset_info.json` beside the file, unless the file is compressed, which LLaMA-Factory does not read.
+    `dataset_info.json` beside the file, unless the file is compressed, which LLaMA-Factory does not read. The format
+    `atif` writes a folder with one file per trajectory where `path` does not end in `.jsonl`, `.json`, `.gz` or `.zst`,
+    since Harbor and Scout read such.
 
     Raises:
         InputError: As `export`; or the file exists and may not be overwritten, cannot be written, or no trajectory
@@ -87,27 +93,55 @@ def write_export(
     path = Path(path)
     form = find_format(format)
     mask = find_masking(form, masking)
+    in_files = form.name == "atif" and path.suffix not in (".jsonl", ".json", *COMPRESSED)
+    if in_files and path.is_dir():
+        raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
     info = DatasetInfo(path, overwrite=overwrite) if form.name == "sharegpt" and DatasetInfo.is_for(path) else None
-    count = _Count()
-    with output_file(path, overwrite=overwrite) as file:
-        for record in count.watch(trajectories, form, mask):
-            file.write(write_json(record.data) + b"\n")
-        if not count.records:
-            raise InputError(f"nothing to export: none of {count.trajectories} trajectories has a turn to train on")
+    counts = _Count()
+    with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
+        for record in counts.watch(trajectories, form, mask):
+            put(write_json(record.data))
+        if not counts.records:
+            raise InputError(f"nothing to export: none of {counts.trajectories} trajectories has a turn to train on")
     return ExportReport(
         path=path,
         format=form.name,
         masking=mask,
-        trajectories=count.trajectories,
-        left_out=count.left_out,
-        records=count.records,
-        trained=count.trained,
-        masked=count.masked,
+        trajectories=counts.trajectories,
+        left_out=counts.left_out,
+        records=counts.records,
+        trained=counts.trained,
+        masked=counts.masked,
         advice=form.advice[mask],
         dataset_info=info.write() if info else None,
-        remarks=tuple(f"Left out, mistakes {why}: {counted:,}." for why, counted in count.omitted.items()),
+        remarks=tuple(f"Left out, mistakes {why}: {counted:,}." for why, counted in counts.omitted.items()),
     )
+
+
+@contextmanager
+def _lines(path: Path, *, overwrite: bool) -> Generator[Callable[[bytes], object]]:
+    with output_file(path, overwrite=overwrite) as file:
+        yield lambda record: file.write(record + b"\n")
+
+
+@contextmanager
+def _folder_of_files(path: Path) -> Generator[Callable[[bytes], object]]:
+    """What puts one file after another, `000001.json`, into a new folder that appears whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    numbers = count(1)
+
+    def put(record: bytes) -> None:
+        (unfinished / f"{next(numbers):06}.json").write_bytes(record)
+
+    try:
+        unfinished.mkdir(parents=True)
+        yield put
+        unfinished.rename(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 @dataclass

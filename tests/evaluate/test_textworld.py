@@ -109,6 +109,14 @@ def test_missing_and_old_games_are_said_to_be_so(tmp_path: Path):
         found()
 
 
+@pytest.mark.parametrize("length", [0, 63, 64, 200_000])
+def test_a_story_that_is_cut_off_is_said_to_be_so(length: int, folder: Path, tmp_path: Path):
+    (tmp_path / "half.z8").write_bytes((folder / "tiny.z8").read_bytes()[:length])
+    (tmp_path / "half.json").write_bytes((folder / "tiny.json").read_bytes())
+    with pytest.raises(BadInstance, match="no whole story"):
+        BENCHMARK.instances(Source(argument=str(tmp_path)))
+
+
 @pytest.mark.parametrize("description", ["", "{}", "[" * 100_000, '{"version": 1}'])
 def test_a_bad_game_is_said_to_be_bad(description: str, folder: Path, tmp_path: Path):
     game = tmp_path / "bad.z8"

@@ -53,7 +53,7 @@ def without_none(value: Any) -> Any:
     return [without_none(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [name for name in FORMATS if name != "atif"])  # which holds scripts as they are
 def test_every_export_loads_as_a_dataset(form: str, tmp_path: Path, load: Load) -> None:
     for masking in FORMATS[form].advice:
         path = tmp_path / f"{form}-{masking}.jsonl"

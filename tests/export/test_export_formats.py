@@ -14,7 +14,9 @@ from refinesynth.export import FORMATS, Masking, export, find_format
 from refinesynth.trajectory import Draft, PlayerTurn, Script, Trajectory, read_turns
 
 EVERY_WAY = [(name, masking) for name, form in FORMATS.items() for masking in form.advice]
-WITH_FLAG = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice and name != "paper"]
+NO_CHAT = ("paper", "atif")
+"""Formats that hold whole trajectories, whether or not anything is to be trained on."""
+WITH_FLAG = [name for name, form in FORMATS.items() if Masking.FLAG in form.advice and name not in NO_CHAT]
 
 SAID = ["Thought: I try this.\nAction: " + action for action in ("take moon", "take spoon", "look", "take mug")]
 SEEN = ["There is no moon.", "You hold a spoon already.", "A mug stands on the shelf."]
@@ -120,12 +122,12 @@ def test_paper_is_read_back_as_what_it_was() -> None:
     assert "verification code" in orjson.loads(record["script"])["Available Actions"]["look"]
 
 
-@pytest.mark.parametrize("form", [name for name in FORMATS if name != "paper"])
+@pytest.mark.parametrize("form", [name for name in FORMATS if name not in NO_CHAT])
 def test_a_trajectory_without_anything_to_train_on_gives_no_record(form: str) -> None:
     only_wrong = a_trajectory(player("take moon"), dm("No.", "logic"))
     only_seen = a_trajectory(dm("You wake up."))
     assert records(form, only_wrong, only_seen) == []
-    assert len(records("paper", only_wrong, only_seen)) == 2
+    assert [len(records(whole, only_wrong, only_seen)) for whole in NO_CHAT] == [2, 2]
 
 
 def contents_and_flags(form: str, record: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -188,7 +190,7 @@ def test_dropping_leaves_no_mistake_and_loses_nothing_right(played: Trajectory) 
 @given(any_trajectories())
 def test_every_chat_record_alternates_from_user_to_assistant(played: Trajectory) -> None:
     for form, masking in EVERY_WAY:
-        if form == "paper":
+        if form in NO_CHAT:
             continue
         for record in records(form, played, masking=masking):
             roles = [role for role, _, _ in contents_and_flags(form, record)]
@@ -202,10 +204,11 @@ def test_counts_say_what_a_record_trains(played: Trajectory) -> None:
         for record in FORMATS[form].records(played, masking):
             if record.omitted:
                 assert (record.data, record.trained, record.masked) == ({}, 0, 0)
-            elif form == "paper":
+            elif form in NO_CHAT:
                 spoken = sum(isinstance(turn, PlayerTurn) for turn in played.turns)
                 assert (record.trained, record.masked) == (spoken - len(played.mistakes()), len(played.mistakes()))
-                assert read_turns(orjson.loads(str(record.data["trajectory"]))) == played.turns
+                if form == "paper":
+                    assert read_turns(orjson.loads(str(record.data["trajectory"]))) == played.turns
             else:
                 flags = [flag for role, _, flag in contents_and_flags(form, record.data) if role == "assistant"]
                 if not (form == "sharegpt" and masking is Masking.DROP):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, cast
 
 from refinesynth.evaluate.environments.environment import (
@@ -205,11 +206,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """In the order of their paths, as AgentBoard's; games with slices or movable receptacles are none of its 134."""
+    """In the order of their paths, as AgentBoard's; its 134 are those that can be solved, without slices and movable
+    receptacles.
+    """
     folder = source.folder("alfworld", holds=_HOLDS) / _SPLIT
-    paths = [
-        path for path in sorted(folder.glob("*/trial_*/game.tw-pddl")) if not re.search("movable|Sliced", str(path))
-    ]
+    named = [path for path in folder.glob("*/trial_*/game.tw-pddl") if not re.search("movable|Sliced", path.parts[-3])]
+    paths = [path for path in sorted(named) if re.search(rb'"solvable":\s*true', path.read_bytes())]
     if not paths:
         raise BadInstance(f"there are no games in {str(folder)!r}; expected {_HOLDS}")
     return [_instance(path) for path in paths]
@@ -233,4 +235,6 @@ BENCHMARK = Benchmark(
     extra="refinesynth[alfworld]",
     episodes=100,
     memory_mb=400,
+    # Its import makes this folder, by default one in the user's home.
+    process_variables={"ALFWORLD_DATA": gettempdir()},
 )

@@ -27,6 +27,9 @@ _HOLDS = "a folder of games with their .json files: tw-make custom --output game
 _MOST_BYTES = 20_000_000
 """Of a game or its description; usual ones have 0.5 MB."""
 
+_HEADER = 64
+"""Bytes in a story's header (the Z-Machine Standards, section 11): its version first, its length in eights at 26."""
+
 _PLACEHOLDERS = {
     "c": "container",
     "d": "door",
@@ -135,6 +138,11 @@ def _check(path: Path) -> None:
             raise BadInstance(f"there is no file {str(file)!r}; expected {_HOLDS}")
         if (size := file.stat().st_size) > _MOST_BYTES:
             raise BadInstance(f"{str(file)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")
+    with path.open("rb") as story:
+        head = story.read(_HEADER)
+    # The interpreter ends the process over a story of another version, or one that is cut off.
+    if len(head) < _HEADER or head[0] != 8 or int.from_bytes(head[26:28]) * 8 > path.stat().st_size:  # noqa: PLR2004
+        raise BadInstance(f"{str(path)!r} is no whole story file of version 8; expected {_HOLDS}")
 
 
 def _instances(source: Source) -> list[Instance]:

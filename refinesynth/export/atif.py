@@ -1,0 +1,160 @@
+"""The Agent Trajectory Interchange Format (Harbor's RFC 0001), for programs that show and analyse trajectories.
+
+One document a trajectory. The task is a user's step; what the player thought is an agent step's message, its action a
+call of the one tool `act`, and the DungeonMaster's answer the observation. No step has `reasoning_content`, which is for
+reasoning outside a model's answer, nor metrics, which are known of whole episodes alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from refinesynth.chat import render_task
+from refinesynth.errors import InputError
+from refinesynth.export.masking import Masking
+from refinesynth.export.shapes import Record
+from refinesynth.rules.repairs import repairs
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Provenance, Trajectory
+
+LATEST: Final = "1.8"
+SCHEMA_VERSIONS: Final = ("1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", LATEST)
+"""Those that have all that is needed; 1.0 has no `extra` at the root, where persona, script and provenance stand.
+
+Of what is written, `tool_definitions` came with 1.5 and `trajectory_id` with 1.7; the other versions add fields that no
+text game needs.
+"""
+
+ACT: Final = "act"
+_TOOL: Final[dict[str, JsonValue]] = {
+    "type": "function",
+    "function": {
+        "name": ACT,
+        "description": "Take one action in the environment.",
+        "parameters": {
+            "type": "object",
+            "properties": {"action": {"type": "string", "description": "As the task lists them."}},
+            "required": ["action"],
+        },
+    },
+}
+_NOTES: Final = "Metrics are of the whole episode: the writing of its script, the environment's turns and refused attempts included."
+
+
+@dataclass(frozen=True)
+class AtifFormat:
+    """One document of the Agent Trajectory Interchange Format for each trajectory, whether or not it trains anything."""
+
+    schema_version: str = LATEST
+    """`1.7`; `v1.7` and `ATIF-v1.7` are read as that."""
+    name: str = "atif"
+    reader: str = "Harbor, Inspect Scout, Phoenix and others that show trajectories"
+    advice: Mapping[Masking, str] = field(
+        default_factory=lambda: {
+            Masking.FLAG: "Each agent step's `extra` has `mistake`, `refines` and `loss`; readers of this format train on all "
+            "steps unless told otherwise."
+        }
+    )
+
+    def __post_init__(self) -> None:
+        """Raises: InputError: There is no such version, or it has no place for what is written."""
+        version = self.schema_version.strip().casefold().removeprefix("atif-").removeprefix("v")
+        if version not in SCHEMA_VERSIONS:
+            raise InputError(
+                f"ATIF {self.schema_version!r} cannot be written; expected a schema version from {SCHEMA_VERSIONS[0]} to {LATEST}"
+            )
+        object.__setattr__(self, "schema_version", version)
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        """The document of one trajectory."""
+        del masking
+        steps = list(_steps(trajectory))
+        mistakes = len(trajectory.mistakes())
+        spoken = sum(step["source"] == "agent" for step in steps)
+        data: dict[str, JsonValue] = {"schema_version": f"ATIF-v{self.schema_version}", "session_id": trajectory.id}
+        if self._since("1.7"):
+            data["trajectory_id"] = trajectory.id
+        data["agent"] = self._agent(trajectory.provenance)
+        data["steps"] = list(steps)
+        data["notes"] = _NOTES
+        data["final_metrics"] = _metrics(trajectory.provenance, len(steps))
+        data["extra"] = trajectory.model_dump(mode="json", include={"persona", "script", "provenance"})
+        yield Record(data, spoken - mistakes, mistakes)
+
+    def _agent(self, origin: Provenance) -> dict[str, JsonValue]:
+        agent: dict[str, JsonValue] = {"name": "refinesynth", "version": origin.package_version}
+        if model := origin.models.get("player") or origin.models.get("narrator"):
+            agent["model_name"] = model
+        if self._since("1.5"):
+            agent["tool_definitions"] = [_TOOL]
+        return agent
+
+    def _since(self, version: str) -> bool:
+        return SCHEMA_VERSIONS.index(self.schema_version) >= SCHEMA_VERSIONS.index(version)
+
+
+def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+    """The task and the turns; an answer stands in the step of the action that it answers."""
+    refined = _refined(trajectory)
+    numbers: dict[int, int] = {}
+    yield {"step_id": 1, "source": "user", "message": render_task(trajectory.script)}
+    number = 1
+    for at, turn in enumerate(trajectory.turns):
+        if isinstance(turn, PlayerTurn):
+            number = numbers[at] = number + 1
+            after = trajectory.turns[at + 1] if at + 1 < len(trajectory.turns) else None
+            answer = after if isinstance(after, DungeonMasterTurn) else None
+            yield _agent_step(number, turn, answer, refines=[numbers[earlier] for earlier in refined[at]])
+        elif at == 0 or not isinstance(trajectory.turns[at - 1], PlayerTurn):
+            number += 1
+            extra = {"dungeon_master": _judgement(turn)}
+            yield {"step_id": number, "source": "user", "message": turn.observation, "extra": extra}
+
+
+def _refined(trajectory: Trajectory) -> Mapping[int, list[int]]:
+    """Index of a player's turn to those of the mistakes that it repairs."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for repair in repairs(trajectory.draft()):
+        if repair.answer is not None:
+            found[repair.answer].append(repair.mistake.at)
+    return found
+
+
+def _agent_step(
+    number: int, turn: PlayerTurn, answer: DungeonMasterTurn | None, *, refines: list[int]
+) -> dict[str, JsonValue]:
+    call = f"call-{number}"
+    kind = answer.mistake_kind if answer is not None else None
+    extra: dict[str, JsonValue] = {
+        "mistake": None if kind is None else kind.value,
+        "refines": list(refines),
+        "loss": kind is None,
+    }
+    step: dict[str, JsonValue] = {
+        "step_id": number,
+        "source": "agent",
+        "message": turn.thought,
+        "tool_calls": [{"tool_call_id": call, "function_name": ACT, "arguments": {"action": turn.action}}],
+        "extra": extra,
+    }
+    if answer is not None:
+        step["observation"] = {"results": [{"source_call_id": call, "content": answer.observation}]}
+        extra["dungeon_master"] = _judgement(answer)
+    return step
+
+
+def _judgement(turn: DungeonMasterTurn) -> dict[str, JsonValue]:
+    return turn.model_dump(mode="json", exclude={"role", "observation"})
+
+
+def _metrics(origin: Provenance, steps: int) -> dict[str, JsonValue]:
+    metrics: dict[str, JsonValue] = {
+        "total_prompt_tokens": origin.usage.input_tokens,
+        "total_completion_tokens": origin.usage.output_tokens,
+        "total_cached_tokens": origin.usage.cached_tokens,
+        "total_steps": steps,
+        "extra": {"requests": origin.usage.requests},
+    }
+    return metrics if origin.cost_usd is None else {**metrics, "total_cost_usd": origin.cost_usd}

@@ -1,0 +1,165 @@
+"""The Agent Trajectory Interchange Format: its laws, stated here, and the models of those who read it."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from export_samples import ORIGIN, REFINED, a_trajectory, any_trajectories
+from hypothesis import given
+from samples import dm, player
+
+from refinesynth.chat import render_task, to_messages
+from refinesynth.errors import InputError
+from refinesynth.export import AtifFormat, Masking, export, write_export
+from refinesynth.export.atif import SCHEMA_VERSIONS
+from refinesynth.trajectory import DungeonMasterTurn, Persona, PlayerTurn, Provenance, Script, Trajectory
+
+
+def document(trajectory: Trajectory, version: str = "1.8") -> dict[str, Any]:
+    (found,) = export([trajectory], AtifFormat(version))
+    return found
+
+
+def agent_steps(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for step in found["steps"] if step["source"] == "agent"]
+
+
+def test_a_step_has_thought_action_answer_and_labels() -> None:
+    found = document(a_trajectory())
+    assert found["steps"][0] == {"step_id": 1, "source": "user", "message": render_task(a_trajectory().script)}
+    assert found["steps"][1] == {
+        "step_id": 2,
+        "source": "agent",
+        "message": "I try this.",
+        "tool_calls": [{"tool_call_id": "call-2", "function_name": "act", "arguments": {"action": "take moon"}}],
+        "observation": {"results": [{"source_call_id": "call-2", "content": "There is no moon."}]},
+        "extra": {
+            "mistake": "parameter",
+            "refines": [],
+            "loss": False,
+            "dungeon_master": {
+                "thought": REFINED[1].thought,
+                "parameter_error": True,
+                "place_error": False,
+                "logic_error": False,
+            },
+        },
+    }
+    labels = [(step["extra"]["mistake"], step["extra"]["refines"]) for step in agent_steps(found)]
+    assert labels == [("parameter", []), ("logic", []), (None, [2, 3]), (None, [])]
+
+
+def test_the_document_says_who_made_it_from_what_and_for_how_much() -> None:
+    found = document(a_trajectory())
+    assert (found["session_id"], found["trajectory_id"]) == ("000001-abc", "000001-abc")
+    assert found["agent"]["model_name"] == "gpt-4o"
+    assert found["final_metrics"] == {
+        "total_prompt_tokens": 1_000,
+        "total_completion_tokens": 200,
+        "total_cached_tokens": 10,
+        "total_cost_usd": 0.25,
+        "total_steps": 5,
+        "extra": {"requests": 9},
+    }
+    assert Persona.model_validate(found["extra"]["persona"]) == a_trajectory().persona
+    assert Script.model_validate(found["extra"]["script"]) == a_trajectory().script
+    assert Provenance.model_validate(found["extra"]["provenance"]) == ORIGIN
+
+
+def test_an_unknown_price_is_no_price() -> None:
+    played = a_trajectory()
+    unpriced = played.model_copy(update={"provenance": ORIGIN.model_copy(update={"cost_usd": None, "models": {}})})
+    found = document(unpriced)
+    assert "total_cost_usd" not in found["final_metrics"]
+    assert "model_name" not in found["agent"]
+
+
+def test_words_of_the_environment_that_answer_no_action_are_a_step() -> None:
+    found = document(a_trajectory(dm("You wake up."), player("look"), dm("A mug."), dm("It rains."), player("look")))
+    assert [(step["source"], step["message"]) for step in found["steps"][1:]] == [
+        ("user", "You wake up."),
+        ("agent", "I try this."),
+        ("user", "It rains."),
+        ("agent", "I try this."),
+    ]
+    assert "observation" not in found["steps"][-1]
+    assert found["steps"][-1]["extra"] == {"mistake": None, "refines": [], "loss": True}
+
+
+@given(any_trajectories())
+def test_nothing_is_lost_and_no_step_refers_to_what_is_not_there(played: Trajectory) -> None:
+    steps = document(played)["steps"]
+    assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1))
+    told: list[PlayerTurn | DungeonMasterTurn] = []
+    for step in steps[1:]:
+        answer = {"observation": step["message"]}
+        if step["source"] == "agent":
+            (call,) = step["tool_calls"]
+            told.append(PlayerTurn(thought=step["message"], action=call["arguments"]["action"]))
+            (result,) = step.get("observation", {"results": [None]})["results"]
+            answer = {"observation": result["content"]} if result else {}
+            assert result is None or result["source_call_id"] == call["tool_call_id"]
+            mistaken = [one["step_id"] for one in steps[: step["step_id"]] if one.get("extra", {}).get("mistake")]
+            assert set(step["extra"]["refines"]) <= set(mistaken) - {step["step_id"]}
+        if answer:
+            told.append(DungeonMasterTurn.model_validate({**step["extra"]["dungeon_master"], **answer}))
+    assert tuple(told) == played.turns
+
+
+@given(any_trajectories())
+def test_what_gives_loss_is_what_the_rendering_says(played: Trajectory) -> None:
+    roles = [turn.role for turn in played.turns]
+    spoken = [message for message in to_messages(played) if message.role == "assistant"]
+    if ("Player", "Player") not in pairwise(roles):  # those are one message there
+        assert [step["extra"]["loss"] for step in agent_steps(document(played))] == [one.loss for one in spoken]
+    (record,) = AtifFormat().records(played, Masking.FLAG)
+    assert record.masked == len(played.mistakes())
+    assert record.trained + record.masked == roles.count("Player")
+
+
+@pytest.mark.parametrize("version", SCHEMA_VERSIONS)
+def test_an_older_version_has_nothing_that_came_later(version: str) -> None:
+    found = document(a_trajectory(), f"ATIF-v{version}")
+    assert found["schema_version"] == f"ATIF-v{version}"
+    assert ("trajectory_id" in found) == (version >= "1.7")
+    assert ("tool_definitions" in found["agent"]) == (version >= "1.5")
+    assert found["steps"] == document(a_trajectory())["steps"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.9", "2.0", "", "latest"])
+def test_another_version_is_refused(version: str) -> None:
+    with pytest.raises(InputError, match=r"expected a schema version from 1\.1 to 1\.8"):
+        AtifFormat(version)
+
+
+def test_a_folder_gets_one_file_for_each_trajectory(tmp_path: Path) -> None:
+    several = [a_trajectory(id=f"../{number}") for number in range(3)]
+    lines = write_export(several, tmp_path / "out.jsonl", "atif")
+    folder = write_export(several, tmp_path / "new" / "out", "atif")
+    assert (folder.records, folder.trained, folder.masked) == (lines.records, lines.trained, lines.masked) == (3, 6, 6)
+    files = sorted(folder.path.iterdir())
+    assert [file.name for file in files] == ["000001.json", "000002.json", "000003.json"]
+    assert [file.read_bytes() for file in files] == lines.path.read_bytes().splitlines()
+    with pytest.raises(InputError, match="exists already; name a new one"):
+        write_export(several, folder.path, "atif", overwrite=True)
+
+
+def test_a_folder_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:
+    def failing() -> Any:
+        yield a_trajectory()
+        raise InputError("line 2 cannot be read")
+
+    with pytest.raises(InputError, match="line 2"):
+        write_export(failing(), tmp_path / "out", "atif")
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(played=any_trajectories())
+@pytest.mark.parametrize("version", SCHEMA_VERSIONS)
+def test_harbors_own_models_take_every_version(version: str, played: Trajectory) -> None:
+    models = pytest.importorskip("harbor.models.trajectories", reason="harbor is not installed; it needs Python 3.12")
+    found = document(played, version)
+    read = models.Trajectory.model_validate_json(orjson.dumps(found))
+    assert read.to_json_dict() == found
