@@ -1,0 +1,93 @@
+"""AgentBoard's label files: one JSON object a line, with goal, subgoals, difficulty and additional_info."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from refinesynth.evaluate.environments.environment import BadInstance
+
+AGENTBOARD = "AgentBoard's data, huggingface.co/datasets/hkust-nlp/agentboard"
+_MOST_ROWS = 10_000
+
+
+class Label:
+    """One row, whose fields are asked for by type."""
+
+    def __init__(self, where: str, row: dict[str, Any]) -> None:
+        self._where, self._row = where, row
+        about: object = row.get("additional_info")
+        self._about: dict[str, Any] = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+
+    def text(self, name: str) -> str:
+        """A field that holds text, of the row or of its additional_info.
+
+        Raises:
+            BadInstance: There is none.
+        """
+        value: object = self._row.get(name, self._about.get(name))
+        if not isinstance(value, str):
+            raise BadInstance(f"{self._where} has {name} {value!r}; expected a text, as in {AGENTBOARD}")
+        return value
+
+    def number(self, name: str) -> int:
+        """A field that holds a whole number, of the row or of its additional_info.
+
+        Raises:
+            BadInstance: There is none.
+        """
+        value: object = self._row.get(name, self._about.get(name))
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise BadInstance(f"{self._where} has {name} {value!r}; expected a whole number, as in {AGENTBOARD}")
+        return value
+
+    def patterns(self, name: str) -> list[str]:
+        """A field that holds at least one regular expression.
+
+        Raises:
+            BadInstance: There is none, or it holds something else.
+        """
+        for text in self.texts(name):
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise BadInstance(f"{self._where} has {name} {text!r}, which is no pattern: {error}") from error
+        return self.texts(name)
+
+    def texts(self, name: str) -> list[str]:
+        """A field that holds at least one text.
+
+        Raises:
+            BadInstance: There is none, or it holds something else.
+        """
+        values: object = self._row.get(name)
+        texts = cast("list[Any]", values) if isinstance(values, list) else []
+        if not texts or not all(isinstance(one, str) for one in texts):
+            raise BadInstance(f"{self._where} has {name} {values!r}; expected a list of texts, as in {AGENTBOARD}")
+        return texts
+
+    def names(self) -> Iterator[str]:
+        """The fields that it has, in order."""
+        return iter(self._row)
+
+
+def labels(folder: Path) -> Iterator[Label]:
+    """The rows of the test.jsonl in a folder, in order.
+
+    Raises:
+        BadInstance: It is not there, or is no JSON with an object in each line.
+    """
+    path = folder / "test.jsonl"
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected the labels of {AGENTBOARD}") from error
+    for number, line in enumerate(lines[:_MOST_ROWS], start=1):
+        try:
+            row: object = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadInstance(f"line {number} of {str(path)!r} is no JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise BadInstance(f"line {number} of {str(path)!r} is no JSON object; expected a label of {AGENTBOARD}")
+        yield Label(f"line {number} of {str(path)!r}", cast("dict[str, Any]", row))
