@@ -266,7 +266,11 @@ def test_a_broken_log_is_named(tmp_path: Path, kept: float) -> None:
         compare([tmp_path])
 
 
-def test_a_log_without_a_scored_episode_is_refused(tmp_path: Path) -> None:
-    write_log(tmp_path, "worlds", {"a": [None]})
-    with pytest.raises(InputError, match="holds no scored episode"):
+def test_a_task_without_a_scored_episode_is_left_out_and_said(tmp_path: Path) -> None:
+    write_log(tmp_path, "worlds", {"a": [None]}, status="error")
+    with pytest.raises(InputError, match=r"no scored episode: .*failed and left out: 1 of 1 episodes"):
         compare([tmp_path])
+    write_log(tmp_path, "babyai", flat(1, 3))
+    found = compare([tmp_path])
+    assert [one["task"] for one in rows(found, "scores")] == ["babyai"]
+    assert said(found, "worlds: failed and left out: 1 of 1 episodes")

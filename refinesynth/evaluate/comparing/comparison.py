@@ -23,8 +23,9 @@ def compare(folders: Sequence[Path], *, paper: bool = False) -> Comparison:
     if again := next((str(path) for path in paths if paths.count(path) > 1), None):
         raise InputError(f"{again!r} is given more than once; give each folder once")
     names = [path.name if [p.name for p in paths].count(path.name) == 1 else str(path) for path in paths]
-    played = {name: read_evaluation(path) for name, path in zip(names, folders, strict=True)}
-    warnings = [f"{name}: {said}" for name, tasks in played.items() for said in _remarks(tasks, paper=paper)]
+    read = {name: read_evaluation(path) for name, path in zip(names, folders, strict=True)}
+    warnings = [f"{name}: {said}" for name, tasks in read.items() for said in _remarks(tasks, paper=paper)]
+    played = {name: [one for one in tasks if one.ids] for name, tasks in read.items()}
     for name in names[1:]:
         warnings += _unlike(names[0], played[names[0]], name, played[name])
     models = {name: ", ".join(sorted({one.model for one in tasks})) for name, tasks in played.items()}

@@ -33,7 +33,7 @@ class Played:
     model: str
     settings: Mapping[str, str]
     ids: tuple[str, ...]
-    """Instances with at least one episode, sorted."""
+    """Instances with at least one episode, sorted; none where all failed or none was played."""
     of: int
     measures: Mapping[str, Floats]
     """Name to an array of the shape (instances, epochs); nan where an episode is missing."""
@@ -70,7 +70,7 @@ def read_evaluation(folder: Path) -> list[Played]:
     Of several logs of one task, the newest that is finished counts, else the newest.
 
     Raises:
-        InputError: It is no folder, holds no logs, a log that cannot be read or one of something else.
+        InputError: It is no folder, holds no logs, no episode, a log that cannot be read or one of something else.
     """
     if not folder.is_dir():
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
@@ -83,7 +83,10 @@ def read_evaluation(folder: Path) -> list[Played]:
         below = sorted({path.parent.name for path in folder.glob("*/*.eval")})
         hint = f"; there are some in its folders {', '.join(below)}, of which each can be given" if below else ""
         raise InputError(f"{str(folder)!r} holds no logs of an evaluation (*.eval){hint}")
-    return [_played(*key, sorted(found, key=lambda log: log[:3])) for key, found in sorted(logs.items())]
+    played = [_played(*key, sorted(found, key=lambda log: log[:3])) for key, found in sorted(logs.items())]
+    if not any(one.ids for one in played):
+        raise InputError(f"the logs in {str(folder)!r} hold no scored episode: {'; '.join(played[0].remarks)}")
+    return played
 
 
 def _read(path: Path) -> _Log:
@@ -108,12 +111,8 @@ def _read(path: Path) -> _Log:
 def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> Played:
     log, task = logs[-1], f"{benchmark}{':' if argument else ''}{argument}{' ' if perturb else ''}{perturb}"
     episodes = {(str(one.id), one.epoch): values for one in log.samples if (values := _values(one)) is not None}
-    if not episodes:
-        raise InputError(
-            f"the log {str(log.path)!r} holds no scored episode of {task}; evaluate again, or move it away"
-        )
     settings = {name: log.about.get(name) for name in _SETTINGS} | {"temperature": log.header.plan.config.temperature}
-    ids, epochs = (tuple(sorted(set(part))) for part in zip(*episodes, strict=True))
+    ids, epochs = tuple(sorted({id_ for id_, _ in episodes})), sorted({epoch for _, epoch in episodes})
     return Played(
         task=task,
         benchmark=benchmark,

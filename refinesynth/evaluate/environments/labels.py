@@ -1,6 +1,7 @@
 """AgentBoard's label files: one JSON object a line, with goal, subgoals, difficulty and additional_info."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,30 @@ class Label:
         if not isinstance(value, str):
             raise BadInstance(f"{self._where} has {name} {value!r}; expected a text, as in {AGENTBOARD}")
         return value
+
+    def number(self, name: str) -> int:
+        """A field that holds a whole number, of the row or of its additional_info.
+
+        Raises:
+            BadInstance: There is none.
+        """
+        value: object = self._row.get(name, self._about.get(name))
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise BadInstance(f"{self._where} has {name} {value!r}; expected a whole number, as in {AGENTBOARD}")
+        return value
+
+    def patterns(self, name: str) -> list[str]:
+        """A field that holds at least one regular expression.
+
+        Raises:
+            BadInstance: There is none, or it holds something else.
+        """
+        for text in self.texts(name):
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise BadInstance(f"{self._where} has {name} {text!r}, which is no pattern: {error}") from error
+        return self.texts(name)
 
     def texts(self, name: str) -> list[str]:
         """A field that holds at least one text.

@@ -1,0 +1,167 @@
+"""ScienceWorld: elementary science in text, 90 instances, as AgentBoard words and scores them.
+
+The simulator is a Java program beside this process, which ends with it.
+"""
+
+import re
+import shutil
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from refinesynth.evaluate.environments.environment import (
+    CHECK,
+    Action,
+    BadInstance,
+    Benchmark,
+    Compat,
+    Instance,
+    Source,
+    Start,
+    Step,
+)
+from refinesynth.evaluate.environments.labels import AGENTBOARD, Label, labels
+
+_HOLDS = f"scienceworld/test.jsonl of {AGENTBOARD}"
+_SIMPLIFICATIONS = "selfWateringFlowerPots,openContainers,openDoors,noElectricalAction"
+_MOST_ACTION = 1_000
+"""Characters of an action that the simulator is given; it looks a long one up word by word, for seconds."""
+_SIMULATORS_STEPS = 1_000_000
+"""Its own limit, out of the way: the evaluation counts."""
+
+_REFUSED = re.compile(
+    r"No known action matches|It's not clear how|I'm not sure how|You can't |That container is empty"
+    r"|.* (?:is not moveable|does not contain any liquids)"
+)
+_INTRODUCTION = (
+    "You are in a house with its surroundings, which you perceive and act on through text, to do an experiment. Doors and "
+    "containers are open already. Things that you move or pour go where you say; an action that names no thing that is "
+    "here is not understood."
+)
+_ACTIONS = (
+    Action("open {obj}"),
+    Action("close {obj}"),
+    Action("activate {obj}", "switch a device on"),
+    Action("deactivate {obj}", "switch a device off"),
+    Action("use {obj}"),
+    Action("use {obj} on {obj2}", "use a device on a thing, such as a thermometer"),
+    Action("look around", "what is in this room"),
+    Action("look at {obj}"),
+    Action("look in {obj}"),
+    Action("examine {obj}"),
+    Action("read {obj}"),
+    Action("move {obj} to {obj2}", "move a thing into a container"),
+    Action("pick up {obj}", "move a thing to the inventory"),
+    Action("put down {obj}"),
+    Action("pour {obj} into {obj2}", "pour a liquid into a container"),
+    Action("dunk {obj} into {obj2}"),
+    Action("mix {obj}", "mix chemically what is in a container"),
+    Action("go to {place}", "to a room beside this one"),
+    Action("eat {obj}"),
+    Action("flush {obj}"),
+    Action("focus on {obj}", "say that this is what the task asks for"),
+    Action("wait", "for ten steps"),
+    Action("wait1", "for one step"),
+    Action("inventory", "what you carry"),
+    Action("task", "what the task is"),
+    Action(CHECK, "list the forms of actions"),
+)
+
+
+class ScienceWorld:
+    """One experiment after another; see `TextEnvironment`.
+
+    Progress is the share of AgentBoard's subgoals, regular expressions, that an observation has met; success is all of
+    them. `agentboard` keeps that an experiment goes on after the simulator has ended it, as it does when the wrong thing
+    was focused on, and that `check valid actions` lists forms, not actions; `repaired` ends it there, and lists actions.
+    """
+
+    def __init__(self, *, compat: Compat) -> None:
+        """Start the simulator.
+
+        Raises:
+            BadInstance: There is no Java to run it.
+        """
+        self._quirks = compat == "agentboard"
+        package: Any = import_module("scienceworld")
+        if shutil.which("java") is None:
+            raise BadInstance("scienceworld needs Java, and there is no program 'java': install a JRE, 11 or newer")
+        self._world: Any = package.ScienceWorldEnv("", envStepLimit=_SIMULATORS_STEPS)
+        self._task: tuple[str, int] = ("", 0)
+        self._met: dict[str, bool] = {}
+
+    def reset(self, instance: Instance, /) -> Start:
+        """See `TextEnvironment.reset`."""
+        data = instance.data
+        self._task = (data["name"], data["variation"])
+        self._met = dict.fromkeys(data["subgoals"], False)
+        first = self._loaded(gold=False)
+        return Start(f"{first}\n{self._world.inventory()}", data["goal"], _ACTIONS, _INTRODUCTION)
+
+    def _loaded(self, *, gold: bool) -> str:
+        try:
+            self._world.load(*self._task, _SIMPLIFICATIONS, generateGoldPath=gold)
+            observation, _ = self._world.reset()
+        except Exception as error:  # Whatever comes through from Java.
+            raise BadInstance(f"the task {self._task} cannot be loaded: {error}") from error
+        return str(observation)
+
+    def step(self, action: str, /) -> Step:
+        """See `TextEnvironment.step`."""
+        # Java's text has no lone surrogates.
+        action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MOST_ACTION]
+        if action == CHECK:
+            listed = self._forms() if self._quirks else self.valid_actions()
+            return self._came(f"Choose an action from these valid actions: {', '.join((*listed, CHECK))}", ended=False)
+        # Not the package's own `step`, which lists all valid actions besides: that takes most of its time.
+        server = self._world.server
+        observation = str(server.step(action))
+        for pattern in self._met:
+            self._met[pattern] |= re.search(pattern, observation) is not None
+        return self._came(observation, ended=bool(server.getCompleted()) or float(server.getScore()) < 0)
+
+    def _came(self, observation: str, *, ended: bool) -> Step:
+        progress = sum(self._met.values()) / len(self._met)
+        won = progress == 1.0
+        refused = _REFUSED.match(observation) is not None
+        return Step(observation, progress, won or (ended and not self._quirks), won, refused=refused)
+
+    def _forms(self) -> list[str]:
+        return [form for form in self._world.get_possible_actions() if "reset" not in form]
+
+    def valid_actions(self) -> Sequence[str]:
+        """What the simulator takes now, sorted."""
+        return sorted(
+            {str(one) for one in self._world.get_valid_action_object_combinations() if "reset" not in str(one)}
+        )
+
+    def solution(self) -> Sequence[str] | None:
+        """The simulator's own way to its own end, which need not meet AgentBoard's subgoals, nor within 30 actions."""
+        self._loaded(gold=True)
+        path = [str(action) for action in self._world.get_gold_action_sequence()]
+        self._loaded(gold=False)
+        return None if not path or path[0].startswith("ERROR") else path
+
+    def close(self) -> None:
+        """See `TextEnvironment.close`."""
+        self._world.close()
+
+
+def _instances(source: Source) -> list[Instance]:
+    return [_instance(label, at) for at, label in enumerate(labels(source.folder("scienceworld", holds=_HOLDS)))]
+
+
+def _instance(label: Label, at: int) -> Instance:
+    name, variation = label.text("env_name"), label.number("var")
+    data = {"name": name, "variation": variation, "goal": label.text("goal"), "subgoals": label.patterns("subgoals")}
+    return Instance(f"{at}-{name}-{variation}", data, label.text("difficulty"))
+
+
+BENCHMARK = Benchmark(
+    name="scienceworld",
+    environment=f"{__name__}:ScienceWorld",
+    instances=_instances,
+    extra="refinesynth[scienceworld]",
+    memory_mb=1_024,
+    process_variables={"JAVA_TOOL_OPTIONS": "-Xmx768m -XX:+UseSerialGC"},
+)
