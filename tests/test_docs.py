@@ -108,7 +108,7 @@ def test_the_readme_shows_python_and_shell() -> None:
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _NAME = re.compile(r"`(refinesynth(?:\.\w+)+)[(`]")
 _TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
-_OF_OTHERS = {"--help", "--nproc-per-node", "--quick"}
+_OF_OTHERS = {"--display", "--log-dir", "--help", "--nproc-per-node", "--quick"}
 """Of any command, of torchrun, of the benchmarks."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
