@@ -23,6 +23,7 @@ from refinesynth.evaluate.viewing import logs as logs_module
 from refinesynth.evaluate.viewing import opening
 from refinesynth.evaluate.viewing.logs import write_logs
 from refinesynth.files.output_folder import FolderLock
+from refinesynth.rules.repairs import refinements
 
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> **b** [a](javascript:alert(1)) \x1b[31m\x00\u202e"
 
@@ -90,7 +91,8 @@ def test_every_trajectory_is_a_sample_with_its_mistakes_and_refinements_marked(r
             assert ("· " in message.text) == (at - 1 in trajectory.mistakes())
         scores = sample.scores or {}
         assert scores["mistakes"].value == len(marked)
-        assert scores["refinements"].value == text_of(sample).count(", refinement of turn") > 0
+        assert scores["refinements"].value == refinements(trajectory).answered > 0
+        assert ", refinement of turn" in text_of(sample)
         assert scores["verdict"].value == "accepted"
         assert sample.metadata["persona"] == trajectory.persona.text
         assert sample.metadata["script"]["environment"] == trajectory.script.environment

@@ -5,7 +5,7 @@ DungeonMaster's flags, what the turn is (`✗` a mistake, `✓` a refinement) an
 printable.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from inspect_ai.log import EvalSample
@@ -25,7 +25,6 @@ from refinesynth.chat import render_task
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation
 from refinesynth.rules.marks import Mark, Mistake, Refinement, marks
-from refinesynth.rules.repairs import refinements
 from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory, Usage
 
@@ -36,7 +35,8 @@ def sample_of(record: Trajectory | Refused, *, id_: str, models: str) -> EvalSam
     """The record under an id that no other sample of its log has; `models` is what the log says of the models."""
     accepted = isinstance(record, Trajectory)
     draft = record.draft() if accepted else record.evidence()
-    scores = _accepted(record) if accepted else _refused(record)
+    marked = marks(draft) if draft else {}
+    scores = _accepted(record, marked) if accepted else _refused(record, marked)
     took, cost = (record.provenance.usage, record.provenance.cost_usd) if accepted else (record.usage, record.cost_usd)
     violations = () if accepted else record.violations
     about = {"provenance"} if accepted else {"episode", "stage", "attempt"}
@@ -45,7 +45,7 @@ def sample_of(record: Trajectory | Refused, *, id_: str, models: str) -> EvalSam
         "epoch": 1,
         "input": printable(draft.script.goal) if draft else "no script that could be read",
         "target": [*map(printable, draft.script.completion_conditions)] if draft else "",
-        "messages": list(_messages(draft, violations)) if draft else _unreadable(scores[VERDICT]),
+        "messages": list(_messages(draft, marked, violations)) if draft else _unreadable(scores[VERDICT]),
         "output": ModelOutput(),
         "scores": scores,
         "metadata": {
@@ -68,19 +68,17 @@ def _usage(usage: Usage, cost: float | None) -> ModelUsage:
     )
 
 
-def _accepted(trajectory: Trajectory) -> dict[str, Score]:
-    found = refinements(trajectory)
+def _accepted(trajectory: Trajectory, marked: Mapping[int, Mark]) -> dict[str, Score]:
+    answers = {at: mark.of for at, mark in marked.items() if isinstance(mark, Refinement)}
+    told = "; ".join(f"turn {at + 1} of {_numbers(of)}" for at, of in answers.items())
     return {
         VERDICT: Score(value="accepted", explanation=printable(f"by {trajectory.provenance.rules}")),
-        **_counts(trajectory.draft()),
-        "refinements": Score(
-            value=found.answered,
-            explanation=f"mistakes that a later action answers; {found.unrelated} only followed by unrelated ones",
-        ),
+        **_counts(trajectory.draft(), marked),
+        "refinements": Score(value=sum(map(len, answers.values())), explanation=told or "none"),
     }
 
 
-def _refused(item: Refused) -> dict[str, Score]:
+def _refused(item: Refused, marked: Mapping[int, Mark]) -> dict[str, Score]:
     """The verdict is the first rule that refused it; each rule that found something has a score beside."""
     by_rule: dict[str, list[Violation]] = {}
     for violation in item.violations:
@@ -94,7 +92,7 @@ def _refused(item: Refused) -> dict[str, Score]:
         },
         VERDICT: Score(value=printable(refusal), explanation=printable(why)),
         "stage": Score(value=f"{item.stage} {item.attempt}", explanation="what was refused, and the how-many-th of it"),
-        **(_counts(item.draft) if item.draft else {}),
+        **(_counts(item.draft, marked) if item.draft else {}),
     }
 
 
@@ -108,8 +106,8 @@ def _told(violation: Violation) -> str:
     return printable(f"{'!' if warns else '✗'} {text}")
 
 
-def _counts(draft: Draft) -> dict[str, Score]:
-    mistakes = {at: mark for at, mark in marks(draft).items() if isinstance(mark, Mistake)}
+def _counts(draft: Draft, marked: Mapping[int, Mark]) -> dict[str, Score]:
+    mistakes = {at: mark for at, mark in marked.items() if isinstance(mark, Mistake)}
     told = "; ".join(f"turn {at + 1}: {mark.kind.value}" for at, mark in mistakes.items())
     return {
         "mistakes": Score(value=len(mistakes), explanation=told or "none"),
@@ -117,9 +115,9 @@ def _counts(draft: Draft) -> dict[str, Score]:
     }
 
 
-def _messages(draft: Draft, violations: Sequence[Violation]) -> Iterator[ChatMessage]:
+def _messages(draft: Draft, marked: Mapping[int, Mark], violations: Sequence[Violation]) -> Iterator[ChatMessage]:
     yield ChatMessageUser(content=printable(render_task(draft.script)))
-    marked, end = marks(draft), len(draft.turns)
+    end = len(draft.turns)
     for at, turn in enumerate(draft.turns):
         found = [_told(one) for one in violations if one.turn == at]
         blocks = _blocks(turn, [*_marked(at + 1, marked.get(at)), *found])
