@@ -108,8 +108,11 @@ def test_the_readme_shows_python_and_shell() -> None:
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _NAME = re.compile(r"`(refinesynth(?:\.\w+)+)[(`]")
 _TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
-_OF_OTHERS = {"--help", "--nproc-per-node", "--quick"}
-"""Of any command, of torchrun, of the benchmarks."""
+_OF_OTHERS = {
+    *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir"),
+    *("--world-size", "--nb-objects", "--quest-length"),
+}
+"""Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
 

@@ -1,13 +1,18 @@
-"""Scenes of the small family, and trajectories played in them by the rehearsal's player and DungeonMaster."""
+"""Scenes of the small family, trajectories that the rehearsal's player plays in them, and scenes to be evaluated in.
 
-from collections.abc import Iterator
+In both, the world answers in its own plain words, as it does in the benchmark `worlds`.
+"""
+
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
 
 from bench.ablation.cottage import COTTAGE, draw
 from refinesynth import Trajectory
 from refinesynth._version import __version__
-from refinesynth.rehearsal import Faults, dungeon_master, player
+from refinesynth.episode.ruled import Ruled
+from refinesynth.rehearsal import Faults, player
 from refinesynth.rehearsal.families import Plot, Verb
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position
@@ -76,9 +81,17 @@ def opening(name: str) -> Past:
 
 
 def answered(past: Past, action: str) -> tuple[DungeonMasterTurn, Past]:
-    """What the DungeonMaster says to an action, and everything up to then."""
-    turn = dungeon_master.answer(CALM, past, action)
+    """What the world says to an action, and everything up to then."""
+    position = past.position
+    ruled = Ruled(action, position.ruling(action), (), position.scene.world.progress(position.state))
+    turn = ruled.turn(ruled.thought, ruled.text)
     return turn, past.and_then(Exchange(action, turn.observation, turn.flagged))
+
+
+def write_worlds(path: Path, names: Iterable[str]) -> Path:
+    """The scenes with these names as a file that the benchmark `worlds` reads, each with its rulebook."""
+    path.write_bytes(b"".join(b'{"script": %b}\n' % scene_of(name).executed.to_json() for name in names))
+    return path
 
 
 def trajectories(prefix: str) -> Iterator[Trajectory]:

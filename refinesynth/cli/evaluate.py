@@ -133,10 +133,15 @@ def evaluate(
     check_installed("evaluate", "inspect_ai", "numpy")
     if compat not in ("agentboard", "repaired"):
         raise InputError(f"--compat {compat!r}; expected agentboard or repaired")
+    from refinesynth.cli.interrupt import interruptible
+    from refinesynth.cli.terminal import notes
     from refinesynth.cli.terminal import output as standard_output
-    from refinesynth.evaluate.evaluating import Evaluation
-    from refinesynth.evaluate.evaluating import evaluate as run
 
+    with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
+        from refinesynth.evaluate.evaluating import Evaluation
+        from refinesynth.evaluate.evaluating import evaluate as run
+    if interrupt.exit_code is not None:
+        raise typer.Exit(interrupt.exit_code)
     asked = Evaluation(
         model=model,
         tasks=tasks,
@@ -157,7 +162,11 @@ def evaluate(
         budget=budget,
     )
     console = standard_output()
-    logs = run(asked, display="rich" if console.is_terminal else "plain")
+    try:
+        logs = run(asked, display="rich" if console.is_terminal else "plain")
+    except KeyboardInterrupt:
+        notes().print(f"interrupted: what was finished is in {asked.folder}; the same command goes on", soft_wrap=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     code = _report(logs)
     console.print(f"logs: {asked.folder}", soft_wrap=True)
     console.print(
@@ -176,7 +185,7 @@ def _report(logs: "Sequence[EvalLog]") -> ExitCode:
     for log in logs:
         if log.status == "success":
             continue
-        code = ExitCode.INTERRUPTED if log.status == "cancelled" else code or ExitCode.FELL_SHORT
+        code = ExitCode.FELL_SHORT
         failed = [one.error for one in read_eval_log_sample_summaries(log.location) if one.error]
         first = failed[0] if failed else log.error.message if log.error else log.status
         notes().print(

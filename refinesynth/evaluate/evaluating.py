@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from inspect_ai import Epochs, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
+from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from inspect_ai.model import GenerateConfig, Model
 
-from refinesynth.errors import InputError
+from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.benchmarks import named
 from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.models import open_model
 from refinesynth.evaluate.registry import TASKS
-from refinesynth.evaluate.task import MAX_TOKENS, Places, placed, task_name
+from refinesynth.evaluate.task import MAX_TOKENS, placed, task_name
+from refinesynth.files.output_folder import FolderLock
 
 Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
 
@@ -73,6 +74,9 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
 
     Raises:
         InputError: Something that was asked cannot be done; nothing was played.
+        RunFolderError: Another evaluation is going on in the folder.
+        StorageError: The folder cannot be written.
+        KeyboardInterrupt: It was interrupted; what was finished is kept.
     """
     wanted = named(asked.tasks)
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
@@ -83,9 +87,18 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         for name, argument in wanted
         for perturb in ("", *(one for one, having in variants.items() if name in having))
     ]
-    _refuse_another(asked, model, arguments)
-    with placed(Places(asked.environments, asked.pythons)):
+    with placed(asked.environments, asked.pythons):
         tasks = [TASKS[name](**given) for name, given in arguments]
+        try:
+            asked.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{str(asked.folder)!r} cannot be made: {error.strerror}") from error
+        with FolderLock(asked.folder, work="evaluation"):
+            _refuse_another(asked, model, arguments)
+            return _evaluated(asked, model, tasks, display)
+
+
+def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Display) -> list[EvalLog]:
     controlled = str(model).startswith(f"{CONTROL}/")
     config = GenerateConfig(temperature=asked.temperature, max_tokens=asked.max_tokens, seed=asked.seed)
     _, logs = eval_set(
@@ -106,6 +119,9 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         ctl_server=False,
         **config.model_dump(exclude_none=True),
     )
+    if len(logs) < len(tasks) or any(log.status == "cancelled" for log in logs):
+        # Inspect takes a Ctrl-C for itself, and then says that all is well.
+        raise KeyboardInterrupt
     return logs
 
 
@@ -164,8 +180,6 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
     Raises:
         InputError: The folder holds logs of another model, or of one of these tasks with other settings.
     """
-    if not asked.folder.is_dir():
-        return
     sampling = {"temperature": asked.temperature, "max_tokens": asked.max_tokens or MAX_TOKENS, "seed": asked.seed}
     mine = {task_name(name, given.get("perturb", "")): {**given, **sampling} for name, given in tasks}
     for info in list_eval_logs(str(asked.folder)):

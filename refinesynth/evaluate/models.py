@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
-from inspect_ai.model import Model, ModelInfo, get_model, set_model_info
+from inspect_ai.model import GenerateConfig, Model, ModelInfo, get_model, set_model_info
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.errors import InputError
 from refinesynth.evaluate import controls, provider
+from refinesynth.evaluate.pool import MOST
 from refinesynth.extras import check_installed
 
 INSPECTS_OWN = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "llama-cpp-python", "sglang"})
@@ -78,8 +79,13 @@ def _of_inspect(name: str, settings: Mapping[str, Any], budget: str | None, *, g
     if name.startswith("hf/"):
         check_installed("train", "torch", "transformers", "accelerate")
     arguments: dict[str, Any] = {"do_sample": False, **settings} if greedy else dict(settings)
+    # Inspect's provider waits two seconds for more before each batch that has fewer than `max_connections`, and takes no
+    # notice of its own `batch_size`.
+    batch = arguments.get("batch_size", MOST) if name.startswith("hf/") else None
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise InputError(f"batch_size is {batch!r}; expected 1 or more")
     try:
-        return get_model(name, **arguments)
+        return get_model(name, config=GenerateConfig(max_connections=batch), **arguments)
     except Exception as error:  # Inspect, transformers and torch raise what they like.
         raise InputError(f"the model {name!r} cannot be opened: {error}") from error
 

@@ -45,19 +45,24 @@ class Places(NamedTuple):
     """Processes of each benchmark at most; 0 lets memory decide."""
     pythons: Mapping[str, str] = MappingProxyType({})
     """Benchmark to its interpreter; this one where none is named."""
+    pools: list[EnvironmentPool] | None = None
+    """Those that were opened there; None where nobody closes them but the end of the process."""
 
 
 _places: ContextVar[Places] = ContextVar("places", default=Places())  # noqa: B039 - it is immutable
 
 
 @contextmanager
-def placed(places: Places) -> Generator[None]:
-    """Within this block, tasks that are made run their environments there."""
-    token = _places.set(places)
+def placed(environments: int, pythons: Mapping[str, str]) -> Generator[None]:
+    """Within this block, tasks that are made run their environments there; they end with it."""
+    pools: list[EnvironmentPool] = []
+    token = _places.set(Places(environments, pythons, pools))
     try:
         yield
     finally:
         _places.reset(token)
+        for pool in pools:
+            pool.close()
 
 
 FACTS = "refinesynth"
@@ -77,6 +82,8 @@ def benchmark_task(name: str, options: Options) -> Task:
     steps = options.steps or benchmark.steps
     places = _places.get()
     pool = EnvironmentPool(benchmark, options.compat, options.perturb, places.pythons.get(name), places.environments)
+    if places.pools is not None:
+        places.pools.append(pool)
     pool.check()
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion")}
     facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from chaos import BENCHMARK as CHAOS
 from samples import SHED_GROUNDED, dm, player, trajectory
+from typer.testing import CliRunner
 
 from refinesynth.chat import render_turns
-from refinesynth.errors import InputError
+from refinesynth.cli import app
+from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import Benchmark, Instance, Source
+from refinesynth.files.output_folder import FolderLock
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
@@ -270,3 +273,30 @@ def register(monkeypatch: pytest.MonkeyPatch, instances: list[Instance]) -> None
     monkeypatch.setattr(benchmarks, "find", find)
     monkeypatch.setitem(registry.TASKS, "chaos", registry.registered("chaos"))
     assert task.choose is benchmarks.choose
+
+
+def test_an_interrupted_evaluation_ends_with_130(worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Inspect gives no log of a task that was interrupted, and says that all went well."""
+    from refinesynth.evaluate import evaluating
+
+    def interrupted(*_: object, **__: object) -> tuple[bool, list[EvalLog]]:
+        return True, []
+
+    monkeypatch.setattr(evaluating, "eval_set", interrupted)
+    result = CliRunner().invoke(
+        app, ["evaluate", "--model", "oracle", "--tasks", f"worlds:{worlds}", "-o", str(tmp_path)]
+    )
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.stderr
+
+
+def test_two_evaluations_do_not_share_a_folder(worlds: Path, tmp_path: Path):
+    with FolderLock(tmp_path, work="evaluation"), pytest.raises(RunFolderError, match="another evaluation"):
+        evaluate(Evaluation(model="oracle", tasks=f"worlds:{worlds}", output=tmp_path), display="none")
+
+
+def test_no_environment_is_left_when_an_evaluation_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    register(monkeypatch, [Instance("one", {})])
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path), display="none")
+    pid = int(only(log).messages[0].text.rpartition("pid ")[2])
+    assert not Path(f"/proc/{pid}").exists()

@@ -137,6 +137,8 @@ def test_settings_are_those_of_a_backend():
         ("gtp-4o", {}, "gpt-4o"),
         ("gpt-4o", {"bse_url": 1}, "bse_url"),
         ("hf/x", {}, "cannot be opened"),
+        ("hf/x", {"batch_size": 0}, "batch_size is 0; expected 1 or more"),
+        ("hf/x", {"batch_size": "16a"}, "batch_size is '16a'"),
     ],
 )
 def test_a_model_that_is_none_is_said(

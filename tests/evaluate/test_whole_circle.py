@@ -55,9 +55,13 @@ def test_a_tuned_model_is_evaluated_in_held_out_worlds_beside_the_controls(tmp_p
     for model in (str(tmp_path / "tuned"), "random", "oracle"):
         folder = tmp_path / "evals" / Path(model).name
         # Few tokens, as it has learned little: what counts is that it is asked, answers, and is scored.
-        asked = Evaluation(model=model, tasks=f"worlds:{held_out}", output=folder, steps=10, max_tokens=24)
+        batch = {"batch_size": 3} if model.startswith(str(tmp_path)) else {}
+        asked = Evaluation(
+            model=model, tasks=f"worlds:{held_out}", output=folder, steps=10, max_tokens=24, settings=batch
+        )
         (log,) = evaluate(asked, display="none")
         assert log.status == "success"
+        assert log.eval.model_generate_config.max_connections == batch.get("batch_size")
         folders.append(str(folder))
     result = CliRunner().invoke(app, ["compare", *folders, "-o", str(tmp_path / "compared")])
     assert result.exit_code == 0, result.output

@@ -1,0 +1,186 @@
+"""HotpotQA: questions over two paragraphs, answered by searching, looking up and finishing (Yang et al., 2018; actions as
+in ReAct, Yao et al., 2023), offline: what can be searched are the question's own ten paragraphs.
+"""
+
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from refinesynth.evaluate.environments.environment import (
+    Action,
+    BadInstance,
+    Benchmark,
+    Compat,
+    Instance,
+    Source,
+    Start,
+    Step,
+)
+
+FILE = "hotpot_dev_distractor_v1.json"
+_HOLDS = f"hotpotqa/{FILE}, from hotpotqa.github.io"
+_MOST_BYTES = 200_000_000
+"""Of the file; the development set has 46 MB."""
+_SENTENCES = 5
+"""Of a paragraph that a search shows."""
+_SIMILAR = 5
+"""Titles that a search names where no paragraph has its own."""
+_MOST_TEXT = 1_000
+"""Characters of a search or an answer that are read."""
+
+_FORM = re.compile(r"(?P<verb>search|lookup|finish)\s*\[(?P<text>.*)\]\.?", re.IGNORECASE | re.DOTALL)
+_INTRODUCTION = (
+    "You answer a question by looking for its facts in an encyclopedia, of which you see one paragraph at a time. The answer "
+    "is a name, a number, a few words, or yes or no."
+)
+_ACTIONS = (
+    Action("search[{entity}]", "show the beginning of the paragraph with that title, or titles that are similar"),
+    Action("lookup[{keyword}]", "show the next sentence with that keyword in the paragraph that was found last"),
+    Action("finish[{answer}]", "give the answer, which ends the task"),
+)
+
+
+class HotpotQA:
+    """One question after another; see `TextEnvironment`.
+
+    Success is an exact match after normalising, progress F1; both are measures too (`em`, `f1`). There is nothing of
+    AgentBoard to be compatible with.
+    """
+
+    def __init__(self, *, compat: Compat) -> None:
+        """`compat` makes no difference."""
+        del compat
+        self._ranking: Any = import_module("rank_bm25").BM25Okapi
+        self._data: Mapping[str, Any] = {}
+        self._paragraphs: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self._looked: tuple[str, int] = ("", 0)
+
+    def reset(self, instance: Instance, /) -> Start:
+        """See `TextEnvironment.reset`."""
+        self._data = instance.data
+        self._paragraphs = {title: list(sentences) for title, sentences in self._data["paragraphs"]}
+        self._open, self._looked = [], ("", 0)
+        return Start("", self._data["question"], _ACTIONS, _INTRODUCTION)
+
+    def step(self, action: str, /) -> Step:
+        """See `TextEnvironment.step`."""
+        read = _FORM.fullmatch(action.strip())
+        if read is None:
+            return self._said("This is no action: write search[...], lookup[...] or finish[...].", refused=True)
+        verb, text = read["verb"].lower(), read["text"].strip()[:_MOST_TEXT]
+        if verb == "search":
+            return self._search(text)
+        return self._look_up(text) if verb == "lookup" else self._finish(text)
+
+    def _search(self, entity: str) -> Step:
+        title = next((one for one in self._paragraphs if one.casefold() == entity.casefold()), None)
+        self._looked = ("", 0)
+        if title is None:
+            return self._said(f"Could not find {entity}. Similar: {self._similar(entity)}.", refused=True)
+        self._open = self._paragraphs[title]
+        return self._said("".join(self._open[:_SENTENCES]).strip())
+
+    def _similar(self, entity: str) -> list[str]:
+        """Titles of the paragraphs that share most with it, the best first (BM25)."""
+        titles = list(self._paragraphs)
+        if not titles:
+            return []
+        ranking = self._ranking([_words(f"{title} {''.join(self._paragraphs[title])}") for title in titles])
+        scores = cast("Sequence[float]", ranking.get_scores(_words(entity)))
+        return [title for _, title in sorted(zip(scores, titles, strict=True), key=lambda one: -one[0])][:_SIMILAR]
+
+    def _look_up(self, keyword: str) -> Step:
+        if not self._open:
+            return self._said("There is no paragraph to look in: search one first.", refused=True)
+        found = [one.strip() for one in self._open if keyword and keyword.casefold() in one.casefold()]
+        at = self._looked[1] if self._looked[0] == keyword else 0
+        self._looked = (keyword, at + 1)
+        if at >= len(found):
+            return self._said("No more results.", refused=True)
+        return self._said(f"(Result {at + 1} / {len(found)}) {found[at]}")
+
+    def _finish(self, answer: str) -> Step:
+        exact, f1 = scores(answer, self._data["answer"])
+        measures = {"em": exact, "f1": f1}
+        return Step("The task is finished.", f1, done=True, success=exact == 1.0, measures=measures)
+
+    def _said(self, observation: str, *, refused: bool = False) -> Step:
+        return Step(observation, 0.0, done=False, success=False, refused=refused, measures={"em": 0.0, "f1": 0.0})
+
+    def valid_actions(self) -> Sequence[str]:
+        """A search of each paragraph, and each of their titles as the answer: what a random player can choose from."""
+        titles = list(self._paragraphs)
+        return [*(f"search[{one}]" for one in titles), *(f"finish[{one}]" for one in titles)]
+
+    def solution(self) -> Sequence[str] | None:
+        """The searches of the paragraphs that the data names, and the answer."""
+        gold = dict.fromkeys(title for title in self._data["gold"] if title in self._paragraphs)
+        return [*(f"search[{title}]" for title in gold), f"finish[{self._data['answer']}]"]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def scores(answer: str, expected: str) -> tuple[float, float]:
+    """Exact match and F1 over words, both after normalising, as HotpotQA's own evaluation computes them."""
+    given, wanted = _normal(answer), _normal(expected)
+    exact = float(given == wanted)
+    closed = {"yes", "no", "noanswer"}
+    if given != wanted and (given in closed or wanted in closed):
+        return exact, 0.0
+    one, other = given.split(), wanted.split()
+    same = sum((Counter(one) & Counter(other)).values())
+    return exact, 2 * same / (len(one) + len(other)) if same else 0.0
+
+
+def _normal(text: str) -> str:
+    """Lower case, without punctuation and articles, single blanks."""
+    bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+def _words(text: str) -> list[str]:
+    return _normal(text).split()
+
+
+def _instances(source: Source) -> list[Instance]:
+    path = source.folder("hotpotqa", holds=_HOLDS) / FILE
+    try:
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise BadInstance(f"{str(path)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")
+        rows: object = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInstance(f"{str(path)!r} cannot be read: {error}; expected {_HOLDS}") from error
+    if not isinstance(rows, list):
+        raise BadInstance(f"{str(path)!r} holds no list of questions; expected {_HOLDS}")
+    return [_instance(path, number, row) for number, row in enumerate(cast("list[object]", rows), start=1)]
+
+
+def _instance(path: Path, number: int, row: object) -> Instance:
+    try:
+        values = cast("dict[str, Any]", row)
+        paragraphs = [(str(title), [str(one) for one in sentences]) for title, sentences in values["context"]]
+        gold = [str(title) for title, _ in values["supporting_facts"]]
+        data = {"question": str(values["question"]), "answer": str(values["answer"]), "paragraphs": paragraphs}
+        level = f"{values.get('type', '')} {values.get('level', '')}".strip()
+        return Instance(str(values["_id"]), {**data, "gold": gold}, level)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInstance(
+            f"question {number} of {str(path)!r} cannot be read ({error!r}); expected {_HOLDS}"
+        ) from error
+
+
+BENCHMARK = Benchmark(
+    name="hotpotqa",
+    environment=f"{__name__}:HotpotQA",
+    instances=_instances,
+    extra="refinesynth[hotpotqa]",
+    steps=7,
+    memory_mb=512,
+)
