@@ -31,6 +31,7 @@ from refinesynth.cli.status import status
 from refinesynth.cli.train import train
 from refinesynth.cli.train_merge import merge
 from refinesynth.cli.verify import verify
+from refinesynth.cli.view import view
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
 
@@ -127,7 +128,7 @@ def _refinesynth(
 
 
 app.command(cls=ListsPlays)(run)
-for command in (status, show, verify, export, train, merge, evaluate, compare, backends, rules, serve):
+for command in (status, show, verify, export, train, merge, evaluate, compare, view, backends, rules, serve):
     app.command("train merge" if command is merge else None)(command)
 app.add_typer(personas)
 app.add_typer(prompts)

@@ -7,6 +7,7 @@ trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the pers
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
 events.jsonl         what happened when
 run.lock             who writes here
+view/                the run as logs for a viewer, where someone has looked at it; may be deleted
 """
 
 import re

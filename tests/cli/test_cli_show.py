@@ -11,10 +11,10 @@ from test_cli_printable import is_inert, nasty
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.cli.marks import Mistake, Refinement, Unrelated, marks
 from refinesynth.cli.stored import at_random, lines
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity
+from refinesynth.rules.marks import Mistake, Refinement, Unrelated, marks
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

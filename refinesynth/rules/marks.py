@@ -31,9 +31,12 @@ class Unrelated:
     """Indices of the mistakes' turns."""
 
 
-def marks(draft: Draft) -> dict[int, Mistake | Refinement | Unrelated]:
+Mark = Mistake | Refinement | Unrelated
+
+
+def marks(draft: Draft) -> dict[int, Mark]:
     """Turn index to what the turn is; turns that are none of these are left out."""
-    found: dict[int, Mistake | Refinement | Unrelated] = {}
+    found: dict[int, Mark] = {}
     answers: dict[int, tuple[int, ...]] = {}
     others: dict[int, tuple[int, ...]] = {}
     for at in flagged_turns(draft.turns):

@@ -1,0 +1,237 @@
+"""A run written as Inspect logs into the folder `view` of the run, which may be deleted at any time.
+
+Each log has a part of what was accepted or refused. Its name ends in a digest of the lines that it was made of, so a log
+that is there is right: only what a run has added since is written, however it came about.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import orjson
+from inspect_ai.log import (
+    EvalConfig,
+    EvalDataset,
+    EvalLog,
+    EvalMetric,
+    EvalResults,
+    EvalSample,
+    EvalScore,
+    EvalSpec,
+    EvalStats,
+    write_eval_log,
+)
+from inspect_ai.viewer import TaskSamplesColumn, TaskSamplesView, ViewerConfig
+from pydantic import ValidationError
+
+from refinesynth._version import __version__
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.evaluate.viewing.samples import VERDICT, sample_of
+from refinesynth.files.output_folder import FolderLock
+from refinesynth.outcome import Refused
+from refinesynth.run import RunFolder
+from refinesynth.run.lines import last_line, last_line_end, read_lines
+from refinesynth.trajectory import Trajectory, explain
+
+FOLDER: Final = "view"
+"""Name of the folder in a run's."""
+
+_MOST_SAMPLES: Final = 1_000
+_MOST_BYTES: Final = 50_000_000
+"""Of the lines of one log, which are all in memory while it is written."""
+
+_OURS = re.compile(r"(accepted|refused)-\d{4,}-[0-9a-f]{16}\.eval|\.inspect_tmp_.*\.writing")
+"""What is written here, and what Inspect leaves where it was killed while it wrote."""
+
+_COLUMNS: Final = (VERDICT, "stage", "mistakes", "refinements", "turns")
+
+_UNSAFE = re.compile(r"[^0-9A-Za-z._-]+")
+_LONGEST_ID: Final = 80
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the writing has come."""
+
+    done: int
+    of: int
+    """Bytes of the run's files."""
+    samples: int
+    """Trajectories and refused ones that are in logs now."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    kind: type[Trajectory] | type[Refused]
+    number: int
+    """Counted from 1."""
+    first: int
+    """Number of its first line, from 1."""
+    lines: Sequence[bytes]
+
+    @property
+    def name(self) -> str:
+        return "accepted" if self.kind is Trajectory else "refused"
+
+    @property
+    def file(self) -> str:
+        digest = blake2b(f"{__version__} {self.first}\n".encode(), digest_size=8)
+        for line in self.lines:
+            digest.update(line)
+            digest.update(b"\n")
+        return f"{self.name}-{self.number:04}-{digest.hexdigest()}.eval"
+
+
+def write_logs(path: Path, tell: Callable[[Progress], None] = lambda _: None) -> Path:
+    """Write what has been added to the run at `path` since it was last written, and return the folder with the logs.
+
+    The run may be going on: what its journal counts now is written. A log appears whole or not at all.
+
+    Raises:
+        RunFolderError: There is no run, a line is not one that a run wrote, or another process writes these logs.
+        InputError: The run has neither accepted nor refused anything.
+        StorageError, OSError: The journal cannot be read, or the logs cannot be written.
+    """
+    run = RunFolder.open(path)
+    counted = run.counted()
+    ends = {
+        run.trajectories_file: counted.trajectories_end if counted else last_line_end(run.trajectories_file),
+        run.rejected_file: counted.rejected_end if counted else last_line_end(run.rejected_file),
+    }
+    if not any(ends.values()):
+        raise InputError(f"the run in {str(path)!r} has neither accepted nor refused anything yet; look again later")
+    folder = path / FOLDER
+    folder.mkdir(exist_ok=True)
+    with FolderLock(folder, ".lock", work="view", names_holder=False):
+        wanted: set[str] = set()
+        done = samples = 0
+        for part in _parts(run, ends):
+            wanted.add(part.file)
+            if not (folder / part.file).exists():
+                write_eval_log(_log(run, part), str(folder / part.file))
+            done += sum(map(len, part.lines)) + len(part.lines)
+            samples += len(part.lines)
+            tell(Progress(done, sum(ends.values()), samples))
+        for old in folder.iterdir():
+            if _OURS.fullmatch(old.name) and old.name not in wanted:
+                old.unlink(missing_ok=True)
+    return folder
+
+
+def _parts(run: RunFolder, ends: Mapping[Path, int]) -> Iterator[_Part]:
+    for file, kind in ((run.trajectories_file, Trajectory), (run.rejected_file, Refused)):
+        number, first, size, lines = 1, 1, 0, list[bytes]()
+        for line in read_lines(file, end=ends[file]):
+            if lines and (len(lines) == _MOST_SAMPLES or size + len(line) > _MOST_BYTES):
+                yield _Part(kind, number, first, lines)
+                number, first, size, lines = number + 1, first + len(lines), 0, []
+            lines.append(line)
+            size += len(line)
+        if lines:
+            yield _Part(kind, number, first, lines)
+
+
+def _log(run: RunFolder, part: _Part) -> EvalLog:
+    begun, ended = _times(run)
+    models = _models(run)
+    used: Counter[str] = Counter()
+    samples: list[EvalSample] = []
+    for at, line in enumerate(part.lines):
+        record = _record(run, part, at, line)
+        samples.append(sample_of(record, id_=_id(record, used), models=models))
+    name, last = f"{run.path.resolve().name}: {part.name}", part.first + len(samples) - 1
+    return EvalLog(
+        status="success",
+        eval=EvalSpec(
+            created=begun,
+            task=f"{name} {part.first:,} to {last:,}",
+            task_id=part.file.removesuffix(".eval"),
+            dataset=EvalDataset(name=name, samples=len(samples)),
+            model=models,
+            config=EvalConfig(),
+            packages={"refinesynth": __version__},
+            # Where the servers are is nobody's business who looks at a bundle.
+            metadata=run.config.model_dump(mode="json", exclude={"connections"}),
+            viewer=_viewer(samples),
+        ),
+        # Without times the viewer shows NaN.
+        stats=EvalStats(started_at=begun, completed_at=ended),
+        results=_results(samples),
+        samples=samples,
+    )
+
+
+def _record(run: RunFolder, part: _Part, at: int, line: bytes) -> Trajectory | Refused:
+    try:
+        return part.kind.model_validate(orjson.loads(line))
+    except ValidationError as error:
+        problem = explain(error)
+    except orjson.JSONDecodeError as error:
+        problem = str(error)
+    file = run.trajectories_file if part.kind is Trajectory else run.rejected_file
+    raise RunFolderError(f"line {part.first + at} of {str(file)!r} is none that a run wrote: {problem}")
+
+
+def _id(record: Trajectory | Refused, used: Counter[str]) -> str:
+    """Fit for an address and for a file's name, and used once."""
+    own = record.id if isinstance(record, Trajectory) else f"{record.episode}-{record.stage[0]}{record.attempt}"
+    name = _UNSAFE.sub("_", own)[:_LONGEST_ID]
+    used[name] += 1
+    return name if used[name] == 1 else f"{name}~{used[name]}"
+
+
+def _times(run: RunFolder) -> tuple[str, str]:
+    """When the run's first and its last event happened; without events, when its configuration was written."""
+    written = datetime.fromtimestamp(run.config_file.stat().st_mtime, UTC).isoformat()
+    first = next(read_lines(run.events_file), None)
+    times = [_time(line, written) for line in (first, last_line(run.events_file) if first else None)]
+    return times[0], max(times)
+
+
+def _time(event: bytes | None, otherwise: str) -> str:
+    try:
+        return datetime.fromisoformat(orjson.loads(event or b"{}")["timestamp"]).astimezone(UTC).isoformat()
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return otherwise
+
+
+def _models(run: RunFolder) -> str:
+    """All models of a run, each once."""
+    found: dict[str, None] = {}
+    for given in run.config.models.values():
+        for one in given if isinstance(given, list) else [given]:
+            found[str(one.get("model")) if isinstance(one, dict) else str(one)] = None
+    return ", ".join(found) or "unknown"
+
+
+def _viewer(samples: Sequence[EvalSample]) -> ViewerConfig:
+    """Texts are shown as they are: no Markdown, no links, no pictures. Of the columns, those that say something."""
+    scores = dict.fromkeys(name for sample in samples for name in sample.scores or {})
+    columns = [TaskSamplesColumn(id=name) for name in ("sampleId", "input")]
+    columns += [TaskSamplesColumn.score(name) for name in _COLUMNS if name in scores]
+    columns += [TaskSamplesColumn(id="tokens")]
+    columns += [TaskSamplesColumn.score(name) for name in scores if name not in _COLUMNS]
+    columns += [TaskSamplesColumn(id=name, visible=False) for name in ("sampleStatus", "target", "answer", "duration")]
+    # A column is as wide as its heading; several lines of plain text in a cell would not be shown.
+    view = TaskSamplesView(name="run", columns=columns, multiline=False, score_labels={VERDICT: "rules' verdict"})
+    return ViewerConfig(trust_content=False, task_samples_view=view)
+
+
+def _results(samples: Sequence[EvalSample]) -> EvalResults:
+    """The means of what is counted."""
+    numbers: dict[str, list[float]] = {}
+    for sample in samples:
+        for name, score in (sample.scores or {}).items():
+            if isinstance(score.value, int | float):
+                numbers.setdefault(name, []).append(score.value)
+    scores: list[Any] = [
+        EvalScore(name=name, scorer=name, metrics={"mean": EvalMetric(name="mean", value=round(fmean(found), 3))})
+        for name, found in numbers.items()
+    ]
+    return EvalResults(total_samples=len(samples), completed_samples=len(samples), scores=scores)
