@@ -1,0 +1,209 @@
+"""Four planning domains in words, as AgentBoard plays them: gripper, blockworld, barman and tyreworld, by pddlgym.
+
+The goal is told as AgentBoard's label tells it. With `compat="agentboard"` these quirks are kept, and with
+`compat="repaired"` repaired:
+
+- Some sentences are wrong: what a hand holds is not said, balls carry grippers, and glasses that have held something are
+  described by an order to pour it. Repaired: `pddl_words.REPAIRED`.
+- Any text with `check` or `look around` in it lists the valid actions or the facts. Repaired: only these texts.
+
+In both, lists are sorted, which AgentBoard leaves to chance, and an action that is listed as valid but would change
+nothing (cleaning a clean shaker) is refused. Barman and tyreworld tell after the first observation only what is new.
+"""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from refinesynth.evaluate.environments.environment import (
+    CHECK,
+    BadInstance,
+    Benchmark,
+    Compat,
+    Instance,
+    Source,
+    Start,
+    Step,
+)
+from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
+from refinesynth.evaluate.environments.pddl_words import ACTIONS, INTRODUCTIONS, sentence
+
+_LOOK = "look around"
+_HOLDS = f"pddl/ of {AGENTBOARD}: test.jsonl, and for each domain DOMAIN.pddl and the folder DOMAIN/ of its problems"
+_UNKNOWN = "The action is not valid and therefore takes no effect. Please check valid actions."
+_REFUSED = (
+    "The action is not valid and therefore takes no effect. Please remember to satisfy the restriction of actions. You can "
+    "also check valid actions."
+)
+_TOLD_NEWS = frozenset({"barman", "tyreworld"})
+_MOST_BYTES = 1_000_000
+_WORD = re.compile(r"[\w-]+")
+
+
+class Pddl:
+    """One problem after another; see `TextEnvironment`. What pddlgym writes lies in a folder that goes with the problem."""
+
+    def __init__(self, *, compat: Compat) -> None:
+        """Pddlgym is imported here."""
+        from pddlgym import spaces
+        from pddlgym.core import PDDLEnv
+
+        self._make: Any = PDDLEnv
+        self._spaces: Any = spaces
+        self._repaired = compat == "repaired"
+        self._folder: TemporaryDirectory[str] | None = None
+        self._game = self._files = None
+        self._world: Any = None
+        self._state: Any = None
+        self._goal: frozenset[Any] = frozenset()
+        self._valid: dict[str, Any] = {}
+        self._progress, self._done = 0.0, False
+
+    def reset(self, instance: Instance, /) -> Start:
+        """See `TextEnvironment.reset`."""
+        self.close()
+        try:
+            game, goal = str(instance.data["game"]), str(instance.data["goal"])
+            files = Path(instance.data["domain"]), Path(instance.data["problem"])
+            self._begin(*files)
+            self._check(game, [str(one).strip() for one in instance.data["subgoals"]])
+        except Exception as error:  # Whatever pddlgym raises of files that it cannot read.
+            raise BadInstance(
+                f"the problem {instance.id!r} cannot be played: {error!r}; expected {', '.join(ACTIONS)}, with the files and "
+                "the goals of AgentBoard"
+            ) from error
+        self._game, self._files = game, files
+        self._progress, self._done = self._satisfied(), False
+        return Start(self._facts(self._state.literals), goal, ACTIONS[game], INTRODUCTIONS[game])
+
+    def _begin(self, domain: Path, problem: Path) -> None:
+        if (size := max(path.stat().st_size for path in (domain, problem))) > _MOST_BYTES:
+            raise ValueError(f"a file of {size:,} bytes")
+        self._folder = TemporaryDirectory(prefix="refinesynth-pddl-")
+        self._spaces.TMP_PDDL_DIR = self._folder.name
+        problems = Path(self._folder.name, "problems")
+        problems.mkdir()
+        shutil.copy(problem, problems / "problem.pddl")
+        self._world = self._make(str(domain), str(problems), operators_as_actions=True, dynamic_action_space=True)
+        self._world.fix_problem_index(0)
+        self._enter(self._world.reset()[0])
+        goal = self._state.goal
+        self._goal = frozenset(getattr(goal, "literals", (goal,)))
+
+    def _check(self, game: str, subgoals: Sequence[str]) -> None:
+        said = sorted(self._say(fact).strip() for fact in self._goal)
+        if game not in ACTIONS or said != list(subgoals):
+            raise ValueError(f"{game!r} has the goals {said}, its label {subgoals}")
+
+    def _enter(self, state: Any) -> None:
+        self._state = state
+        valid = ((self._say(action), action) for action in self._world.action_space.all_ground_literals(state))
+        self._valid = dict(sorted(valid, key=lambda one: one[0]))
+
+    def _say(self, literal: Any) -> str:
+        objects = [str(one.name) for one in literal.variables]
+        return sentence(literal.predicate.name, objects, repaired=self._repaired)
+
+    def _facts(self, literals: Iterable[Any]) -> str:
+        return " ".join(sorted(self._say(fact).capitalize() for fact in literals))
+
+    def _satisfied(self) -> float:
+        return len(self._goal & self._state.literals) / max(len(self._goal), 1)
+
+    def step(self, action: str, /) -> Step:
+        """See `TextEnvironment.step`."""
+        text = action.lower()
+        if self._asks(text, "check", CHECK):
+            look = (_LOOK,) if self._game in _TOLD_NEWS else ()
+            return self._said("Valid actions are: " + ", ".join((*self._valid, CHECK, *look)))
+        if self._asks(text, _LOOK, _LOOK):
+            return self._said(self._facts(self._state.literals))
+        literal = self._read(text)
+        if literal is None:
+            return self._said(_UNKNOWN, refused=True)
+        if literal not in self._valid.values():
+            return self._said(_REFUSED, refused=True)
+        before = self._state
+        state, _, self._done, *_ = self._world.step(literal)
+        if state.literals == before.literals:
+            return self._said(_REFUSED, refused=True)
+        self._enter(state)
+        self._progress = max(self._progress, self._satisfied())
+        told = state.literals - before.literals if self._game in _TOLD_NEWS else state.literals
+        return self._said(self._facts(told) + (" The goal is satisfied." if self._done else ""))
+
+    def _asks(self, text: str, part: str, whole: str) -> bool:
+        return text.strip(" .\n") == whole if self._repaired else part in text
+
+    def _said(self, text: str, *, refused: bool = False) -> Step:
+        return Step(text, self._progress, self._done, self._done, refused=refused)
+
+    def _read(self, text: str) -> Any:
+        """The first word that names an action valid now, of some objects, and as many of the objects that are named."""
+        predicates = {action.predicate.name.lower(): action.predicate for action in self._valid.values()}
+        objects = {str(one.name): one for one in self._state.objects}
+        words = [word[0] for word in _WORD.finditer(text)]
+        predicate = next((predicates[word] for word in words if word in predicates), None)
+        if predicate is None:
+            return None
+        named = [objects[word] for word in words if word in objects][: predicate.arity]
+        return predicate(*named) if len(named) == predicate.arity else None
+
+    def valid_actions(self) -> Sequence[str]:
+        """See `TextEnvironment.valid_actions`."""
+        return [text.strip() for text in self._valid]
+
+    def solution(self) -> Sequence[str] | None:
+        """The shortest of some plans; see `pddl_plans`. It may need more actions than an episode has."""
+        from refinesynth.evaluate.environments.pddl_plans import plan
+
+        if self._files is None:
+            raise RuntimeError("reset comes first")
+        found = plan(*self._files)
+        if found is None:
+            return None
+        return [sentence(name, objects, repaired=self._repaired).strip() for name, *objects in found]
+
+    def close(self) -> None:
+        """Remove the files of the problem."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _instances(source: Source) -> list[Instance]:
+    """One a row; the n-th of a domain has its n-th problem, by name of the file."""
+    folder = source.folder("pddl", holds=_HOLDS)
+    seen: Counter[str] = Counter()
+    found: list[Instance] = []
+    for label in labels(folder):
+        game = label.text("subtask")
+        if game not in ACTIONS:
+            raise BadInstance(f"{str(folder)!r} has the domain {game!r}; expected one of {', '.join(ACTIONS)}")
+        problems = sorted((folder / game).glob("*.pddl"))
+        if seen[game] >= len(problems) or not (folder / f"{game}.pddl").is_file():
+            raise BadInstance(f"{str(folder / game)!r} holds {len(problems)} problems, too few; expected {_HOLDS}")
+        problem = problems[seen[game]]
+        seen[game] += 1
+        data = {
+            "game": game,
+            "domain": str(folder / f"{game}.pddl"),
+            "problem": str(problem),
+            "goal": label.text("goal").strip(),
+            "subgoals": label.texts("subgoals"),
+        }
+        found.append(Instance(f"{game}-{problem.stem}", data, game))
+    return found
+
+
+BENCHMARK = Benchmark(
+    name="pddl",
+    environment=f"{__name__}:Pddl",
+    instances=_instances,
+    extra="refinesynth[pddl]",
+    process_variables={"MPLBACKEND": "Agg"},
+)
