@@ -1,0 +1,196 @@
+"""Jericho: interactive fiction, AgentBoard's 20 games, as AgentBoard words and scores them.
+
+The games are other people's, mostly not free; a user brings them.
+"""
+
+import re
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from refinesynth.evaluate.environments.environment import (
+    CHECK,
+    Action,
+    BadInstance,
+    Benchmark,
+    Compat,
+    Instance,
+    Source,
+    Start,
+    Step,
+)
+from refinesynth.evaluate.environments.labels import AGENTBOARD, labels
+
+_HOLDS = f"jericho/test.jsonl of {AGENTBOARD} and the games (NAME.z5, NAME.z8, ...) below jericho/"
+_MOST_BYTES = 4_000_000
+"""Of a game; the Z-machine's largest has 512 kB."""
+_MOST_WORDS, _MOST_LETTERS = 20, 150
+"""Of an action; the interpreter's buffer holds 198 bytes."""
+
+_OF_THE_INTERPRETER = re.compile(
+    r"(?:quit|q|restart|restore|save|script|unscript|transcript|record\w*|replay\w*|verify|undo|oops)\b", re.IGNORECASE
+)
+"""Commands that would end or rewind the game, or write files."""
+
+_INTRODUCTION = (
+    "You are in a work of interactive fiction, which you perceive and act on through text. Actions are short commands: a "
+    "verb, mostly with a thing that is here. A direction moves you."
+)
+_ACTIONS = (
+    Action("{direction}", "north, south, east, west, northeast, ..., up, down, in or out"),
+    Action("look", "what is here"),
+    Action("inventory", "what you carry"),
+    Action("examine {thing}"),
+    Action("take {thing}"),
+    Action("drop {thing}"),
+    Action("open {thing}"),
+    Action("close {thing}"),
+    Action("put {thing} in {place}"),
+    Action("{command}", "any other command of a few words that such games understand"),
+    Action(CHECK, "list what can be done here"),
+)
+
+
+class Jericho:
+    """One game after another; see `TextEnvironment`.
+
+    Progress is AgentBoard's: the share of its subgoals, sentences that are looked for in an observation without regard to
+    punctuation, at most one of them a turn. An action ends at its first comma or full stop. `repaired` lets a turn meet
+    several. Under both, commands to the interpreter (save, restart, quit and the like) are refused.
+    """
+
+    def __init__(self, *, compat: Compat) -> None:
+        self._quirks = compat == "agentboard"
+        self._package: Any = import_module("jericho")
+        self._words: Any = import_module("jericho.util")
+        # Its own way wants a language model that is on no package index: the game's dictionary knows its nouns.
+        self._words.extract_objs = self._nouns_in
+        self._game: Any = None
+        self._nouns: frozenset[str] = frozenset()
+        self._longest = 0
+        self._left: list[str] = []
+        self._subgoals = 0
+
+    def reset(self, instance: Instance, /) -> Start:
+        """See `TextEnvironment.reset`."""
+        data = instance.data
+        path = Path(data["game"])
+        if not _whole(path):
+            raise BadInstance(f"{str(path)!r} is no whole story file of the Z-machine; expected {_HOLDS}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Of games whose score it does not know.
+                self._game = self._package.FrotzEnv(str(path))
+                opening, _ = self._game.reset()
+            dictionary = [str(one.word) for one in self._game.get_dictionary()]
+        except Exception as error:  # Whatever an emulator in C makes of a file.
+            raise BadInstance(f"the game {str(path)!r} cannot be played: {type(error).__name__}: {error}") from error
+        self._longest = max(map(len, dictionary), default=0)
+        self._nouns = frozenset(word for word in dictionary if len(word) > 1)
+        self._left = [_bare(one) for one in data["subgoals"]]
+        self._subgoals = len(self._left)
+        return Start(data["observation"] or _clean(str(opening)), data["goal"], _ACTIONS, _INTRODUCTION)
+
+    def _nouns_in(self, text: str) -> list[tuple[str, str]]:
+        """Words of a text that the game knows, as the package wants its nouns."""
+        found = dict.fromkeys(re.findall(r"[a-z][a-z'-]+", text.lower()))
+        return [(word, "NOUN") for word in found if word[: self._longest] in self._nouns]
+
+    def step(self, action: str, /) -> Step:
+        """See `TextEnvironment.step`."""
+        # The interpreter, which is written in C, is given printable ASCII alone.
+        words = re.sub(r"[^ -~]", " ", re.split(r"[,.\n]", action.strip(), maxsplit=1)[0]).split()
+        command = " ".join(words[:_MOST_WORDS])[:_MOST_LETTERS]
+        if "check" in command.lower() and "action" in command.lower():
+            listed = ", ".join((*self.valid_actions(), CHECK))
+            return self._came(f"You can take the following actions: {listed}", over=False)
+        if not command or _OF_THE_INTERPRETER.match(command):
+            return self._came("That is no command of this story.", over=False, refused=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            observation, _, over, _ = self._game.step(command)
+        text = _clean(str(observation))
+        self._meet(_bare(text))
+        refused = text.startswith("You can't ") or not self._words.recognized(text)
+        return self._came(text, over=bool(over), refused=refused)
+
+    def _meet(self, text: str) -> None:
+        met = [one for one in self._left if one in text]
+        for one in met[:1] if self._quirks else met:
+            self._left.remove(one)
+
+    def _came(self, observation: str, *, over: bool, refused: bool = False) -> Step:
+        won = not self._left
+        progress = 1 - len(self._left) / self._subgoals
+        return Step(observation, progress, done=won or over, success=won, refused=refused)
+
+    def valid_actions(self) -> Sequence[str]:
+        """Commands that change something now, sorted, and the directions, of which the package tells nothing for games
+        that it does not know.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
+        return sorted(map(str, found)) or ["look", "inventory", "north", "south", "east", "west"]
+
+    def solution(self) -> Sequence[str] | None:
+        """The package's walkthrough, which is longer than an episode in most games."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(self._game.get_walkthrough()) or None
+
+    def close(self) -> None:
+        """See `TextEnvironment.close`."""
+        self._game = None
+
+
+def _whole(path: Path) -> bool:
+    """Whether a file begins as a story does and is as long as it says (the Z-Machine Standards, section 11); the
+    interpreter ends the process over one that is not.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+        size = path.stat().st_size
+    except OSError:
+        return False
+    unit = {1: 2, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 8, 8: 8}.get(header[0] if header else 0)
+    return unit is not None and len(header) == 64 and unit * int.from_bytes(header[26:28]) <= size <= _MOST_BYTES  # noqa: PLR2004
+
+
+def _clean(text: str) -> str:
+    """One line, without the score that some games announce."""
+    return re.sub(r"\[Your score .*?\]", "", " ".join(text.split()))
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9\s]", "", text)
+
+
+def _instances(source: Source) -> list[Instance]:
+    folder = source.folder("jericho", holds=_HOLDS)
+    games = {path.stem: path for path in sorted(folder.rglob("*.z[1-8]"))}
+    found: list[Instance] = []
+    for label in labels(folder):
+        name = label.text("game_name")
+        if name not in games:
+            raise BadInstance(f"there is no game {name!r} below {str(folder)!r}; expected {_HOLDS}")
+        data = {
+            "game": str(games[name]),
+            "goal": label.text("goal"),
+            "subgoals": label.texts("subgoals"),
+            "observation": label.text("init_obs") if label.has("init_obs") else "",
+        }
+        found.append(Instance(name, data, label.text("difficulty")))
+    return found
+
+
+BENCHMARK = Benchmark(
+    name="jericho",
+    environment=f"{__name__}:Jericho",
+    instances=_instances,
+    extra="refinesynth[jericho]",
+    memory_mb=256,
+)

@@ -1,0 +1,105 @@
+"""Jericho, with a game that TextWorld makes: AgentBoard's own are not free."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refinesynth.errors import InputError
+from refinesynth.evaluate.benchmarks import choose
+from refinesynth.evaluate.environments.environment import CHECK, Compat
+from refinesynth.evaluate.process import EnvironmentProcess
+
+LABEL = {
+    "goal": "Shut the coffer in the studio.",
+    "subgoals": ["You are in a spare room!", "A standard kind of place", "You close the coffer."],
+    "difficulty": "easy",
+    "additional_info": {"game_name": "first"},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One game of three rooms, and its label."""
+    pytest.importorskip("jericho", reason="needs the extra jericho")
+    pytest.importorskip("textworld", reason="needs the extra textworld, to make a game")
+    folder = tmp_path_factory.mktemp("data") / "jericho"
+    make = Path(sys.executable).with_name("tw-make")
+    options = ("--world-size", "3", "--nb-objects", "6", "--quest-length", "3", "--seed", "1")
+    subprocess.run(
+        [make, "custom", *options, "--output", folder / "games" / "first.z8"], check=True, capture_output=True
+    )
+    (folder / "test.jsonl").write_text(json.dumps(LABEL), encoding="utf-8")
+    return folder.parent
+
+
+def begun(data: Path, compat: Compat) -> EnvironmentProcess:
+    chosen = choose("jericho", data=data, compat=compat)
+    process = EnvironmentProcess(chosen.benchmark, compat=compat, perturb="", python=None)
+    (instance,) = chosen.instances()
+    start = process.reset(instance)
+    assert start.goal == LABEL["goal"]
+    return process
+
+
+@pytest.fixture(scope="module")
+def game(data: Path) -> Iterator[EnvironmentProcess]:
+    process = begun(data, "agentboard")
+    yield process
+    process.end()
+
+
+@pytest.mark.parametrize(
+    ("compat", "progress"), [("agentboard", [1 / 3, 1 / 3, 2 / 3]), ("repaired", [2 / 3, 2 / 3, 1])]
+)
+def test_a_turn_meets_one_subgoal_in_agentboard_and_all_where_that_is_repaired(
+    data: Path, compat: Compat, progress: list[float]
+):
+    process = begun(data, compat)
+    steps = [process.step(action) for action in ("go south", "go east", "close coffer")]
+    assert [one.progress for one in steps] == pytest.approx(progress)
+    assert steps[-1].success == (compat == "repaired")
+    process.end()
+
+
+def test_what_the_story_does_not_take_is_refused_and_what_would_leave_it_is_too(
+    game: EnvironmentProcess, tmp_path: Path
+):
+    before = sorted(Path.cwd().iterdir())
+    for action in ("xyzzy", "open the moon", "quit", "save", "script", "restart now", "", "\0", "quit. look"):
+        assert game.step(action).refused, action
+    assert not game.step("look, then jump").refused
+    assert not game.step(CHECK).refused
+    assert sorted(Path.cwd().iterdir()) == before
+
+
+@given(st.text(max_size=60) | st.sampled_from(("x" * 10_000, "\ud800", "look " * 3_000, "take all from all")))
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_an_action(game: EnvironmentProcess, text: str):
+    assert 0.0 <= game.step(text).progress <= 1.0
+
+
+def test_bad_data_is_said(tmp_path: Path):
+    (tmp_path / "jericho").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        choose("jericho", data=tmp_path).instances()
+    (tmp_path / "jericho" / "test.jsonl").write_text(json.dumps(LABEL), encoding="utf-8")
+    with pytest.raises(InputError, match="there is no game 'first'"):
+        choose("jericho", data=tmp_path).instances()
+
+
+def test_a_file_that_is_no_game_is_said(tmp_path: Path):
+    pytest.importorskip("jericho", reason="needs the extra jericho")
+    (tmp_path / "jericho").mkdir()
+    (tmp_path / "jericho" / "test.jsonl").write_text(json.dumps(LABEL), encoding="utf-8")
+    (tmp_path / "jericho" / "first.z5").write_bytes(b"no game at all")
+    chosen = choose("jericho", data=tmp_path)
+    process = EnvironmentProcess(chosen.benchmark, compat="agentboard", perturb="", python=None)
+    with pytest.raises(InputError, match="no whole story file"):
+        process.reset(chosen.instances()[0])
+    process.end()
