@@ -158,12 +158,12 @@ class Pddl:
         return [text.strip() for text in self._valid]
 
     def solution(self) -> Sequence[str] | None:
-        """The shortest of some plans; see `pddl_plans`. It may need more actions than an episode has."""
+        """One that fits into an episode, if one is found, else a longer one; see `pddl_plans`."""
         from refinesynth.evaluate.environments.pddl_plans import plan
 
         if self._files is None:
             raise RuntimeError("reset comes first")
-        found = plan(*self._files)
+        found = plan(*self._files, fits=BENCHMARK.steps)
         if found is None:
             return None
         return [sentence(name, objects, repaired=self._repaired).strip() for name, *objects in found]

@@ -1,4 +1,4 @@
-"""Plans by pyperplan: several bounded searches, of whose plans the shortest is taken."""
+"""Plans by pyperplan: several bounded searches, the quick ones first."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -17,22 +17,28 @@ class _EnoughError(Exception):
     """A search has looked at as many states as it may."""
 
 
-def plan(domain: Path, problem: Path) -> Plan | None:
-    """A short plan of the problem; None if no search finds one in its bounds."""
+def plan(domain: Path, problem: Path, *, fits: int) -> Plan | None:
+    """The first plan found of at most `fits` actions, else the shortest; None if no search finds one in its bounds."""
     grounding, parsing = import_module("pyperplan.grounding"), import_module("pyperplan.pddl.parser")
-    searches, relaxation = import_module("pyperplan.search"), import_module("pyperplan.heuristics.relaxation")
+    algorithms, relaxation = import_module("pyperplan.search"), import_module("pyperplan.heuristics.relaxation")
     landmarks = import_module("pyperplan.heuristics.landmarks")
     parser = parsing.Parser(str(domain), str(problem))
     task = grounding.ground(parser.parse_problem(parser.parse_domain()))
-    goals, greedy = sorted(task.goals), searches.greedy_best_first_search
-    found = [
-        _search(task, searches.astar_search, landmarks.LandmarkHeuristic, _MOST_WHOLE),
-        _search(task, greedy, relaxation.hFFHeuristic, _MOST_GREEDY),
-        _goal_by_goal(task, goals, greedy, relaxation.hAddHeuristic),
-        _goal_by_goal(task, goals[::-1], greedy, relaxation.hAddHeuristic),
-    ]
-    shortest = min((operators for operators in found if operators is not None), key=len, default=None)
-    return shortest and [tuple(operator.name.strip("()").split()) for operator in shortest]
+    goals, greedy = sorted(task.goals), algorithms.greedy_best_first_search
+    searches = (
+        lambda: _goal_by_goal(task, goals, greedy, relaxation.hAddHeuristic),
+        lambda: _goal_by_goal(task, goals[::-1], greedy, relaxation.hAddHeuristic),
+        lambda: _search(task, greedy, relaxation.hFFHeuristic, _MOST_GREEDY),
+        lambda: _search(task, algorithms.astar_search, landmarks.LandmarkHeuristic, _MOST_WHOLE),
+    )
+    best: list[Any] | None = None
+    for search in searches:
+        found = search()
+        if found is not None and (best is None or len(found) < len(best)):
+            best = found
+        if best is not None and len(best) <= fits:
+            break
+    return best and [tuple(operator.name.strip("()").split()) for operator in best]
 
 
 def _search(task: Any, search: Callable[..., Any], heuristic: Callable[[Any], Any], most: int) -> list[Any] | None:
