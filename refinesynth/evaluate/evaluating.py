@@ -87,8 +87,11 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         for name, argument in wanted
         for perturb in ("", *(one for one, having in variants.items() if name in having))
     ]
-    with placed(asked.environments, asked.pythons):
+    with placed(asked.environments, asked.pythons) as pools:
         tasks = [TASKS[name](**given) for name, given in arguments]
+        # When the data of all is there: an import takes seconds.
+        for pool in pools:
+            pool.check()
         try:
             asked.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

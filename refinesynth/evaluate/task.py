@@ -53,12 +53,15 @@ _places: ContextVar[Places] = ContextVar("places", default=Places())  # noqa: B0
 
 
 @contextmanager
-def placed(environments: int, pythons: Mapping[str, str]) -> Generator[None]:
-    """Within this block, tasks that are made run their environments there; they end with it."""
+def placed(environments: int, pythons: Mapping[str, str]) -> Generator[list[EnvironmentPool]]:
+    """Within this block, tasks that are made run their environments there; they end with it.
+
+    Gives the pools of the tasks, which are to be checked.
+    """
     pools: list[EnvironmentPool] = []
     token = _places.set(Places(environments, pythons, pools))
     try:
-        yield
+        yield pools
     finally:
         _places.reset(token)
         for pool in pools:
@@ -70,7 +73,8 @@ FACTS = "refinesynth"
 
 
 def benchmark_task(name: str, options: Options) -> Task:
-    """The task of a benchmark, with its pool of processes, of which one is started to see that all is there.
+    """The task of a benchmark, with its pool of processes, of which one is started to see that all is there, but within
+    `placed`.
 
     Raises:
         InputError: No such benchmark, missing data or packages; the message says what to do.
@@ -82,9 +86,10 @@ def benchmark_task(name: str, options: Options) -> Task:
     steps = options.steps or benchmark.steps
     places = _places.get()
     pool = EnvironmentPool(benchmark, options.compat, options.perturb, places.pythons.get(name), places.environments)
-    if places.pools is not None:
+    if places.pools is None:
+        pool.check()
+    else:
         places.pools.append(pool)
-    pool.check()
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion")}
     facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]

@@ -71,9 +71,22 @@ def test_what_the_story_does_not_take_is_refused_and_what_would_leave_it_is_too(
     game: EnvironmentProcess, tmp_path: Path
 ):
     before = sorted(Path.cwd().iterdir())
-    for action in ("xyzzy", "open the moon", "quit", "save", "script", "restart now", "", "\0", "quit. look"):
+    for action in (
+        "xyzzy",
+        "open the moon",
+        "quit",
+        "save",
+        "script",
+        "restart now",
+        "",
+        "\0",
+        "quit. look",
+        "#record",
+        "$verify",
+    ):
         assert game.step(action).refused, action
     assert not game.step("look, then jump").refused
+    assert not game.step("look then quit").done
     assert not game.step(CHECK).refused
     assert sorted(Path.cwd().iterdir()) == before
 

@@ -30,7 +30,8 @@ _MOST_WORDS, _MOST_LETTERS = 20, 150
 """Of an action; the interpreter's buffer holds 198 bytes."""
 
 _OF_THE_INTERPRETER = re.compile(
-    r"(?:quit|q|restart|restore|save|script|unscript|transcript|record\w*|replay\w*|verify|undo|oops)\b", re.IGNORECASE
+    r"[#$]|(?:quit|q|restart|restore|save|script|unscript|transcript|record\w*|replay\w*|verify|undo|oops)\b",
+    re.IGNORECASE,
 )
 """Commands that would end or rewind the game, or write files."""
 
@@ -57,7 +58,7 @@ class Jericho:
     """One game after another; see `TextEnvironment`.
 
     Progress is AgentBoard's: the share of its subgoals, sentences that are looked for in an observation without regard to
-    punctuation, at most one of them a turn. An action ends at its first comma or full stop. `repaired` lets a turn meet
+    punctuation, at most one of them a turn. An action ends at its first comma, full stop or `then`. `repaired` lets a turn meet
     several. Under both, commands to the interpreter (save, restart, quit and the like) are refused.
     """
 
@@ -101,7 +102,7 @@ class Jericho:
     def step(self, action: str, /) -> Step:
         """See `TextEnvironment.step`."""
         # The interpreter, which is written in C, is given printable ASCII alone.
-        words = re.sub(r"[^ -~]", " ", re.split(r"[,.\n]", action.strip(), maxsplit=1)[0]).split()
+        words = re.sub(r"[^ -~]", " ", re.split(r"[,.;\n]|\bthen\b", action.strip(), maxsplit=1)[0]).split()
         command = " ".join(words[:_MOST_WORDS])[:_MOST_LETTERS]
         if "check" in command.lower() and "action" in command.lower():
             listed = ", ".join((*self.valid_actions(), CHECK))
