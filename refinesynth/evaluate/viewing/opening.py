@@ -1,5 +1,6 @@
 """Logs shown: by Inspect's own server, or as a static site."""
 
+import re
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,8 @@ from refinesynth.errors import InputError
 HOST: Final = "127.0.0.1"
 PORT: Final = 7575
 """Inspect's own."""
+
+_ABSOLUTE: Final = re.compile(r', "abs_log_dir": "(?:[^"\\]|\\.)*"')
 
 
 def free_port(wanted: int | None) -> int:
@@ -64,3 +67,6 @@ def bundle(folder: Path, site: Path) -> None:
         bundle_log_dir(str(folder.resolve()), str(site.resolve()))
     except PrerequisiteError as error:
         raise InputError(f"the site cannot be written: {error}") from error
+    # Where the logs lie on this machine is nobody's business who looks at the site.
+    index = site / "index.html"
+    index.write_text(_ABSOLUTE.sub("", index.read_text(encoding="utf-8")), encoding="utf-8")
