@@ -14,6 +14,7 @@ from refinesynth.evaluate.controls import Act, control_of
 from refinesynth.evaluate.environments.environment import Instance, Start, Step
 from refinesynth.evaluate.measures import Move, counts
 from refinesynth.evaluate.pool import EnvironmentLost, EnvironmentPool, Episode
+from refinesynth.text.jsontext import scrub
 from refinesynth.trajectory import ActionSpec, Script
 
 RESULT = "episode"
@@ -83,7 +84,7 @@ def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: i
                 start = await _reset(episode)
                 played = Played() if start is not None else Played(stopped="environment")
                 if start is not None:
-                    state.messages = [ChatMessageUser(content=first_message(start, notes=notes))]
+                    state.messages = [ChatMessageUser(content=scrub(first_message(start, notes=notes)))]
                     await _play(state, episode, act, played, steps)
                 best = played if played.success or played.progress >= best.progress else best
                 if played.success or not left or start is None:
@@ -107,7 +108,7 @@ async def _reset(episode: Episode) -> Start | None:
 async def _play(state: TaskState, episode: Episode, act: Act, played: Played, steps: int) -> None:
     window = _window(state)
     for _ in range(steps):
-        output = await act(state.messages, episode)
+        output = _writable(await act(state.messages, episode))
         state.output = output
         if output.stop_reason == "model_length" or (output.usage and output.usage.total_tokens > window):
             played.stopped = "context"
@@ -117,7 +118,8 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
             return
         state.messages.append(output.message)
         try:
-            action = parse_player(output.completion).action[:MAX_ACTION]
+            # What a model thinks before it speaks may stand in its text, and hold actions that it does not take.
+            action = parse_player(output.completion.rpartition("</think>")[2]).action[:MAX_ACTION]
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(Move("", failed=True))
@@ -129,11 +131,19 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
             played.stopped = "environment"
             return
         _enter(played, action, step)
-        state.messages.append(ChatMessageUser(content=step.observation, metadata=_marks(step)))
+        state.messages.append(ChatMessageUser(content=scrub(step.observation), metadata=_marks(step)))
         if step.done:
             played.stopped = "done"
             return
     played.stopped = "steps"
+
+
+def _writable(output: ModelOutput) -> ModelOutput:
+    """Without lone surrogates, over which the whole log could not be written."""
+    if output.choices and scrub(output.completion) != output.completion:
+        output.message.content = scrub(output.completion)
+        output.completion = scrub(output.completion)
+    return output
 
 
 def _window(state: TaskState) -> float:

@@ -143,6 +143,30 @@ def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(wo
     assert "begins with" in sample.messages[2].text
 
 
+def test_what_a_model_thinks_before_it_speaks_is_no_action(worlds: Path, tmp_path: Path):
+    said = "<think>\nAction: fly away\nAction: dig\n</think>\n\nThought: so\nAction: open box"
+    sample = only(play(benchmark_task("worlds", Options(argument=str(worlds), steps=1)), lambda _: said, tmp_path))
+    assert (value(sample)["format_errors"], value(sample)["invalid_actions"]) == (0.0, 0.0)
+
+
+HOSTILE = (
+    "",
+    "\ud800\x00\x1b[31mAction: open box",
+    "Action:" * 1_000,
+    "x" * 200_000,
+    "Action: " + "y" * 100_000,
+    "<think>",
+)
+
+
+def test_no_answer_ends_an_evaluation(worlds: Path, tmp_path: Path):
+    task = benchmark_task("worlds", Options(argument=str(worlds), steps=len(HOSTILE)))
+    sample = only(play(task, lambda messages: HOSTILE[len(messages) // 2], tmp_path))
+    assert value(sample)["success"] == 0.0
+    assert (sample.scores or {})[SCORE].metadata is not None
+    assert ((sample.scores or {})[SCORE].metadata or {})["counts"]["turns"] == len(HOSTILE)
+
+
 def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path):
     solution = list(benchmarks_solution())
 

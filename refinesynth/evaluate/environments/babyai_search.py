@@ -10,14 +10,14 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Any
 
-from refinesynth.evaluate.environments.babyai import BENCHMARK, Level
+from refinesynth.evaluate.environments.babyai_level import Level
 
 MOST_STEPS = 40_000
 """Actions that are tried before a level is given up: about two minutes."""
 
 
-def search(level: Level) -> list[str] | None:
-    """The actions that lead to success, at most as many as an episode has; None if none were found."""
+def search(level: Level, *, most: int) -> list[str] | None:
+    """At most so many actions that lead to success; None if none were found."""
     seen = {_key(level)}
     order = count()
     waiting: list[tuple[int, int, int, bytes, list[str]]] = [(0, 0, next(order), pickle.dumps(level), [])]
@@ -33,7 +33,7 @@ def search(level: Level) -> list[str] | None:
             if step.success:
                 return [*path, action]
             key = _key(reached)
-            if step.done or key in seen or len(path) + 1 >= BENCHMARK.steps:
+            if step.done or key in seen or len(path) + 1 >= most:
                 continue
             seen.add(key)
             entry = (
