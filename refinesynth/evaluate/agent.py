@@ -71,16 +71,18 @@ def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: i
         instances: By id.
         steps: Actions of an attempt at most.
         reflexion: Attempts at most; after each that fails the model writes what it learned, which stands in the first
-            message of the next (Shinn et al., 2023). 0 and 1 are one attempt.
+            message of the next (Shinn et al., 2023). 0 and 1 are one attempt; a control has one.
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
         instance = instances[str(state.sample_id)]
-        act: Act = control_of(state) or _model
+        control = control_of(state)
+        act: Act = control or _model
+        attempts = 1 if control else max(1, reflexion)
         notes: list[str] = []
         best = Played()
         async with pool.episode(instance) as episode:
-            for left in reversed(range(max(1, reflexion))):
+            for left in reversed(range(attempts)):
                 start = await _reset(episode)
                 played = Played() if start is not None else Played(stopped="environment")
                 if start is not None:
@@ -171,7 +173,7 @@ def _sentence(problem: str) -> str:
 
 async def _reflect(state: TaskState, act: Act, episode: Episode) -> str:
     state.messages.append(ChatMessageUser(content=_REFLECT))
-    output = await act(state.messages, episode)
+    output = _writable(await act(state.messages, episode))
     state.messages.append(output.message)
     transcript().info({"reflection": output.completion})
     return " ".join(output.completion.split())
