@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
 from refinesynth.cli.exits import ExitCode
@@ -205,6 +204,8 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 def _value(text: str) -> Any:
     """As JSON where it is some, else the text."""
+    import orjson
+
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
