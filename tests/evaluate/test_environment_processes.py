@@ -153,7 +153,7 @@ def test_no_environment_outlives_a_killed_evaluation(hangs: bool):
 
 def test_a_request_is_not_waited_for_longer_than_a_step_may_take():
     """A process that does not read would block whoever writes more than a pipe holds."""
-    process = EnvironmentProcess(BENCHMARK, compat="agentboard", perturb="", python=None)
+    process = EnvironmentProcess(replace(BENCHMARK, step_seconds=0.5), compat="agentboard", perturb="", python=None)
     process.reset(instance())
     os.kill(process.pid, 19)  # SIGSTOP
     with pytest.raises(EnvironmentFault, match="in time"):
