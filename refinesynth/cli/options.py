@@ -57,12 +57,12 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
 
 
 def mistakes_policy(text: str) -> "Mistakes":
-    """`natural`, `prompted`, `prompted=1,4` (player turns from 0), `at_least`, `at_least=2`.
+    """`spread`, `spread=2`, `natural`, `prompted`, `prompted=1,4` (player turns from 0), `at_least`, `at_least=2`.
 
     Raises:
         ConfigurationError: It is none of these.
     """
-    from refinesynth.settings.mistakes import at_least, natural, prompted
+    from refinesynth.settings.mistakes import MOST, at_least, natural, prompted, spread
 
     policy, _, numbers = text.strip().casefold().replace("-", "_").partition("=")
     try:
@@ -70,6 +70,8 @@ def mistakes_policy(text: str) -> "Mistakes":
     except ValueError:
         wanted = [-1]
     if min(wanted, default=0) >= 0:
+        if policy == "spread" and len(wanted) <= 1 and all(1 <= mean <= MOST for mean in wanted):
+            return spread(*wanted)
         if policy == "natural" and not wanted:
             return natural()
         if policy == "prompted":
@@ -77,7 +79,7 @@ def mistakes_policy(text: str) -> "Mistakes":
         if policy == "at_least" and len(wanted) <= 1:
             return at_least(*wanted)
     raise ConfigurationError(
-        f"--mistakes {text!r} is none of: natural, prompted, prompted=1,4 (player turns, from 0), at_least=2"
+        f"--mistakes {text!r} is none of: spread, spread=2 (1 to 4 mistakes on average), natural, prompted, prompted=1,4 (player turns, from 0), at_least=2"
     )
 
 

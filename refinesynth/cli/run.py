@@ -160,7 +160,9 @@ ScriptRules = Annotated[
 MistakesOption = Annotated[
     str | None,
     typer.Option(
-        "--mistakes", metavar="POLICY", help="natural, prompted, prompted=1,4 (player turns from 0) or at_least=2."
+        "--mistakes",
+        metavar="POLICY",
+        help="spread, spread=2, natural, prompted, prompted=1,4 (player turns from 0) or at_least=2.",
     ),
 ]
 AttemptsOption = Annotated[

@@ -19,6 +19,7 @@ from refinesynth.errors import EpisodeAbandoned
 from refinesynth.roles import InvalidAnswer, Player
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation
+from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 
@@ -89,6 +90,17 @@ class Conversation(ABC):
                 return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
+
+    def _asked(self, turns: Turns) -> Asked | None:
+        """The mistake to ask the player for after `turns`, or how to repair one, if any."""
+        rulebook = self.script.rulebook
+        return self.settings.mistakes.ask(
+            turns,
+            episode=self.session.index + self.number,
+            attempt=self.record.drafts,
+            seed=self.session.seed,
+            length=len(rulebook.solution) or None if rulebook else None,
+        )
 
     def _is_long(self, turns: Turns) -> bool:
         """Whether it is time to think of the end."""

@@ -24,7 +24,8 @@ from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words
 from refinesynth.settings.grounding import Grounding
-from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
+from refinesynth.settings.mistakes import Asked
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World, world_of
 
 TEMPLATES = frozenset({"rulebook_language", "rulebook_features", "rulebook_writer", "grounded_master"})
@@ -96,7 +97,7 @@ class Grounded(Conversation):
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
         act = await self.player.act(
-            render_turns(self.script, turns), mistake=self._mistake(turns), violations=taken.player
+            render_turns(self.script, turns), mistake=self._asked(turns), violations=taken.player
         )
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
@@ -118,10 +119,8 @@ class Grounded(Conversation):
                 state = self.world.step(state, act.action).state
         return state
 
-    def _mistake(self, turns: Turns) -> MistakeKind | None:
-        """The mistake to ask for now, if any.
-
-        None right after a transient failure, which is to be answered in good faith; such failures count neither as
+    def _asked(self, turns: Turns) -> Asked | None:
+        """As in every conversation; but nothing right after a transient failure, which is to be answered in good faith; such failures count neither as
         mistakes nor as their repair.
         """
         if turns and isinstance(turns[-1], DungeonMasterTurn) and turns[-1].transient:
@@ -132,7 +131,7 @@ class Grounded(Conversation):
             if not (isinstance(answer, DungeonMasterTurn) and answer.transient)
             for turn in (act, answer)
         ]
-        return self.settings.mistakes.ask(settled, episode=self.session.index + self.number, attempt=self.record.drafts)
+        return super()._asked(tuple(settled))
 
     def _excuse(self, turns: Turns, action: str, state: JsonValue, ruling: Ruling) -> str | None:
         """The excuse of a transient failure, if chance lets this action fail; never twice in a row, never what

@@ -30,9 +30,7 @@ class Live(Conversation):
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        mistake = self.settings.mistakes.ask(
-            turns, episode=self.session.index + self.number, attempt=self.record.drafts
-        )
+        mistake = self._asked(turns)
         act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=taken.player)
         # The player is not asked to end: it knows of no turns, and its chat is what training sees.
         limit = self.settings.max_turns if self._is_long(turns) else None

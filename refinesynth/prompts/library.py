@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "instructions": frozenset(),
         "request": frozenset({"script", "history", "action", "form", "violations", "ending"}),
     },
-    "player_mistake": {"request": frozenset({"mistake"})},
+    "player_mistake": {"request": frozenset({"mistake", "way"})},
     "player_retake": {"request": frozenset({"violations"})},
     "narrator": {
         "instructions": frozenset({"minimum", "example"}),

@@ -13,6 +13,7 @@ from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.slips import Slip, slip
 from refinesynth.rehearsal.strangers import improvise
 from refinesynth.rehearsal.wording import say, sounds_refused
+from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import MistakeKind, PlayerTurn
 
 _MISTAKES = tuple(MistakeKind)
@@ -23,7 +24,7 @@ def is_task(text: str) -> bool:
     return "\n\nGoal: " in text and "\n\nAvailable actions:\n" in text
 
 
-def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeKind | None) -> PlayerTurn:
+def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: Asked | None) -> PlayerTurn:
     """The next turn, after a task as `chat.render_task` writes it and the messages (role and text) since."""
     exchanges = tuple(_exchanges(chat))
     position = _world_of(task)
@@ -34,15 +35,15 @@ def act(luck: Luck, task: str, chat: Sequence[tuple[str, str]], wanted: MistakeK
     return decide(luck, Past.of(position, exchanges), wanted)
 
 
-def decide(luck: Luck, past: Past, wanted: MistakeKind | None = None) -> PlayerTurn:
+def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
     """The next turn in a scene that is known; a mistake if one is wanted, or if one happens by itself.
 
     Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment:
     that is tried again.
     """
     if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
-        wanted = luck.pick("kind of mistake", _MISTAKES)
-    made = None if wanted is None else slip(luck.rng("slip"), past, wanted)
+        wanted = Asked(luck.pick("kind of mistake", _MISTAKES))
+    made = None if wanted is None or wanted.way in {"late", "give_up"} else slip(luck.rng("slip"), past, wanted.kind)
     if made is not None:
         return confused(luck, past, made)
     action = _next(past)

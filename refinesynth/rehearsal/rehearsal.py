@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 from refinesynth.chat import render_player
 from refinesynth.rehearsal import dungeon_master, narrator, player, rulebook_writer, script_writer, voice
@@ -10,6 +10,7 @@ from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.rehearsal.schema import instance
 from refinesynth.rehearsal.spoiling import unreadable, without_a_key
 from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped
+from refinesynth.settings.mistakes import Asked, Way
 from refinesynth.trajectory import MistakeKind
 
 GREETING = (
@@ -70,9 +71,8 @@ class Rehearsal:
 
     def _played(self, request: Request, luck: Luck, task: int) -> str:
         private = request.blocks.get("private")
-        wanted = private.get("slip") if isinstance(private, dict) else None
-        kind = MistakeKind(wanted) if wanted in list(MistakeKind) else None
-        turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], kind)
+        asked = _asked(private) if isinstance(private, dict) else None
+        turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], asked)
         if luck.strikes("invalid_json"):
             return f"Thought: {turn.thought}"
         return (
@@ -109,6 +109,14 @@ class Rehearsal:
         if "script" in blocks and "trajectory" in blocks:
             return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
         return None
+
+
+def _asked(private: Mapping[str, object]) -> Asked | None:
+    """What the Player's private note asks for; None if it asks for nothing that is known."""
+    kind, way = private.get("slip"), private.get("way", "fresh")
+    if kind not in list(MistakeKind) or way not in get_args(Way):
+        return None
+    return Asked(MistakeKind(kind), cast("Way", way))
 
 
 def _greeting(form: Form) -> str:

@@ -8,7 +8,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from refinesynth.chat import Message, parse_player
 from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import text_form
-from refinesynth.trajectory import MistakeKind, PlayerTurn
+from refinesynth.settings.mistakes import Asked
+from refinesynth.trajectory import PlayerTurn
 
 
 @dataclass
@@ -23,12 +24,12 @@ class Player(Actor):
         self,
         view: Sequence[Message],
         *,
-        mistake: MistakeKind | None = None,
+        mistake: Asked | None = None,
         violations: Sequence[str] = (),
     ) -> PlayerTurn:
         """The next turn after `view`, which ends with a user message.
 
-        A `mistake` to make now, or `violations` for which an earlier answer to this view was taken back, stand in a
+        A `mistake` to make now, or how to repair one, and `violations` for which an earlier answer to this view was taken back, stand in a
         private note after the last message; the note is in this one request and nowhere else. A player may think what
         it reads, so violations are sentences in the scene's own words.
 
@@ -39,7 +40,7 @@ class Player(Actor):
         if violations:
             notes.append(self.prompts.fill("player_retake", "request", violations=list(violations)))
         if mistake is not None:
-            notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake))
+            notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake.kind, way=mistake.way))
         return await self.ask(_FORM, "\n\n".join(notes), history=[_as_message(message) for message in view[:-1]])
 
 

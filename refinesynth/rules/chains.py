@@ -54,13 +54,14 @@ def agentrefine(min_refinements: int = 2, *, letter: bool = False) -> FirstFailu
 
 
 @built_in
-def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
+def strict(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100) -> All:
     """`agentrefine` and what the paper does not check; the default of a synthesis.
 
     A real refinement for each mistake `within` so many player turns, no mistake made again unchanged, no false alarm of
     the DM, no leak in a thought, observations that do not repeat, no success before the end, alternating turns that say
     something and can be read back as rendered, at most `max_turns` of them, and not too long. All that is wrong is
-    found, not only the first.
+    found, not only the first. A trajectory without mistakes is accepted, unless `min_refinements` says otherwise: some
+    are to be clean.
     """
     return all_of(
         agentrefine(min_refinements),
@@ -79,7 +80,7 @@ def strict(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -
 
 
 @built_in
-def grounded(min_refinements: int = 2, *, within: int = 3, max_turns: int = 100) -> All:
+def grounded(min_refinements: int = 0, *, within: int = 3, max_turns: int = 100) -> All:
     """`strict` for grounded play: the world is played again by its rulebook, and every verdict must be the rulebook's.
 
     No `NoFalseAlarm`, which `Replays` contains, and no `FreshObservations`: a world that answers in its rulebook's own

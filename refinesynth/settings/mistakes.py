@@ -1,13 +1,14 @@
-"""When the Player is privately asked for a mistake, and for which kind.
+"""When the Player is privately asked for a mistake, for which kind, and how it is to be repaired.
 
 Natural mistakes teach most, but a strong player makes few; asked-for ones fill up what is missing. Whatever is asked
 for, only the DungeonMaster's flag makes an action a mistake, and the request never enters the record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Literal
+from random import Random
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -15,45 +16,134 @@ from refinesynth.trajectory import DungeonMasterTurn, MalformedTurn, MistakeKind
 
 _KINDS = tuple(MistakeKind)
 
+MOST = 4
+"""Mistakes that `spread` asks for in one trajectory, those of a second try left out."""
+
+Way = Literal["fresh", "again", "late", "give_up"]
+"""`fresh`: a mistake. The others follow one: `again` is a second try that fails for another reason; `late` is an action
+that works and repairs nothing yet, so that the mistake is understood a turn later; `give_up` leaves a wrong plan for a
+reason."""
+
+_LONGER: tuple[Way, ...] = ("again", "late", "give_up")
+
+
+class Asked(NamedTuple):
+    """What the Player is privately asked for on its next turn."""
+
+    kind: MistakeKind
+    """Of the mistake that is to be made; for `late` and `give_up`, of the one that was made."""
+    way: Way = "fresh"
+
 
 class Mistakes(BaseModel, frozen=True, extra="forbid"):
-    """A policy: pure and deterministic in the turns so far, the episode's index and the attempt.
+    """A policy: pure and deterministic in the turns so far, the episode's index and seed, and the attempt.
 
-    No policy asks on the very first turn, nor while the last mistake is unrepaired, that is before another action was
-    accepted. Kinds are balanced over a run: which comes first, and in which order the others follow, goes round with
-    the episode's index.
+    No policy asks for a fresh mistake while the last one is unrepaired, that is before another action was accepted.
+    Kinds are balanced over a run: which comes first, and in which order the others follow, goes round with the
+    episode's index.
     """
 
-    policy: Literal["natural", "prompted", "at_least"] = "at_least"
+    policy: Literal["spread", "natural", "prompted", "at_least"] = "spread"
+    """`spread` lets mistakes fall evenly over the whole play, in numbers that vary; `at_least` is the paper's way."""
+    mean: float = Field(default=2.0, ge=1, le=MOST)
+    """For `spread`: how many mistakes a play of the expected length holds on average, if it holds any: 1 to 4."""
+    clean: float = Field(default=0.2, ge=0, le=1)
+    """For `spread`: share of the trajectories in which no mistake is asked for."""
+    chains: float = Field(default=0.3, ge=0, le=1)
+    """For `spread`: share of the mistakes after which a longer repair is asked for, see `Way`; each way as often."""
+    expected: int = Field(default=8, ge=1)
+    """For `spread`: right actions that a play is expected to take, where no solution is known. Mistakes fall evenly
+    whatever the real length is; in a play twice as long there are twice as many."""
     minimum: int = Field(default=2, ge=0)
-    """How many mistakes a trajectory is to hold: `at_least` asks until there are so many, natural ones counted;
-    narrated play asks its Narrator for so many under every policy."""
+    """For `at_least`: how many mistakes a trajectory has to hold, natural ones counted. Narrated play asks its Narrator
+    for so many under every policy but `spread`."""
     turns: tuple[int, ...] = ()
     """For `prompted`: the player's turns, counted from 0, on which to ask. One that falls on the repair of a mistake is
     put off to the turn after it; turn 0 is put off to turn 1."""
 
     def ask(
-        self, turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn], *, episode: int, attempt: int = 1
-    ) -> MistakeKind | None:
-        """The kind of mistake to ask the Player for now, or None.
+        self,
+        turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn],
+        *,
+        episode: int,
+        attempt: int = 1,
+        seed: int = 0,
+        length: int | None = None,
+    ) -> Asked | None:
+        """What to ask the Player for now, or None.
 
-        `turns` are those played so far, an opening observation included or not. From the second attempt on, `at_least`
-        asks at the first chance instead of leaving room for natural mistakes.
+        Args:
+            turns: Those played so far, an opening observation included or not.
+            episode: Its index in the run.
+            attempt: Which one it is, from 1: from the second on, `at_least` asks at the first chance instead of leaving
+                room for natural mistakes.
+            seed: The episode's.
+            length: Actions of the script's solution; None where it has none that is known.
         """
         verdicts = _verdicts(turns)
+        if self.policy == "spread":
+            return self._spread(verdicts, episode=episode, seed=seed, length=length or self.expected)
         now = len(verdicts)
-        if now == 0 or verdicts[-1] is not None:
+        if self.policy == "natural" or now == 0 or verdicts[-1] is not None:
             return None
         if self.policy == "prompted":
-            return None if _due(verdicts).isdisjoint(self.turns) else _order(verdicts, episode)[0]
+            return None if _due(verdicts).isdisjoint(self.turns) else Asked(_order(verdicts, episode)[0])
         made = sum(kind is not None for kind in verdicts)
-        if self.policy == "natural" or made >= self.minimum:
-            return None
         overdue = _accepted_in_a_row(verdicts) - 1 - (_pause(episode, made) if attempt == 1 else 0)
-        if overdue < 0:
+        if made >= self.minimum or overdue < 0:
             return None
         # A kind that did not come about, perhaps because this world cannot go wrong in that way, gives way to the next.
-        return _order(verdicts, episode)[overdue % len(_KINDS)]
+        return Asked(_order(verdicts, episode)[overdue % len(_KINDS)])
+
+    def count(self, *, episode: int, seed: int) -> int:
+        """How many mistakes a play of the expected length is to hold: 0 in those that stay clean, else 1 to 4.
+
+        Of other policies `minimum`: narrated play asks its Narrator for so many.
+        """
+        if self.policy != "spread":
+            return self.minimum
+        rng = _generator(seed, episode, "count")
+        if rng.random() < self.clean:
+            return 0
+        return 1 + sum(rng.random() < (self.mean - 1) / (MOST - 1) for _ in range(MOST - 1))
+
+    def _spread(self, verdicts: Sequence[MistakeKind | None], *, episode: int, seed: int, length: int) -> Asked | None:
+        """Mistakes stand before right actions that are drawn evenly, and are overdue until they are made."""
+        made = list(_first_tries(verdicts))
+        accepted = _accepted_in_a_row(verdicts)
+        last = self._way(len(made), episode=episode, seed=seed) if made else "fresh"
+        if made and accepted == 0:
+            first, *more = verdicts[made[-1] :]
+            if first is None or more or last == "fresh":
+                return None
+            return Asked(_order(verdicts, episode)[0] if last == "again" else first, last)
+        if made and accepted == 1 and last == "late":
+            return None
+        steps = sum(kind is None for kind in verdicts)
+        slots = self._slots(steps, episode=episode, seed=seed, length=length)
+        if len(made) >= min(len(slots), MOST):
+            return None
+        return Asked(_order(verdicts, episode)[(steps - slots[len(made)]) % len(_KINDS)])
+
+    def _slots(self, steps: int, *, episode: int, seed: int, length: int) -> list[int]:
+        """Numbers of the right actions, up to that one that comes after so many, before which a mistake stands."""
+        count = min(self.count(episode=episode, seed=seed), length)
+        found: list[int] = []
+        for start in range(0, steps + 1, length):
+            found += sorted(_generator(seed, episode, start).sample(range(start, start + length), count))
+        return [slot for slot in found if slot <= steps]
+
+    def _way(self, number: int, *, episode: int, seed: int) -> Way:
+        """How the mistake with this number, from 1, is to be repaired; `fresh` for at once."""
+        rng = _generator(seed, episode, f"repair {number}")
+        return rng.choice(_LONGER) if rng.random() < self.chains else "fresh"
+
+
+def spread(mean: float = 2.0, *, clean: float = 0.2, chains: float = 0.3) -> Mistakes:
+    """Evenly over beginning, middle and end, so many on average; a share of the trajectories stays clean, and a share
+    of the mistakes is repaired in more than one turn: the default.
+    """
+    return Mistakes(policy="spread", mean=mean, clean=clean, chains=chains)
 
 
 def natural() -> Mistakes:
@@ -67,7 +157,7 @@ def prompted(*turns: int) -> Mistakes:
 
 
 def at_least(minimum: int = 2) -> Mistakes:
-    """Ask only as far as natural mistakes do not reach `minimum`: the default."""
+    """Ask only as far as natural mistakes do not reach `minimum`, and accept no trajectory with fewer: the paper's."""
     return Mistakes(policy="at_least", minimum=minimum)
 
 
@@ -78,6 +168,15 @@ def _verdicts(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -
         if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
             kinds.append(answer.mistake_kind)
     return kinds
+
+
+def _first_tries(verdicts: Sequence[MistakeKind | None]) -> Iterator[int]:
+    """Where mistakes are that follow no other."""
+    before: MistakeKind | None = None
+    for at, kind in enumerate(verdicts):
+        if kind is not None and before is None:
+            yield at
+        before = kind
 
 
 def _accepted_in_a_row(verdicts: Sequence[MistakeKind | None]) -> int:
@@ -107,3 +206,7 @@ def _order(verdicts: Sequence[MistakeKind | None], episode: int) -> list[Mistake
     if episode // len(_KINDS) % 2:
         rotation = [rotation[0], *reversed(rotation[1:])]
     return sorted(rotation, key=verdicts.count)
+
+
+def _generator(*names: object) -> Random:
+    return Random(int.from_bytes(blake2b("/".join(map(str, names)).encode(), digest_size=8).digest()))

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.diversity import Overlap
     from refinesynth.episode import EpisodeSettings
+    from refinesynth.episode.play import Play
     from refinesynth.rules import Rule
+    from refinesynth.settings import Mistakes
     from refinesynth.synthesis.curating import Curator
 
 _TOLD = 5
@@ -227,7 +229,7 @@ class Request:
         from refinesynth.prompts import Prompts
 
         asked, play = self.settings, plays.find(self.settings.play)
-        drafts = _chain("rules", asked.rules, play.rules)
+        drafts = _chain("rules", asked.rules, partial(_usual, play, asked.mistakes))
         scripts = _chain("script_rules", asked.script_rules, partial(play.script_rules, asked.grounding))
         prompts = Prompts(asked.prompts, rules=self._replayed_rules() or (drafts, scripts))
         return EpisodeSettings(**asked.played(), rules=drafts, script_rules=scripts, prompts=prompts)
@@ -247,6 +249,14 @@ class Request:
                     run = recorded_run(folder, role)
                     return rules.parse(run.rules), rules.parse(run.script_rules)
         return ()
+
+
+def _usual(play: "Play", mistakes: "Mistakes") -> "Rule":
+    """The play's own rules; with `at_least`, each trajectory has to hold so many mistakes."""
+    from refinesynth import rules
+
+    chain = play.rules()
+    return chain & rules.EnoughMistakes(minimum=mistakes.minimum) if mistakes.policy == "at_least" else chain
 
 
 def _chain(name: str, given: "Rule | str | None", default: "Callable[[], Rule]") -> "Rule":

@@ -79,7 +79,7 @@ async def synthesize(
             `RunSettings`.
         rules: None for those of the play: `rules.strict()`, in grounded play `rules.grounded()`.
         script_rules: None for those of the play: `rules.script()`, in grounded play `rules.grounded_script()`.
-        mistakes: None for at least two, asked for where natural ones do not suffice.
+        mistakes: None for `spread`: two on average, evenly over the play, none in a fifth of the trajectories.
         attempts: How often an episode may try again.
         grounding: How grounded play is played; for it alone.
         branches: Trajectories of each accepted play.
