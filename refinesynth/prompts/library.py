@@ -261,6 +261,7 @@ _FULL: dict[str, object] = {
     "form": {"available": True, "problem": None},
     "ending": {"limit": 2, "left": 1, "conditions": ["sample"]},
     "mistake": "logic",
+    "way": "fresh",
     "verified": [],
     "minimum": 2,
     "trajectory": [],
@@ -276,9 +277,11 @@ _SAMPLES: tuple[dict[str, object], ...] = (
         "violations": [],
         "history": [],
         "mistake": "parameter",
+        "way": "again",
         "minimum": 0,
         "ending": None,
     },
-    {**_FULL, "previous": None, "mistake": "place"},
+    {**_FULL, "previous": None, "mistake": "place", "way": "late"},
+    {**_FULL, "way": "give_up"},
 )
 """Data for trying templates out: between them they take every branch that a shipped template has."""
