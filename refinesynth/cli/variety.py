@@ -6,9 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from refinesynth.cli.figures import counted
-from refinesynth.run.figures import FEATURES, UNREADABLE
+from refinesynth.run.figures import FEATURES, LONGER, UNREADABLE
 from refinesynth.run.variety import RuleStage, Spread, Variety
 from refinesynth.text.printable import one_line
+from refinesynth.trajectory.positions import lopsided
+
+_MANY, _TOO_CLEAN = 20, 0.15
+"""Trajectories from which on it is said that too many hold no mistake; by how much their share may be larger than
+asked."""
 
 _MANY_STEPS = 12
 """Lengths of solutions that are shown apart; longer ones are shown together."""
@@ -41,13 +46,23 @@ def variety_rows(variety: Variety) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(variety: Variety) -> Iterator[tuple[str, str]]:
-    """Of which kinds they are, and what became of them."""
+    """Of which kinds they are, where they stand, and what became of them."""
     kinds = sorted(variety.mistakes.items(), key=lambda item: (-item[1], item[0]))
-    yield "mistakes", ", ".join(f"{count:,} {one_line(kind)}" for kind, count in kinds) or "none"
+    mean, clean = variety.mistakes.total() / variety.trajectories, variety.clean / variety.trajectories
+    each = f"; {mean:.1f} a trajectory, none in {clean:.0%}"
+    yield "mistakes", f"{', '.join(f'{count:,} {one_line(kind)}' for kind, count in kinds)}{each}" if kinds else "none"
+    asked = variety.clean_asked
+    if asked is not None and variety.trajectories >= _MANY and clean > asked + _TOO_CLEAN:
+        yield "", f"{asked:.0%} were to hold none: the player makes too few, or its world lets them pass"
+    if total := sum(variety.tenths):
+        shares = " ".join(f"{mass / total:.0%}" for mass in variety.tenths)
+        uneven = "; uneven: the fullest middle tenth holds more than twice the emptiest"
+        yield "by tenth", f"{shares} of them{uneven if lopsided(variety.tenths) else ''}"
     if variety.refinements or variety.unrelated:
         alone = f"; {counted(variety.unrelated, 'mistake')} followed by unrelated actions alone"
         refined = f"{counted(variety.refinements, 'mistake')} answered by a later action"
-        yield "refined", f"{refined}{alone if variety.unrelated else ''}"
+        ways = "".join(f", {variety.longer[way]:,} {way}" for way in LONGER if variety.longer[way])
+        yield "refined", f"{refined}{ways}{alone if variety.unrelated else ''}"
 
 
 def as_json(variety: Variety) -> dict[str, Any]:
@@ -62,6 +77,9 @@ def as_json(variety: Variety) -> dict[str, Any]:
         "mistakes": dict(variety.mistakes),
         "refinements": variety.refinements,
         "unrelated": variety.unrelated,
+        "longer": {field: variety.longer[way] for way, field in LONGER.items()},
+        "mistakes_by_tenth": [round(mass, 1) for mass in variety.tenths],
+        "clean": variety.clean,
         "transient": variety.transient,
         "plain": variety.plain,
         "near_duplicates": variety.near_duplicates,

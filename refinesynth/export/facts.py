@@ -9,6 +9,7 @@ from itertools import pairwise
 from refinesynth.errors import InputError
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory, Usage
+from refinesynth.trajectory.positions import TENTHS, lopsided, mistakes_by_tenth, summed
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
@@ -47,6 +48,10 @@ class Tally:
     """Mistakes that a later action answers, see `rules.repairs`."""
     unrelated: int = 0
     """Mistakes after which only something was accepted that has nothing to do with them."""
+    tenths: tuple[float, ...] = (0.0,) * TENTHS
+    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`."""
+    clean: int = 0
+    """Trajectories without a mistake."""
     generators: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Trajectories by role and model."""
     plays: Counter[str] = field(default_factory=Counter[str])
@@ -84,9 +89,16 @@ class Tally:
             for turn, after in pairwise(trajectory.turns)
             if isinstance(turn, PlayerTurn) and isinstance(after, DungeonMasterTurn) and after.mistake_kind
         )
+        self.tenths = summed((self.tenths, mistakes_by_tenth(trajectory.turns)))
+        self.clean += not trajectory.mistakes()
         found = refinements(trajectory)
         self.refinements += found.answered
         self.unrelated += found.unrelated
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the mistakes crowd in some part of the plays."""
+        return lopsided(self.tenths)
 
     @property
     def size_category(self) -> str:

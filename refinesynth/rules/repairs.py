@@ -17,7 +17,7 @@ it. But the thought that says so makes the first step an answer. Other actions t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from refinesynth.actions.matching import match_pattern, meaning
 from refinesynth.actions.wording import folded
@@ -45,6 +45,12 @@ class Repair(NamedTuple):
     """Index of the last player turn that could have been the answer; the number of turns if there is none."""
     waits: bool
     """Whether an answer can still come: the draft is not finished, and the window is not over."""
+    again: bool = False
+    """Whether it is a second try: the turn before it was a mistake too."""
+    late: bool = False
+    """Whether something else was accepted before the answer; only where the world is executed."""
+    given_up: bool = False
+    """Whether the answer is that the plan is given up for a reason; only where the world is executed."""
 
 
 def refinements(trajectory: Trajectory) -> Refinements:
@@ -58,11 +64,14 @@ def count_refinements(found: Sequence[Repair]) -> Refinements:
     return Refinements(
         answered=sum(repair.answer is not None for repair in found),
         unrelated=sum(repair.unrelated is not None for repair in found),
+        again=sum(repair.again for repair in found),
+        late=sum(repair.late for repair in found),
+        given_up=sum(repair.given_up for repair in found),
     )
 
 
-_Answers = Callable[[Exchange, Exchange, bool], bool]
-"""Whether an accepted action answers a mistake; it may be the first that was accepted after it."""
+_Answers = Callable[[Exchange, Exchange, bool], Literal["done", "given up"] | None]
+"""How an accepted action answers a mistake, if it does; it may be the first that was accepted after it."""
 
 
 def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
@@ -82,20 +91,23 @@ def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Ans
             continue
         window = steps[number + 1 : number + 1 + within]
         accepted = [step for step in window if step.accepted]
-        found = [step.at for at, step in enumerate(accepted) if answers(mistake, step, at == 0)]
+        found = [(step.at, how) for at, step in enumerate(accepted) if (how := answers(mistake, step, at == 0))]
         others = [step.at for step in accepted if _differs(draft.script, mistake, step)]
         yield Repair(
             mistake=mistake,
-            answer=found[0] if found else None,
+            answer=found[0][0] if found else None,
             unrelated=others[0] if others and not found else None,
             last=window[-1].at if window else len(draft.turns),
             waits=not complete and (len(window) < within or window[-1].after is None),
+            again=number > 0 and steps[number - 1].flagged,
+            late=bool(found) and found[0][0] != accepted[0].at,
+            given_up=bool(found) and found[0][1] == "given up",
         )
 
 
 def _judge_of(draft: Draft) -> _Answers:
-    def imagined(mistake: Exchange, step: Exchange, _: bool) -> bool:
-        return _differs(draft.script, mistake, step)
+    def imagined(mistake: Exchange, step: Exchange, _: bool) -> Literal["done"] | None:
+        return "done" if _differs(draft.script, mistake, step) else None
 
     played = world_played(draft) if draft.script.grounded else None
     if played is None:
@@ -103,12 +115,14 @@ def _judge_of(draft: Draft) -> _Answers:
     known = {step.at: step for step in played.answered}
     names = names_of(played.world)
 
-    def answers(mistake: Exchange, step: Exchange, first: bool) -> bool:
+    def answers(mistake: Exchange, step: Exchange, first: bool) -> Literal["done", "given up"] | None:
         refused, now = known.get(mistake.at), known.get(step.at)
         if refused is None or now is None or refused.ruling.kind is None:
             # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`.
             return imagined(mistake, step, first)
-        return _executed(played.world, refused, now) or (first and _gives_up(refused, step, names))
+        if _executed(played.world, refused, now):
+            return "done"
+        return "given up" if first and _gives_up(refused, step, names) else None
 
     return answers
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Trajectory
+from refinesynth.trajectory.positions import TENTHS, mistakes_by_tenth, summed
 
 UNREADABLE = "unreadable"
 """Stands among the rules for scripts that could not be read at all."""
@@ -26,6 +27,10 @@ _RULE = re.compile(r"\b([A-Z]\w*)\(")
 
 _REMOVED = ("guesses", "guessed", "borrowed")
 """Keys that earlier versions wrote; they are read and ignored."""
+
+
+LONGER = {"after a second try": "again", "later": "late", "by giving the plan up": "given_up"}
+"""How a repair took longer, in words, to the field of `Refinements` that counts it."""
 
 
 def _without_removed(found: object) -> object:
@@ -53,6 +58,12 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
     """Mistakes that a later action answers, see `rules.repairs`."""
     unrelated: int = 0
     """Mistakes after which only something was accepted that has nothing to do with them."""
+    longer: dict[str, int] = Field(default_factory=dict[str, int])
+    """Way in which a repair took longer, see `LONGER`, to the mistakes of which that is so."""
+    tenths: tuple[float, ...] = ()
+    """Mistakes in each tenth of the plays, see `mistakes_by_tenth`; none where an earlier version counted."""
+    clean: int = 0
+    """Trajectories without a mistake."""
     transient: int = 0
     """Right actions that failed for a moment."""
     plain: int = 0
@@ -88,6 +99,9 @@ class EpisodeFigures(BaseModel, frozen=True, extra="forbid"):
             mistakes=dict(Counter(turn.mistake_kind.value for turn in said if turn.mistake_kind is not None)),
             refinements=sum(one.answered for one in refined),
             unrelated=sum(one.unrelated for one in refined),
+            longer={way: sum(getattr(one, field) for one in refined) for way, field in LONGER.items()},
+            tenths=tuple(round(mass, 3) for mass in summed(mistakes_by_tenth(found.turns) for found in trajectories)),
+            clean=sum(not found.mistakes() for found in trajectories),
             transient=sum(turn.transient for turn in said),
             plain=sum(turn.plain for turn in said),
             stopped=dict(Counter(_stop(item) for item in refused if item.stage == "script")),
@@ -108,6 +122,9 @@ class Figures(BaseModel, extra="forbid"):
     mistakes: Counter[str] = Field(default_factory=Counter[str])
     refinements: int = 0
     unrelated: int = 0
+    longer: Counter[str] = Field(default_factory=Counter[str])
+    tenths: tuple[float, ...] = (0.0,) * TENTHS
+    clean: int = 0
     transient: int = 0
     plain: int = 0
     stopped: Counter[str] = Field(default_factory=Counter[str])
@@ -124,6 +141,9 @@ class Figures(BaseModel, extra="forbid"):
         self.mistakes.update(one.mistakes)
         self.refinements += one.refinements
         self.unrelated += one.unrelated
+        self.longer.update(one.longer)
+        self.tenths = summed((self.tenths, one.tenths or (0.0,) * TENTHS))
+        self.clean += one.clean
         self.transient += one.transient
         self.plain += one.plain
         self.stopped.update(one.stopped)

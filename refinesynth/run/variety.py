@@ -3,12 +3,13 @@ the scripts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import orjson
+from pydantic import JsonValue
 
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE
 from refinesynth.journal import JournalReader
@@ -67,6 +68,14 @@ class Variety:
     """Mistakes that a later action answers; those of episodes that an earlier version journaled are not counted."""
     unrelated: int
     """Mistakes after which only something was accepted that has nothing to do with them."""
+    longer: Counter[str]
+    """Way in which a repair took longer, see `figures.LONGER`, to the mistakes of which that is so."""
+    tenths: tuple[float, ...]
+    """Mistakes in each tenth of the plays."""
+    clean: int
+    """Trajectories without a mistake."""
+    clean_asked: float | None
+    """Share of the trajectories in which no mistake was to be asked for; None where the policy has none."""
     transient: int
     """Right actions that failed for a moment."""
     plain: int
@@ -104,6 +113,10 @@ class Variety:
             mistakes=figures.mistakes,
             refinements=figures.refinements,
             unrelated=figures.unrelated,
+            longer=figures.longer,
+            tenths=figures.tenths,
+            clean=figures.clean,
+            clean_asked=_clean_asked(folder.config.mistakes),
             transient=figures.transient,
             plain=figures.plain,
             near_duplicates=totals.by_rule[NEAR_DUPLICATE],
@@ -111,6 +124,11 @@ class Variety:
             stages=stages(figures, folder.config.script_rules),
             scripts=figures.passed + figures.stopped.total(),
         )
+
+
+def _clean_asked(mistakes: Mapping[str, JsonValue]) -> float | None:
+    share = mistakes.get("clean")
+    return float(share) if mistakes.get("policy") == "spread" and isinstance(share, int | float) else None
 
 
 def stages(figures: Figures, script_rules: str) -> tuple[RuleStage, ...]:

@@ -79,6 +79,12 @@ class Refinements(Value):
     """Mistakes that a later action answers: those are refined."""
     unrelated: int = Field(ge=0)
     """Mistakes after which only something else was accepted that has nothing to do with them."""
+    again: int = Field(default=0, ge=0)
+    """Mistakes right after another: second tries that failed too."""
+    late: int = Field(default=0, ge=0)
+    """Of the answered ones, those before whose answer something else was accepted."""
+    given_up: int = Field(default=0, ge=0)
+    """Of the answered ones, those whose answer is that the plan is given up for a reason."""
 
 
 class Provenance(Value):

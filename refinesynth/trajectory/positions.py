@@ -1,0 +1,46 @@
+"""Where in a play its mistakes stand."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import floor
+
+from refinesynth.trajectory.turns import DungeonMasterTurn, MalformedTurn, PlayerTurn
+
+TENTHS = 10
+
+_LEAST = 200
+"""Mistakes below which chance alone may make a histogram lopsided."""
+
+_MOST_APART = 2.0
+"""How many times as many mistakes the fullest of the middle tenths may hold as the emptiest."""
+
+
+def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[float, ...]:
+    """How many mistakes stand in each tenth of a play, whose length is counted in turns of the player.
+
+    A turn covers its share of the play: of eight, the first covers the first tenth and a quarter of the second, and a
+    mistake on it counts as 0.8 and 0.2. The sum is the number of mistakes.
+    """
+    answers = [
+        answer
+        for turn, answer in pairwise(turns)
+        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn)
+    ]
+    found = [0.0] * TENTHS
+    for at, answer in enumerate(answers):
+        if answer.mistake_kind is not None:
+            begin, end = at * TENTHS / len(answers), (at + 1) * TENTHS / len(answers)
+            for tenth in range(floor(begin), TENTHS):
+                found[tenth] += max(0.0, min(end, tenth + 1) - max(begin, tenth)) / (end - begin)
+    return tuple(found)
+
+
+def summed(histograms: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Of several plays together."""
+    return tuple(map(sum, zip(*histograms, strict=True))) or (0.0,) * TENTHS
+
+
+def lopsided(tenths: Sequence[float]) -> bool:
+    """Whether the middle eight tenths of enough mistakes differ by more than a factor of two."""
+    middle = tenths[1:-1]
+    return sum(tenths) >= _LEAST and max(middle) > _MOST_APART * min(middle)
