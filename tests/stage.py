@@ -104,7 +104,7 @@ def live(*turns: Turn | Answer, scripts: tuple[Answer, ...] = ()) -> Stage:
     """Player and DungeonMaster give these turns by turns."""
     texts = [said(turn) if isinstance(turn, PlayerTurn | DungeonMasterTurn) else turn for turn in turns]
     return Stage(
-        {"mistakes": natural()},
+        {"mistakes": natural(), "rules": rules.strict(2)},
         writer=Scripted(scripts or [SHED.model_dump_json()]),
         player=Scripted(texts[::2] or ["none"]),
         master=Scripted(texts[1::2] or ["none"]),

@@ -9,8 +9,9 @@ holds:
 - since it, the requirement that refused the action holds, and did not before it;
 - the refused text was no action of the world, and it is what was meant: an action whose form the text has with another
   value, one that begins with the same word, or one whose value stands in the text;
-- it is the first action that is accepted after the mistake, and its thought gives the plan up for a reason: it takes up
-  what the refusal said, or says that something is not needed and what. See `reasons.gives_reason`.
+- it is the first action that is accepted after the mistake, and its thought, or that of a try between them which failed,
+  gives the plan up for a reason: it takes up what the refusal said, or says that something is not needed and what. See
+  `reasons.gives_reason`.
 
 An action that only prepares an answer is none: a player without the key that walks to the key's shelf answers by taking
 it. But the thought that says so makes the first step an answer. Other actions that are accepted are unrelated.
@@ -25,7 +26,7 @@ from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
 from refinesynth.rules.names import Names, names_of
 from refinesynth.rules.reasons import gives_reason
 from refinesynth.rules.replaying import Answered, world_played
-from refinesynth.trajectory import Draft, Refinements, Script, Trajectory
+from refinesynth.trajectory import Draft, PlayerTurn, Refinements, Script, Trajectory
 from refinesynth.world import World, mentions
 
 WITHIN = 3
@@ -70,8 +71,9 @@ def count_refinements(found: Sequence[Repair]) -> Refinements:
     )
 
 
-_Answers = Callable[[Exchange, Exchange, bool], Literal["done", "given up"] | None]
-"""How an accepted action answers a mistake, if it does; it may be the first that was accepted after it."""
+_Answers = Callable[[Exchange, Exchange, str], Literal["done", "given up"] | None]
+"""How an accepted action answers a mistake, if it does. If it is the first that was accepted after it: what was thought
+since, in tries that failed too."""
 
 
 def repairs(draft: Draft, within: int = WITHIN) -> tuple[Repair, ...]:
@@ -91,7 +93,13 @@ def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Ans
             continue
         window = steps[number + 1 : number + 1 + within]
         accepted = [step for step in window if step.accepted]
-        found = [(step.at, how) for at, step in enumerate(accepted) if (how := answers(mistake, step, at == 0))]
+        since = draft.turns[mistake.at + 1 : accepted[0].at + 1] if accepted else ()
+        thought = " ".join(turn.thought for turn in since if isinstance(turn, PlayerTurn))
+        found = [
+            (step.at, how)
+            for step in accepted
+            if (how := answers(mistake, step, thought if step is accepted[0] else ""))
+        ]
         others = [step.at for step in accepted if _differs(draft.script, mistake, step)]
         yield Repair(
             mistake=mistake,
@@ -106,7 +114,7 @@ def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Ans
 
 
 def _judge_of(draft: Draft) -> _Answers:
-    def imagined(mistake: Exchange, step: Exchange, _: bool) -> Literal["done"] | None:
+    def imagined(mistake: Exchange, step: Exchange, _: str) -> Literal["done"] | None:
         return "done" if _differs(draft.script, mistake, step) else None
 
     played = world_played(draft) if draft.script.grounded else None
@@ -115,14 +123,14 @@ def _judge_of(draft: Draft) -> _Answers:
     known = {step.at: step for step in played.answered}
     names = names_of(played.world)
 
-    def answers(mistake: Exchange, step: Exchange, first: bool) -> Literal["done", "given up"] | None:
+    def answers(mistake: Exchange, step: Exchange, thought: str) -> Literal["done", "given up"] | None:
         refused, now = known.get(mistake.at), known.get(step.at)
         if refused is None or now is None or refused.ruling.kind is None:
             # What the rulebook contradicts, or what cannot be replayed, is found by `Replays`.
-            return imagined(mistake, step, first)
+            return imagined(mistake, step, thought)
         if _executed(played.world, refused, now):
             return "done"
-        return "given up" if first and _gives_up(refused, step, names) else None
+        return "given up" if _gives_up(refused, thought, names) else None
 
     return answers
 
@@ -153,9 +161,9 @@ def _is_meant(world: World, text: str, step: Answered) -> bool:
     )
 
 
-def _gives_up(refused: Answered, step: Exchange, names: Names) -> bool:
+def _gives_up(refused: Answered, thought: str, names: Names) -> bool:
     # The rulebook's hint may be short and plain, and a DungeonMaster's words for it long: to take up either is enough.
     return any(
-        gives_reason(step.player.thought, refused=refused.action, refusal=refusal, names=names)
+        gives_reason(thought, refused=refused.action, refusal=refusal, names=names)
         for refusal in (refused.ruling.text, refused.answer.observation)
     )

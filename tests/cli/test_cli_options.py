@@ -5,7 +5,7 @@ import pytest
 from refinesynth.cli import options
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings.attempts import Attempts
-from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted
+from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted, spread
 from refinesynth.settings.presets import paper
 
 
@@ -46,6 +46,8 @@ def test_wrong_backends(given: list[str], message: str) -> None:
     ("text", "mistakes"),
     [
         ("natural", natural()),
+        ("spread", Mistakes()),
+        ("spread=3", spread(3)),
         ("prompted", prompted()),
         ("prompted=2,5", prompted(2, 5)),
         ("at_least", at_least()),
@@ -58,10 +60,22 @@ def test_mistakes(text: str, mistakes: Mistakes) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "none", "natural=1", "at_least=two", "at_least=-1", "at_least=1,2", "prompted=1,,2"]
+    "text",
+    [
+        "",
+        "none",
+        "natural=1",
+        "at_least=two",
+        "at_least=-1",
+        "at_least=1,2",
+        "prompted=1,,2",
+        "spread=0",
+        "spread=5",
+        "spread=1,2",
+    ],
 )
 def test_wrong_mistakes(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is none of: natural"):
+    with pytest.raises(ConfigurationError, match="is none of: spread"):
         options.mistakes_policy(text)
 
 

@@ -34,7 +34,7 @@ async def test_a_play_without_fault_is_accepted_as_it_was() -> None:
     assert outcome.id.startswith("000003-")
     assert outcome.index == 3
     assert trajectory.provenance.attempts == trajectory.provenance.script_attempts == 1
-    assert trajectory.provenance.rules == repr(rules.strict())
+    assert trajectory.provenance.rules == repr(rules.strict(2))
     assert trajectory.provenance.models == dict.fromkeys(("script_writer", "player", "dungeon_master"), "scripted")
     assert trajectory.provenance.usage == outcome.usage
     assert outcome.usage.requests == 1 + len(GOOD)

@@ -66,15 +66,18 @@ async def play_all(
 async def test_without_faults_the_first_draft_of_the_first_script_is_accepted(
     play: Literal["live", "narrated"],
 ) -> None:
-    for outcome in await play_all(backend=FAULTLESS, play=play):
+    outcomes = await play_all(backend=FAULTLESS, play=play)
+    for outcome in outcomes:
         assert outcome.accepted, outcome.reason
         assert outcome.refused == ()
         trajectory = outcome.trajectory
         assert trajectory is not None
-        assert len(trajectory.mistakes()) >= 2
         assert rules.verify(trajectory.draft(), rules.strict()).accepted
         assert b"private" not in outcome.to_json()
         assert outcome.cost_usd == 0
+    counts = [len(found.mistakes()) for one in outcomes if (found := one.trajectory)]
+    assert min(counts) == 0, "some are to be clean"
+    assert max(counts) >= 2
 
 
 @pytest.mark.parametrize("play", ["live", "narrated"])
@@ -118,7 +121,11 @@ async def test_asked_mistakes_are_of_all_kinds_over_a_run() -> None:
 
 async def test_a_player_without_mistakes_makes_too_few() -> None:
     (outcome,) = await play_all(
-        backend=FAULTLESS, personas=PERSONAS[:1], mistakes=natural(), attempts=Attempts(drafts=2)
+        backend=FAULTLESS,
+        personas=PERSONAS[:1],
+        mistakes=natural(),
+        attempts=Attempts(drafts=2),
+        rules=rules.strict(2),
     )
     assert not outcome.accepted
     assert [refused.violations[0].code for refused in outcome.refused] == ["too_few_errors"] * 2
@@ -149,7 +156,9 @@ async def test_on_the_wire_the_player_is_shown_the_record_and_nothing_else(mode:
         return await rehearsal(**request)
 
     model = open_model(Backend(name="any", model="gpt-4o", output_mode=mode), call=call)
-    outcome = await play_episode(PERSONAS[4], index=0, settings=settings_for(), models=dict.fromkeys(Role, model))
+    outcome = await play_episode(
+        PERSONAS[4], index=0, settings=settings_for(mistakes=at_least(2)), models=dict.fromkeys(Role, model)
+    )
     assert outcome.trajectory is not None
     whole = [{"role": m.role, "content": m.content} for m in to_messages(outcome.trajectory)]
     chats = [request["messages"] for request in requests if request["messages"][0]["role"] == "user"]

@@ -49,6 +49,7 @@ def data_for(name: str, section: str, **given: Any) -> dict[str, Any]:
         "form": {"available": True, "problem": None},
         "ending": {"limit": 60, "left": 28, "conditions": ["the key is on the bench"]},
         "mistake": "place",
+        "way": "fresh",
         "verified": [player("open box")],
         "minimum": 2,
         "trajectory": [player("open box"), dm("Open.")],
@@ -156,12 +157,12 @@ def test_the_examples_are_shown_inside_blocks_of_their_own(prompts: Prompts) -> 
     assert set(read_blocks(narrator)) == {"example_script", "example_answer"}
 
 
-DIGEST = "ab80d4c8c201e7058f2305d02542b6b050a58d2afe8298db040552e4224331e0"
+DIGEST = "499972eedeb73ce8c97d97596169af47e75ba61b7e184fb83d95ecc99f8c484e"
 """Of the templates and examples of live and narrated play. A run can be resumed with these alone: change them only on
 purpose."""
 
 
-GROUNDED_DIGEST = "6c5eda998b1478d91e407452336a1af70b00abe4e09b4b56d5024d32201a2bdd"
+GROUNDED_DIGEST = "e60414a1c8965211a3bf0aef0f0a7a2c6b44d81d4c094cf92ab36885f9e5e461"
 """The same of grounded play."""
 
 
@@ -206,8 +207,8 @@ def test_a_folder_overrides_file_by_file(tmp_path: Path, prompts: Prompts) -> No
     (tmp_path / "README.md").write_text("why I changed the judge")
     own = Prompts(tmp_path)
     assert own.fill("judge", "instructions") == "Judge."
-    assert own.fill("player_mistake", "request", mistake="logic") == prompts.fill(
-        "player_mistake", "request", mistake="logic"
+    assert own.fill("player_mistake", "request", mistake="logic", way="fresh") == prompts.fill(
+        "player_mistake", "request", mistake="logic", way="fresh"
     )
     assert own.digest != prompts.digest
     assert prompts.digest == Prompts().digest

@@ -23,6 +23,7 @@ from refinesynth.prompts import Prompts
 from refinesynth.rules.limits import MAX_OBSERVATION
 from refinesynth.rules.numbers import numbers
 from refinesynth.rules.registry import BUILT_IN
+from refinesynth.settings.mistakes import at_least
 from refinesynth.trajectory import Persona
 
 SHIPPED = Prompts()
@@ -254,7 +255,9 @@ def test_no_number_that_is_told_is_a_rules_and_typed_twice() -> None:
 def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> None:
     for wanted, rule in ((3, rules.strict(3)), (2, rules.strict(0)), (2, rules.TurnLimit())):
         own = Prompts(rules=(rule,))
-        settings = EpisodeSettings(rules=rule, script_rules=rules.script(), prompts=own, play="narrated")
+        settings = EpisodeSettings(
+            rules=rule, script_rules=rules.script(), prompts=own, play="narrated", mistakes=at_least(2)
+        )
         record = Record(session=Session(id="x", seed=0), persona=Persona(text="x"))
         cast = Cast.of(NARRATED, settings, record, models=dict.fromkeys(Role, TestModel()))
         assert narrator_of(cast).minimum == wanted

@@ -2,6 +2,7 @@
 knows."""
 
 import re
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from refinesynth import rules
 from refinesynth.episode.taken_back import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
+from refinesynth.settings.mistakes import Way
 from refinesynth.testing import Corruption, corruptions, grounded_corruptions
 from refinesynth.trajectory import Draft, MistakeKind
 
@@ -26,9 +28,10 @@ def leaks(thought: str) -> list[Violation]:
     return list(rules.NoLeaks()(Draft(script=SHED, turns=(player("wait", thought), dm("You wait.")))))
 
 
+@pytest.mark.parametrize("way", get_args(Way))
 @pytest.mark.parametrize("kind", MistakeKind)
-def test_the_request_for_a_wrong_action_is_in_the_scenes_words(kind: MistakeKind) -> None:
-    note = SHIPPED.fill("player_mistake", "request", mistake=kind.value)
+def test_the_request_for_a_wrong_action_is_in_the_scenes_words(kind: MistakeKind, way: Way) -> None:
+    note = SHIPPED.fill("player_mistake", "request", mistake=kind.value, way=way)
     assert leaks(note) == []
     assert not BEHIND_THE_SCENE.search(note)
 

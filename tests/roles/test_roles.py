@@ -24,6 +24,7 @@ from refinesynth.roles import (
     ScriptWriter,
 )
 from refinesynth.rules import Violation, agentrefine, verify
+from refinesynth.settings.mistakes import Asked as Wanted
 from refinesynth.settings.presets import paper
 from refinesynth.trajectory import Draft, Liberty, MalformedTurn, MistakeKind, Persona, read_answer
 
@@ -196,25 +197,25 @@ class TestPlayer:
             ("user", NO_ACTION),
         ]
 
-    @pytest.mark.parametrize("kind", list(MistakeKind))
-    async def test_a_mistake_is_asked_for_privately_in_one_request(self, kind: MistakeKind) -> None:
+    @pytest.mark.parametrize("asked_for", [*map(Wanted, MistakeKind), Wanted(MistakeKind.PLACE, "late")])
+    async def test_a_mistake_is_asked_for_privately_in_one_request(self, asked_for: Wanted) -> None:
         model = Scripted([said(player("take key"))])
         actor, view = Player(model.model, PROMPTS), render_turns(SHED, TURNS)
-        await actor.act(view, mistake=kind)
+        await actor.act(view, mistake=asked_for)
         await actor.act(view)
         told, plain = (asked.chat for asked in model.asked)
         assert plain == [(message.role, message.content) for message in view]
         assert told[:-1] == plain[:-1]
         assert told[-1][1].startswith(plain[-1][1])
-        assert read_blocks(told[-1][1]) == {"private": {"slip": kind.value}}
+        assert read_blocks(told[-1][1]) == {"private": {"slip": asked_for.kind.value, "way": asked_for.way}}
 
     async def test_why_a_turn_was_taken_back_is_told_privately_before_the_mistake(self) -> None:
         model = Scripted([said(player("take key"))])
         view = render_turns(SHED, TURNS)
         await Player(model.model, PROMPTS).act(view, violations=[WRONG.message])
-        await Player(model.model, PROMPTS).act(view, violations=[WRONG.message], mistake=MistakeKind.LOGIC)
+        await Player(model.model, PROMPTS).act(view, violations=[WRONG.message], mistake=Wanted(MistakeKind.LOGIC))
         assert model.asked[0].blocks == {"private": {"violations": ["Mend <this>."]}}
-        assert model.asked[1].blocks == {"private": {"slip": "logic"}}
+        assert model.asked[1].blocks == {"private": {"slip": "logic", "way": "fresh"}}
 
     async def test_an_answer_without_an_action_stays_an_error(self) -> None:
         with pytest.raises(InvalidAnswer, match="there is no line that begins with"):

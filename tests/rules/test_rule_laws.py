@@ -168,7 +168,7 @@ def test_every_prefix_of_a_valid_draft_verifies(draft: Draft) -> None:
 @given(data=st.data())
 def test_every_corruption_is_caught_by_the_rule_named_for_it(name: str, data: st.DataObject) -> None:
     corruption = data.draw(testing.corruptions(name))
-    _caught(corruption, rules.strict())
+    _caught(corruption, rules.strict(2))
 
 
 @pytest.mark.parametrize("name", SCRIPT_CORRUPTIONS)

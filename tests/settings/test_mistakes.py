@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from samples import dm, player
 
-from refinesynth.settings.mistakes import Mistakes, at_least, natural, prompted
+from refinesynth.settings.mistakes import MOST, Asked, Mistakes, at_least, natural, prompted, spread
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
+from refinesynth.trajectory.positions import lopsided, mistakes_by_tenth, summed
 
 P, L, G = MistakeKind.PARAMETER, MistakeKind.PLACE, MistakeKind.LOGIC
 
@@ -31,7 +32,8 @@ def asked_in_play(policy: Mistakes, *, episode: int, turns: int, obeys: bool = T
     verdicts: list[MistakeKind | None] = []
     asked: list[MistakeKind | None] = []
     for _ in range(turns):
-        kind = policy.ask(played(verdicts), episode=episode)
+        wanted = policy.ask(played(verdicts), episode=episode)
+        kind = wanted.kind if wanted else None
         asked.append(kind)
         verdicts.append(kind if obeys else None)
     return asked
@@ -95,7 +97,7 @@ def test_kinds_are_balanced_over_a_run() -> None:
 
 def test_a_natural_mistake_of_one_kind_makes_the_others_come_first() -> None:
     for episode in range(6):
-        assert at_least(3).ask(played([None, P, None, None]), episode=episode) in {L, G}
+        assert at_least(3).ask(played([None, P, None, None]), episode=episode) in {Asked(L), Asked(G)}
 
 
 def test_a_kind_that_does_not_come_about_gives_way_to_the_others() -> None:
@@ -111,9 +113,82 @@ def test_mistakes_fall_on_different_turns_and_later_attempts_ask_at_once() -> No
     assert all(first(episode, 2) for episode in range(20))
 
 
+def rehearsed(policy: Mistakes, *, episode: int, length: int, stretch: int = 0) -> list[MistakeKind | None]:
+    """Verdicts of a play by a player that obeys, with so many right actions more than the solution has."""
+    verdicts: list[MistakeKind | None] = []
+    while sum(kind is None for kind in verdicts) < length + stretch:
+        asked = policy.ask(played(verdicts), episode=episode, seed=7 * episode, length=length)
+        verdicts.append(asked.kind if asked is not None and asked.way in {"fresh", "again"} else None)
+    return verdicts
+
+
+@pytest.mark.parametrize("stretch", [-2, 0, 4])
+def test_spread_is_flat_whether_the_length_is_known_or_misjudged(stretch: int) -> None:
+    plays = [rehearsed(spread(), episode=at, length=6 + at % 6, stretch=stretch) for at in range(900)]
+    tenths = summed(mistakes_by_tenth(played(verdicts)) for verdicts in plays)
+    assert not lopsided(tenths), tenths
+    assert min(tenths[:-1]) > sum(tenths) / 20, "the first tenth holds some too"
+
+
+def test_spread_keeps_to_its_mean_its_share_of_clean_plays_and_its_bounds() -> None:
+    for mean, clean in ((1.0, 0.0), (2.0, 0.2), (3.5, 0.5)):
+        policy = spread(mean, clean=clean, chains=0)
+        counts = [sum(kind is not None for kind in rehearsed(policy, episode=at, length=9)) for at in range(600)]
+        holding = [count for count in counts if count]
+        assert abs(len(holding) / len(counts) - (1 - clean)) < 0.06
+        assert abs(sum(holding) / len(holding) - mean) < 0.15
+        assert max(counts) <= MOST
+        assert counts == [policy.count(episode=at, seed=7 * at) for at in range(600)]
+
+
+@given(kinds, st.integers(0, 50), st.integers(1, 12))
+def test_after_a_mistake_spread_asks_for_nothing_but_how_it_is_repaired(
+    verdicts: list[MistakeKind | None], episode: int, length: int
+) -> None:
+    asked = spread(chains=0.9).ask(played(verdicts), episode=episode, length=length)
+    repairing = bool(verdicts) and verdicts[-1] is not None
+    assert asked is None or (asked.way == "fresh") == (not repairing)
+    if verdicts[-2:] and None not in verdicts[-2:] and len(verdicts) > 1:
+        assert asked is None, "two in a row are enough"
+    if asked is not None and asked.way == "again":
+        assert asked.kind != verdicts[-1]
+
+
+def test_every_longer_way_of_repair_is_asked_for_as_often_as_said() -> None:
+    asked = [
+        spread(4, clean=0, chains=0.6).ask(played([P]), episode=episode, seed=episode, length=9)
+        for episode in range(600)
+    ]
+    ways = Counter(one.way for one in asked if one)
+    assert set(ways) == {"again", "late", "give_up"}
+    assert all(90 < count < 150 for count in ways.values()), ways
+
+
+def test_after_a_late_repair_nothing_is_asked_for_until_it_is_made() -> None:
+    for episode in range(200):
+        after = spread(4, clean=0, chains=1).ask(played([P]), episode=episode, length=4)
+        if after is not None and after.way == "late":
+            assert spread(4, clean=0, chains=1).ask(played([P, None]), episode=episode, length=4) is None
+            return
+    pytest.fail("no late repair was asked for")
+
+
+def test_spread_goes_on_asking_until_the_player_errs_and_changes_the_kind() -> None:
+    policy = spread(4, clean=0, chains=0)
+    asked = [policy.ask(played([None] * at), episode=0, length=4) for at in range(4, 10)]
+    assert {one.kind for one in asked if one} == set(MistakeKind)
+    assert all(asked)
+
+
+def test_kinds_asked_for_by_spread_are_balanced() -> None:
+    verdicts = (rehearsed(spread(), episode=at, length=8) for at in range(600))
+    counts = Counter(kind for one in verdicts for kind in one if kind)
+    assert max(counts.values()) < 1.15 * min(counts.values()), counts
+
+
 def test_a_policy_is_a_value_that_prints_and_reads_itself() -> None:
     policy = prompted(2, 3)
     assert Mistakes.model_validate_json(policy.model_dump_json()) == policy
-    assert repr(at_least()) == "Mistakes(policy='at_least', minimum=2, turns=())"
+    assert Mistakes() == spread()
     with pytest.raises(ValidationError):
         Mistakes(minimum=-1)

@@ -48,7 +48,7 @@ async def test_a_run_is_verified_counted_and_the_same_for_any_concurrency(tmp_pa
         assert rules.verify(trajectory.draft(), rules.strict()).accepted
         assert trajectory.persona == personas[int(trajectory.id[:6])]
         assert trajectory.provenance.play == play
-        assert len(trajectory.mistakes()) >= 2
+    assert sum(len(trajectory.mistakes()) for trajectory in trajectories) >= 6
     refused = list(one.rejected)
     assert len(refused) == len(one.rejected) > 0
     assert one.violations == Counter(found.rule for item in refused for found in item.violations)

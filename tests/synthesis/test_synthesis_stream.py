@@ -149,7 +149,7 @@ async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> N
         ({"play": "narrated"}, 'play: "live" -> "narrated"'),
         ({"rules": "agentrefine()"}, "rules: "),
         ({"script_rules": "ActionCount()"}, "script_rules: "),
-        ({"mistakes": natural()}, 'mistakes.policy: "at_least" -> "natural"'),
+        ({"mistakes": natural()}, 'mistakes.policy: "spread" -> "natural"'),
         ({"max_turns": 9}, "max_turns: "),
         ({"judge": True}, "judge: false -> true"),
         ({"backend": "rehearsal:invalid_json=0.5"}, "models.player.model: "),
