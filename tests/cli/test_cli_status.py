@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
+from refinesynth.cli.variety import variety_rows
 from refinesynth.diversity import Contamination, Novelty
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter
+from refinesynth.run.variety import Variety
 from refinesynth.serve import create_app, running
 from refinesynth.synthesis import Progress, synthesize
 from refinesynth.synthesis.curating import Curator
@@ -200,6 +203,8 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
     assert found["turns"] == {"min": lengths[0], "median": (lengths[1] + lengths[2]) / 2, "max": lengths[3]}
     assert found["mistakes"] == {kind: mistakes.count(kind) for kind in set(mistakes)}
     assert (found["refinements"], found["unrelated"]) == (sum(map(len, (one.mistakes() for one in made))), 0)
+    assert sum(found["mistakes_by_tenth"]) == pytest.approx(len(mistakes), abs=0.5)
+    assert found["clean"] == sum(not one.mistakes() for one in made)
     assert (found["near_duplicates"], found["contaminated"], found["transient"]) == (0, 0, 0)
     text = " ".join(status(complete).stdout.split())
     assert f"{found['environments']} environments and {found['action_names']} action names in 4 trajectories" in text
@@ -210,6 +215,20 @@ def test_how_various_it_is_is_what_its_trajectories_say(complete: Path) -> None:
     alone = as_json(complete)["variety"]
     unknown: dict[str, Any] = {"scripts": 0, "stages": []}
     assert alone == {**found, **unknown}
+
+
+def test_mistakes_that_crowd_or_are_missing_are_said(complete: Path) -> None:
+    folder = RunFolder.open(complete)
+    usual = replace(Variety.of(folder, folder.totals()), trajectories=100, clean=20)
+    assert usual.clean_asked == 0.2
+
+    def told(**changed: Any) -> str:
+        return "\n".join(text for _, text in variety_rows(replace(usual, **changed)))
+
+    assert "uneven" not in told(tenths=(40.0,) * 10)
+    assert "uneven" in told(tenths=(200.0, 100.0, *[20.0] * 8))
+    assert "were to hold none" not in told()
+    assert "20% were to hold none" in told(clean=36)
 
 
 def test_scripts_are_told_stage_by_stage_in_the_order_of_the_rules(tmp_path: Path) -> None:

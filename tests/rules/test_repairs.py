@@ -94,6 +94,25 @@ def test_in_an_executed_world_an_action_answers_a_mistake_or_is_unrelated(
     )
 
 
+def test_what_was_thought_in_a_second_try_that_failed_too_gives_the_plan_up() -> None:
+    said = "The fridge is closed. The mug will do instead of the apple."
+    tried = played(TAKE, ("open drawer", said), ("go to hall", "The drawer is in the hall."))
+    assert became(tried)[0] == (2, None)
+    silent = played(TAKE, "open drawer", ("go to hall", "The drawer is in the hall."))
+    assert became(silent)[0] == (None, 2)
+
+
+def test_longer_repairs_are_told_apart() -> None:
+    def counted(*acts: str | tuple[str, str]) -> tuple[int, int, int]:
+        found = count_refinements(repairs(played(*acts)))
+        return found.again, found.late, found.given_up
+
+    assert counted(TAKE, "open fridge") == (0, 0, 0)
+    assert counted(TAKE, "take mug from fridge", "open fridge") == (1, 0, 0)
+    assert counted(TAKE, "look", "open fridge") == (0, 1, 0)
+    assert counted(TAKE, ("look", "The fridge is closed. I look round first.")) == (0, 0, 1)
+
+
 def test_the_window_is_counted_in_player_turns() -> None:
     late = played(TAKE, "look", "open fridge")
     assert became(late, within=1) == [(None, 1)]
