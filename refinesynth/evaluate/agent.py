@@ -1,21 +1,21 @@
 """The agent loop: an episode whose DungeonMaster is an environment, in the chat that training sees (`refinesynth.chat`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
 from inspect_ai.log import transcript
-from inspect_ai.model import ChatMessage, ChatMessageUser, ModelOutput, get_model, get_model_info
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, ModelOutput, get_model, get_model_info
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from refinesynth.chat import parse_player, render_task
+from refinesynth.chat import parse_player, render_player, render_task
 from refinesynth.evaluate.controls import Act, control_of
 from refinesynth.evaluate.environments.environment import Instance, Start, Step
 from refinesynth.evaluate.measures import Move, counts
 from refinesynth.evaluate.pool import EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.text.jsontext import scrub
-from refinesynth.trajectory import ActionSpec, Script
+from refinesynth.trajectory import ActionSpec, PlayerTurn, Script
 
 RESULT = "episode"
 """Key of the store under which an episode's result is."""
@@ -62,6 +62,15 @@ def first_message(start: Start, *, notes: list[str] | None = None) -> str:
     return "\n\n".join([*parts, *filter(None, [start.observation])])
 
 
+def _opening(start: Start, notes: list[str]) -> Iterator[ChatMessage]:
+    """The chat before the player's first turn."""
+    yield ChatMessageUser(content=scrub(first_message(start, notes=notes)))
+    for one in start.history:
+        turn = PlayerTurn(thought=one.thought, action=one.action)
+        yield ChatMessageAssistant(content=scrub(render_player(turn)))
+        yield ChatMessageUser(content=scrub(one.observation))
+
+
 @solver
 def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, reflexion: int = 0) -> Solver:
     """Play each sample's instance, of the id that the sample has.
@@ -86,7 +95,8 @@ def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: i
                 start = await _reset(episode)
                 played = Played() if start is not None else Played(stopped="environment")
                 if start is not None:
-                    state.messages = [ChatMessageUser(content=scrub(first_message(start, notes=notes)))]
+                    state.messages = list(_opening(start, notes))
+                    played.moves += [Move(one.action, one.refused, given=True) for one in start.history[-1:]]
                     await _play(state, episode, act, played, steps)
                 best = played if played.success or played.progress >= best.progress else best
                 if played.success or not left or start is None:

@@ -14,12 +14,16 @@ from refinesynth.evaluate.environments.environment import BadInstance, Benchmark
 GROUP = "refinesynth.benchmarks"
 """Entry-point group: `mine = "my_package.mine:BENCHMARK"`, an object of `Benchmark` whose name is `mine`."""
 
-NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "textworld", "worlds")
+NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "textworld", "worlds", "mistakes")
 
 HELD_OUT = {"babyai": 112, "scienceworld": 90, "pddl": 60, "jericho": 20}
 """The paper's held-out tasks with their numbers of instances, which are their weights (section 4)."""
 
-_BUILT_IN = {name: EntryPoint(name, f"refinesynth.evaluate.environments.{name}:BENCHMARK", GROUP) for name in NAMES}
+_BUILT_IN = {
+    name: EntryPoint(name, f"refinesynth.evaluate.environments.{place}", GROUP)
+    for name in NAMES
+    for place in ("worlds:MISTAKES" if name == "mistakes" else f"{name}:BENCHMARK",)
+}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ class Move(NamedTuple):
     """The action's text; empty where the message held none."""
     failed: bool
     """Whether it held no action, or one that the environment refused."""
+    given: bool = False
+    """Whether it stood in the chat from the start: what follows is the agent's answer to it, but it is none of its
+    own."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,11 @@ def counts(moves: Sequence[Move]) -> Counts:
     begins = [at for at, move in enumerate(moves) if move.failed and (at == 0 or not moves[at - 1].failed)]
     ends = [next((k for k in range(at, len(moves)) if not moves[k].failed), None) for at in begins]
     waits = [end - at for at, end in zip(begins, ends, strict=True) if end is not None]
+    own = [move for move in moves if not move.given]
     return Counts(
-        turns=len(moves),
-        format_errors=sum(not move.action for move in moves),
-        refused=sum(move.failed and bool(move.action) for move in moves),
+        turns=len(own),
+        format_errors=sum(not move.action for move in own),
+        refused=sum(move.failed and bool(move.action) for move in own),
         after_failure=len(after),
         repeated=sum(before.action == move.action for before, move in after),
         failures=len(begins),

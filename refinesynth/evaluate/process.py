@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from refinesynth.errors import InputError
-from refinesynth.evaluate.environments.environment import Action, Benchmark, Compat, Instance, Start, Step
+from refinesynth.evaluate.environments.environment import (
+    Action,
+    Benchmark,
+    Compat,
+    Exchange,
+    Instance,
+    Start,
+    Step,
+)
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _MAX_ANSWER = 64_000_000
@@ -104,7 +112,8 @@ class EnvironmentProcess:
             Action(one["name"], one["description"], {key: tuple(all_) for key, all_ in one["parameters"].items()})
             for one in found["actions"]
         )
-        return Start(found["observation"], found["goal"], actions, found["introduction"])
+        history = tuple(Exchange(**one) for one in found["history"])
+        return Start(found["observation"], found["goal"], actions, found["introduction"], history)
 
     def step(self, action: str) -> Step:
         """Take one action.

@@ -15,11 +15,14 @@ from typer.testing import CliRunner
 
 from refinesynth.chat import render_turns
 from refinesynth.cli import app
+from refinesynth.episode.chance import EXCUSES
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.evaluate import benchmarks
 from refinesynth.evaluate.environments.environment import Benchmark, Instance, Source
+from refinesynth.evaluate.environments.worlds import GroundedWorld
 from refinesynth.files.output_folder import FolderLock
-from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
+from refinesynth.world import World
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
@@ -130,6 +133,63 @@ def test_the_chat_is_the_one_that_training_sees(worlds: Path, tmp_path: Path):
         assert asked == [(one.role, one.content) for one in rendered]
         answered = sample.messages[len(asked) + 1]
         turns += [player(message.text.partition("Action: ")[2], "hm"), dm(answered.text)]
+
+
+@pytest.fixture
+def mistaken(tmp_path: Path) -> Path:
+    """A trajectory that errs on its second turn, and one that never does."""
+    world, state = World(SHED_GROUNDED), SHED_GROUNDED.environment
+    turns: list[PlayerTurn | DungeonMasterTurn] = []
+    for action in ("open box", "take saw", "take key"):
+        ruling = world.step(state, action)
+        state = ruling.state
+        turns += [player(action, "hm"), dm(ruling.text, ruling.kind or "")]
+    assert [isinstance(turn, DungeonMasterTurn) and turn.flagged for turn in turns[1::2]] == [False, True, False]
+    records = [trajectory(*turns, script=SHED_GROUNDED), trajectory(*turns[:2], script=SHED_GROUNDED)]
+    file = tmp_path / "mistaken.jsonl"
+    file.write_bytes(b"\n".join(record.to_json() for record in records) + b"\n")
+    return file
+
+
+def test_a_play_goes_on_behind_its_first_mistake(mistaken: Path, tmp_path: Path):
+    asked: list[list[str]] = []
+
+    def says(messages: list[ChatMessage]) -> str:
+        asked.append([message.text for message in messages])
+        return "Thought: hm\nAction: take saw" if len(asked) == 1 else "Thought: hm\nAction: take key"
+
+    sample = only(play(benchmark_task("mistakes", Options(argument=str(mistaken), steps=2)), says, tmp_path))
+    given = Trajectory.from_json(mistaken.read_bytes().splitlines()[0]).turns[:4]
+    assert asked[0] == [message.content for message in render_turns(SHED_GROUNDED, given)]
+    # Two of its own turns: the given mistake once more, and its repair; the box stands open as it was left.
+    assert sample.scores is not None
+    found = (sample.scores[SCORE].metadata or {})["counts"]
+    assert (found["turns"], found["refused"], found["after_failure"], found["repeated"]) == (2, 1, 2, 1)
+    assert (found["failures"], found["recovered"], found["steps_to_recover"]) == (1, 1, 2)
+
+
+def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):
+    (log,) = evaluate(Evaluation(model="oracle", tasks=f"mistakes:{mistaken}", output=tmp_path), display="none")
+    assert value(only(log))["success"] == 1.0
+
+
+def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
+    clean = mistaken.with_name("clean.jsonl")
+    clean.write_bytes(mistaken.read_bytes().splitlines(keepends=True)[1])
+    with pytest.raises(InputError, match=r"no trajectory in .* has a mistake to begin behind"):
+        benchmarks.choose("mistakes", argument=str(clean)).instances()
+
+
+def test_what_slips_is_no_mistake_and_succeeds_on_another_try():
+    world = GroundedWorld(compat="repaired")
+    for seed in range(9):
+        world.reset(Instance(str(seed), {"script": SHED_GROUNDED.model_dump(mode="json"), "slips": 1.0}))
+        slipped = world.step("open box")
+        assert not slipped.refused
+        assert slipped.progress == 0
+        assert slipped.observation in EXCUSES
+        assert world.step("open box").observation not in EXCUSES
+        assert world.step("take moon").refused
 
 
 def test_a_failed_action_and_a_message_without_one_cost_turns_and_are_counted(worlds: Path, tmp_path: Path):

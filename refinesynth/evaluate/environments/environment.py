@@ -44,6 +44,16 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """A turn of a play that was begun by somebody else, and what came of it."""
+
+    thought: str
+    action: str
+    observation: str
+    refused: bool
+
+
+@dataclass(frozen=True)
 class Start:
     """What a player is given before its first action."""
 
@@ -52,6 +62,8 @@ class Start:
     actions: tuple[Action, ...]
     introduction: str = ""
     """What the place is and how it works, beside the goal and the actions."""
+    history: tuple[Exchange, ...] = ()
+    """Turns that stand in the chat as if the player had taken them; it goes on from there."""
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,34 @@
-"""Grounded worlds as a benchmark: the worlds of any run of grounded play, executed, answering in their own words.
+"""Grounded worlds as benchmarks: the worlds of any run of grounded play, executed, answering in their own words.
 
 Introduction, goal, actions and observations are those of a grounded run with `terse`, so that the chat is the one that
-training sees. Without a folder of benchmark data: `worlds:runs/held-out`, or a file of trajectories.
+training sees. Without a folder of benchmark data: `worlds:runs/held-out`, or a file of trajectories. `mistakes:` of the
+same begins behind the first mistake of each trajectory, whose turns up to there stand in the chat: whoever goes on has
+to repair it. A record may hold `slips`, the share of right actions that fail for a moment.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+from refinesynth.episode import chance
 from refinesynth.episode.ruled import Ruled
 from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
     Benchmark,
     Compat,
+    Exchange,
     Instance,
     Source,
     Start,
     Step,
 )
-from refinesynth.trajectory import Script
-from refinesynth.world import World, check_solvability
+from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.world import Ruling, World, check_solvability
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.ground import some_ground_actions
 
@@ -41,17 +48,25 @@ class GroundedWorld:
         self._world: World | None = None
         self._state: Any = None
         self._progress = 0.0
+        self._slips = 0.0
+        self._seed = 0
+        self._turns: list[PlayerTurn | DungeonMasterTurn] = []
 
     def reset(self, instance: Instance, /) -> Start:
         """See `TextEnvironment.reset`."""
         try:
             script = Script.model_validate(instance.data["script"])
             self._world = World(script)
-        except (KeyError, ValueError, RulebookError) as error:
+            history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
+            self._slips = float(instance.data.get("slips", 0))
+        except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
-        self._state, self._progress = script.environment, 0.0
+        self._state, self._progress, self._turns = script.environment, 0.0, []
+        self._seed = int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
+        for one in history:
+            self._take(one.action)
         actions = tuple(Action(spec.name, spec.description, spec.parameters) for spec in script.actions)
-        return Start("", script.goal, actions, script.introduction)
+        return Start("", script.goal, actions, script.introduction, history)
 
     @property
     def _now(self) -> World:
@@ -60,12 +75,29 @@ class GroundedWorld:
         return self._world
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`."""
+        """See `TextEnvironment.step`. What slips is not refused: the action was right."""
+        ruling = self._now.step(self._state, action)
+        ruled = Ruled(action, ruling, (), self._progress, self._excuse(action, ruling))
+        self._turns += [PlayerTurn(thought="", action=action), ruled.turn("", ruled.text)]
+        if ruled.transient:
+            return Step(ruled.text, self._progress, done=False, success=False)
+        self._take(action)
+        return Step(ruled.text, self._progress, ruling.done, ruling.done, refused=ruling.kind is not None)
+
+    def _take(self, action: str) -> None:
         ruling = self._now.step(self._state, action)
         self._state = ruling.state
         self._progress = max(self._progress, ruling.progress)
-        text = Ruled(action, ruling, before=(), progress_before=0.0).text
-        return Step(text, self._progress, ruling.done, ruling.done, refused=ruling.kind is not None)
+
+    def _excuse(self, action: str, ruling: Ruling) -> str | None:
+        """The excuse of an action that slips: what changes something, and never twice in a row."""
+        turn, turns = len(self._turns), tuple(self._turns)
+        if ruling.kind is not None or ruling.state is self._state or chance.tried_before(turns, action):
+            return None
+        if not chance.fails(self._slips, seed=self._seed, replica=0, attempt=1, turn=turn):
+            return None
+        before = sum(isinstance(one, DungeonMasterTurn) and one.transient for one in turns)
+        return chance.excuse(seed=self._seed, replica=0, before=before)
 
     def valid_actions(self) -> Sequence[str]:
         """See `TextEnvironment.valid_actions`."""
@@ -73,37 +105,76 @@ class GroundedWorld:
         return [text for text in texts if self._now.step(self._state, text).kind is None]
 
     def solution(self) -> Sequence[str] | None:
-        """The shortest that is known: the author's own, pruned, or one that the search finds."""
-        return check_solvability(self._now.script).shortest
+        """The shortest that is known: the author's own, pruned, or one that the search finds; behind turns that were
+        given, one that it finds from there.
+        """
+        script = self._now.script
+        if self._state is not script.environment and script.rulebook is not None:
+            bare = script.rulebook.model_copy(update={"solution": ()})
+            script = script.model_copy(update={"environment": self._state, "rulebook": bare})
+        return check_solvability(script).shortest
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 def _instances(source: Source) -> list[Instance]:
+    """Each world once."""
+    found: dict[str, Instance] = {}
+    for number, record, script, path in _grounded(source, "worlds"):
+        try:
+            digest = Script.model_validate(script).digest
+        except ValueError as error:
+            raise BadInstance(f"line {number} of {path!r}: its script cannot be read: {error}") from error
+        found.setdefault(digest, Instance(digest, {"script": script, **_slips(record)}))
+    return list(found.values())
+
+
+def _begun(source: Source) -> list[Instance]:
+    """Each trajectory up to and including its first mistake; those without one are left out."""
+    found: list[Instance] = []
+    for number, record, script, path in _grounded(source, "mistakes"):
+        try:
+            trajectory = Draft.model_validate({"script": script, "turns": record["turns"]})
+        except (KeyError, ValueError) as error:
+            raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
+        before: list[tuple[str, str, str, bool]] = []
+        for act, answer in pairwise(trajectory.turns):
+            if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
+                before.append((act.thought, act.action, answer.observation, answer.flagged))
+                if answer.flagged:
+                    name = str(record.get("id") or number)
+                    found.append(Instance(name, {"script": script, "before": before, **_slips(record)}))
+                    break
+    if not found:
+        raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
+    return found
+
+
+def _slips(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {"slips": record["slips"]} if "slips" in record else {}
+
+
+def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], dict[str, Any], str]]:
+    """Of each line with a grounded script: its number, all of it, the script, and the file's name."""
     if not source.argument:
-        raise BadInstance("worlds needs a run of grounded play, or a file of its trajectories: worlds:runs/held-out")
+        raise BadInstance(f"{name} needs a run of grounded play, or a file of its trajectories: {name}:runs/held-out")
     path = Path(source.argument)
     path = path / "trajectories.jsonl" if path.is_dir() else path
     if not path.is_file():
         raise BadInstance(f"there is no file {str(path)!r}; expected a run of grounded play, or a file of trajectories")
-    found: dict[str, Instance] = {}
+    none = True
     for number, record in enumerate(_records(path), start=1):
         script = record.get("script")
         if not isinstance(script, dict):
             raise BadInstance(f"line {number} of {str(path)!r} has no script; expected trajectories that a run wrote")
-        if (values := cast("dict[str, Any]", script)).get("rulebook") is None:
-            continue
-        try:
-            digest = Script.model_validate(values).digest
-        except ValueError as error:
-            raise BadInstance(f"line {number} of {str(path)!r}: its script cannot be read: {error}") from error
-        found.setdefault(digest, Instance(digest, {"script": values}))
-    if not found:
+        if (values := cast("dict[str, Any]", script)).get("rulebook") is not None:
+            none = False
+            yield number, record, values, str(path)
+    if none:
         raise BadInstance(
             f"no script in {str(path)!r} is grounded, so none of its worlds can be executed; a run with --play grounded has such"
         )
-    return list(found.values())
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -126,3 +197,5 @@ BENCHMARK = Benchmark(
     instances=_instances,
     memory_mb=512,
 )
+
+MISTAKES = replace(BENCHMARK, name="mistakes", instances=_begun)
