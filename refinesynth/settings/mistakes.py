@@ -116,7 +116,8 @@ class Mistakes(BaseModel, frozen=True, extra="forbid"):
             first, *more = verdicts[made[-1] :]
             if first is None or more or last == "fresh":
                 return None
-            return Asked(_order(verdicts, episode)[0] if last == "again" else first, last)
+            others = [kind for kind in _order(verdicts, episode) if kind is not first]
+            return Asked(others[0] if last == "again" else first, last)
         if made and accepted == 1 and last == "late":
             return None
         steps = sum(kind is None for kind in verdicts)

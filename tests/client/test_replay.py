@@ -19,6 +19,7 @@ from refinesynth.personas.shipped import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.settings.attempts import Attempts
+from refinesynth.settings.mistakes import at_least
 from refinesynth.synthesis import SynthesisResult, synthesize
 
 PEOPLE = shipped()[:12]
@@ -32,12 +33,14 @@ async def recorded(path: Path, backend: Any = "openai/any", *, n: int = 4, **ask
         count["asked"] += 1
         return await rehearsal(**request)
 
-    return await synthesize(PEOPLE, n, backend, output=path, call=call, **asked), count["asked"]
+    given = {"mistakes": at_least(2), **asked}
+    return await synthesize(PEOPLE, n, backend, output=path, call=call, **given), count["asked"]
 
 
 async def replayed(path: Path, folder: Path, *, n: int = 4, **asked: Any) -> SynthesisResult:
     """A run that nothing but a journal can answer: there is no key, and no server."""
-    return await synthesize(PEOPLE, n, f"replay:{folder}", output=path, **asked)
+    given = {"mistakes": at_least(2), **asked}
+    return await synthesize(PEOPLE, n, f"replay:{folder}", output=path, **given)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ async def test_other_bounds_are_tried_on_what_was_paid_for(tmp_path: Path) -> No
 async def test_one_role_alone_can_be_replayed(tmp_path: Path) -> None:
     first, _ = await recorded(tmp_path / "first")
     backend = {"default": f"replay:{first.path}", "script_writer": f"replay:{first.path}"}
-    second = await synthesize(PEOPLE, 4, backend, output=tmp_path / "second")
+    second = await synthesize(PEOPLE, 4, backend, output=tmp_path / "second", mistakes=at_least(2))
     assert [found.turns for found in second] == [found.turns for found in first]
 
 

@@ -85,14 +85,14 @@ def test_every_trajectory_is_a_sample_with_its_mistakes_and_refinements_marked(r
         assert sample.id == trajectory.id
         assert len(sample.messages) == 1 + len(trajectory.turns)
         marked = [at for at, message in enumerate(sample.messages[1:]) if ", mistake (" in message.text]
-        assert tuple(marked) == trajectory.mistakes() != ()
+        assert tuple(marked) == trajectory.mistakes()
         for at, (turn, message) in enumerate(zip(trajectory.turns, sample.messages[1:], strict=True)):
             assert turn.thought in message.model_dump(mode="json")["content"][0]["reasoning"]
             assert ("· " in message.text) == (at - 1 in trajectory.mistakes())
         scores = sample.scores or {}
         assert scores["mistakes"].value == len(marked)
-        assert scores["refinements"].value == refinements(trajectory).answered > 0
-        assert ", refinement of turn" in text_of(sample)
+        assert scores["refinements"].value == refinements(trajectory).answered
+        assert (", refinement of turn" in text_of(sample)) == bool(marked)
         assert scores["verdict"].value == "accepted"
         assert sample.metadata["persona"] == trajectory.persona.text
         assert sample.metadata["script"]["environment"] == trajectory.script.environment
@@ -150,6 +150,7 @@ def test_interrupted_writing_leaves_whole_logs_that_the_next_time_completes(run:
 
 def test_hostile_texts_are_kept_readable_and_harmless(run: Path, tmp_path: Path):
     trajectory, item = lines(run / "trajectories.jsonl")[0], lines(run / "rejected.jsonl")[0]
+    script = trajectory["script"]
     for turn in trajectory["turns"]:
         turn["thought"] = HOSTILE
         turn["observation" if turn["role"] == "DM" else "action"] = HOSTILE + "x" * 300_000
@@ -165,7 +166,8 @@ def test_hostile_texts_are_kept_readable_and_harmless(run: Path, tmp_path: Path)
     }
     malformed = {
         **item,
-        "draft": {**item["draft"], "turns": [{"role": "malformed", "raw": HOSTILE, "problem": HOSTILE}]},
+        "stage": "draft",
+        "draft": {"script": script, "turns": [{"role": "malformed", "raw": HOSTILE, "problem": HOSTILE}]},
     }
     malformed["violations"] = [{"rule": HOSTILE, "turn": 10**6, "code": "c", "message": HOSTILE}]
     folder = only_lines(
