@@ -109,7 +109,7 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _NAME = re.compile(r"`(refinesynth(?:\.\w+)+)[(`]")
 _TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
 _OF_OTHERS = {
-    *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir"),
+    *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir", "--seeds", "--workers", "--report"),
     *("--world-size", "--nb-objects", "--quest-length"),
 }
 """Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld."""

@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from bench.ablation.worlds import EVERY
 from refinesynth.chat import INSTRUCTIONS
 
 USER, ASSISTANT, END, PAD = "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
@@ -18,12 +19,12 @@ TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
-_PIECES = r" ?[A-Za-z]+| ?[^A-Za-z\s]|\s"
-"""A word or a mark with the blank before it: joined again, they are the text."""
+_PIECES = r" ?[A-Z]{2}| ?[A-Za-z]+| ?[^A-Za-z\s]|\s"
+"""A name, a word or a mark, with the blank before it: joined again, they are the text."""
 
 
 def trained_tokenizer(texts: Iterable[str], *, vocabulary: int = 512) -> PreTrainedTokenizerFast:
-    """Byte-pair encoding in which every word of these texts becomes a token, and what is misspelt becomes several.
+    """Byte-pair encoding in which every word of these texts and every name becomes a token.
 
     The instructions at the end of every task are one token: they never change, and are a third of the context else.
     """
@@ -37,7 +38,9 @@ def trained_tokenizer(texts: Iterable[str], *, vocabulary: int = 512) -> PreTrai
         special_tokens=[PAD, USER, ASSISTANT, END],
         show_progress=False,
     )
-    tokenizer.train_from_iterator((text.replace(INSTRUCTIONS, "") for text in texts), trainer)
+    every = [*EVERY.places, *EVERY.items, *(word for words in EVERY.verbs for word in words)]
+    names = [" ".join(every) + "".join(f"\n{one}" for one in every)] * 100
+    tokenizer.train_from_iterator((text.replace(INSTRUCTIONS, "") for text in (*names, *texts)), trainer)
     tokenizer.add_tokens([AddedToken(INSTRUCTIONS, normalized=False)])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=PAD)
     fast.chat_template = TEMPLATE
@@ -54,8 +57,8 @@ def save_untrained(tokenizer: Any, folder: Path, *, seed: int, width: int, layer
         hidden_size=width,
         intermediate_size=3 * width,
         num_hidden_layers=layers,
-        num_attention_heads=width // 32,
-        num_key_value_heads=width // 32,
+        num_attention_heads=width // 16,
+        num_key_value_heads=width // 16,
         max_position_embeddings=4_096,
         tie_word_embeddings=True,
         # The usual 0.02 is meant for widths of thousands. Here attention would stay flat for most of the training.

@@ -1,10 +1,23 @@
-"""The four trainings of the paper's ablation table, and what it found."""
+"""What is compared: one base model, tuned in nine ways on as many trained tokens each."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-from refinesynth.train import Trainer, TrainResult
+import orjson
+
+from bench.ablation.playing import play
+from bench.ablation.worlds import scene_of
+from refinesynth.chat import Message, to_messages
+from refinesynth.settings.mistakes import Mistakes, at_least, spread
+from refinesynth.train.conversation import LossOn
+from refinesynth.train.data.reading import read_conversations
+from refinesynth.trajectory import Trajectory
+
+Records = Callable[[int], Iterator[dict[str, Any]]]
+"""From a seed to its records, without end."""
 
 
 @dataclass(frozen=True)
@@ -12,71 +25,77 @@ class Variant:
     """One row of the table."""
 
     name: str
-    paper: tuple[float, float]
-    """Its success and progress, in percent: means over ALFWorld, BabyAI, SciWorld, PDDL and Jericho, 8,000
-    trajectories."""
+    records: Records
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What it trains differently."""
+    """What `Trainer` is asked for."""
+
+
+def _plays(seed: int, mistakes: Mistakes | None) -> Iterator[Trajectory]:
+    for number in count():
+        name = f"seed {seed} train {number}"
+        yield play(name, scene_of(name), mistakes, episode=number)
+
+
+def _trajectories(mistakes: Mistakes | None) -> Records:
+    return lambda seed: (orjson.loads(one.to_json()) for one in _plays(seed, mistakes))
+
+
+def _repairs_untrained(seed: int) -> Iterator[dict[str, Any]]:
+    """All turns behind a mistake are trained but the repair's own."""
+    for one in _plays(seed, spread()):
+        messages = to_messages(one)
+        repairs = _repairs(messages)
+        yield _record(one, [m._replace(loss=m.loss and at not in repairs) for at, m in enumerate(messages)])
+
+
+def _repairs_shuffled(seed: int) -> Iterator[dict[str, Any]]:
+    """Each repair says what another play's repair says: a turn of the same form, after a mistake, that answers nothing."""
+    others: list[str] = []
+    for one in _plays(seed, spread()):
+        messages = to_messages(one)
+        repairs = _repairs(messages)
+        said = [messages[at].content for at in repairs]
+        if len(others) >= len(said):
+            lent = iter(others)
+            mixed = [m._replace(content=next(lent)) if at in repairs else m for at, m in enumerate(messages)]
+            yield _record(one, mixed)
+        others = said or others
+
+
+def _repairs(messages: list[Message]) -> list[int]:
+    """Turns of the player that follow a mistake and are none."""
+    acts = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    return [at for before, at in pairwise(acts) if messages[at].loss and not messages[before].loss]
+
+
+def _record(one: Trajectory, messages: list[Message]) -> dict[str, Any]:
+    return {"id": one.id, "messages": [message._asdict() for message in messages]}
 
 
 VARIANTS = (
-    Variant("full", (24.0, 42.0)),
-    Variant("without refinement loss", (19.9, 36.1), {"loss_on": "no_refinement_turns"}),
-    Variant("without refinement data", (19.4, 35.2), {"without_refinement": True}),
-    Variant("with erroneous loss", (13.9, 28.2), {"loss_on": "all_turns"}),
+    Variant("full", _trajectories(spread())),
+    Variant("no loss behind mistakes", _trajectories(spread()), {"loss_on": "no_refinement_turns"}),
+    Variant("no loss on repairs", _repairs_untrained),
+    Variant("without refinement data", _trajectories(spread()), {"without_refinement": True}),
+    Variant("erroneous loss", _trajectories(spread()), {"loss_on": "all_turns"}),
+    Variant("clean only", _trajectories(None)),
+    Variant("repairs shuffled", _repairs_shuffled),
+    Variant("at least two", _trajectories(at_least(2))),
 )
+"""The first is what the others are compared with."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How much of everything; the same for all variants."""
-
-    seeds: int = 3
-    conversations: int = 1_500
-    """Trajectories to learn from, each in a world of its own."""
-    epochs: float = 2.0
-    worlds: int = 64
-    """Held-out worlds that every model plays."""
-    width: int = 128
-    layers: int = 3
-
-    @classmethod
-    def quick(cls) -> "Sizes":
-        """Enough to see that everything runs; far too little to learn to play."""
-        return cls(seeds=1, conversations=150, epochs=1.0, worlds=10)
-
-
-BATCH = 3
-"""Conversations per optimizer step: small steps, many of them, because looking things up is learned late."""
-LEARNING_RATE = 2e-3
-MAX_LENGTH = 1_024
-"""Tokens; no trajectory of these worlds is longer."""
-
-
-def tuned(
-    variant: Variant, *, data: Path, model: Path, output: Path, sizes: Sizes, seed: int, device: str
-) -> TrainResult:
-    """Train one variant from the same untrained model, on the same conversations in the same order."""
-    trainer = Trainer(
-        model=model,
-        data=data,
-        output=output,
-        max_length=MAX_LENGTH,
-        tokens_per_pack=2 * MAX_LENGTH,
-        held_out=0,
-        epochs=sizes.epochs,
-        batch_size=BATCH,
-        learning_rate=LEARNING_RATE,
-        warmup=0.05,
-        adam_betas=(0.9, 0.95),
-        device="cpu" if device == "cpu" else "auto",
-        precision="fp32",
-        gradient_checkpointing=False,
-        seed=seed,
-        evaluate_every="never",
-        save_every="never",
-        plots=False,
-        resume="never",
-        **variant.settings,
-    )
-    return trainer.train()
+def write_data(variant: Variant, path: Path, *, seed: int, tokens: int, count_tokens: Callable[[str], int]) -> int:
+    """As many records as give so many tokens with loss; how many these are."""
+    found = 0
+    loss_on = LossOn(variant.settings.get("loss_on", LossOn.REFINEMENT))
+    without = bool(variant.settings.get("without_refinement", False))
+    with path.open("wb") as lines:
+        for number, record in enumerate(variant.records(seed), start=1):
+            lines.write(orjson.dumps(record) + b"\n")
+            for one in read_conversations([[record]], without_refinement=without):
+                spoken = zip(one.turns, one.trained(loss_on), strict=True)
+                found += sum(count_tokens(turn.content) + 1 for turn, trained in spoken if trained)
+            if found >= tokens:
+                return number
+    raise RuntimeError("the records came to an end")

@@ -1,5 +1,5 @@
-"""Small worlds of the experiment: a thing is brought to a place. Names and verbs are made of syllables, so that whoever
-plays in worlds of other names has to have learned to read them.
+"""Small worlds of the experiment: a thing is brought to a place. Names and verbs are drawn anew for each, so that whoever
+plays has to read.
 
 Everything that a player needs to know is said: where things are in the introduction, what a verb does in its
 description, whether a place is shut when one arrives. So a play without mistakes is never refused.
@@ -10,16 +10,40 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
+from pydantic import JsonValue
+
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Requirement, Rulebook, Script
 
-SYLLABLES = tuple(first + second for first in "BDFGKLMNPRST" for second in "AEIOU")
-"""Capitals, so that no English word is taken for them."""
+_ALL = tuple(
+    first + second for one in "BDFGKLMNPRST" for other in "AEIOU" for first, second in ((one, other), (other, one))
+)
+"""Capitals, so that no English word is taken for a name."""
 
+
+@dataclass(frozen=True)
+class Pool:
+    """Names that worlds draw from."""
+
+    places: tuple[str, ...]
+    items: tuple[str, ...]
+    verbs: tuple[tuple[str, ...], ...]
+    """Of each verb, in the order of `VERBS`."""
+
+
+VERBS = ("go", "take", "open", "leave")
 _PLACES, _ITEMS = 4, 3
 _SHUT = 0.5
 """Share of the targets that are shut."""
-_UNSEEN = 4
-"""Every so many names are never seen in training."""
+
+
+def _names(first: int, last: int, first_verb: int, last_verb: int) -> Pool:
+    verbs = tuple(_ALL[at + first_verb : at + last_verb] for at in range(32, 64, 8))
+    return Pool(_ALL[first:last], _ALL[16 + first : 16 + last], verbs)
+
+
+EVERY, SEEN, UNSEEN = _names(0, 16, 0, 8), _names(0, 10, 0, 5), _names(10, 16, 5, 8)
+"""All names, which the base model knows; those of tuning; and the others, in whose worlds a tuned model shows that it
+reads."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +55,16 @@ class Names:
     verbs: dict[str, str]
     """`go`, `take`, `open`, `leave` to the word for it here."""
     absent: tuple[str, ...]
-    """Names that nothing has here, each nearly one of the others."""
+    """Names that nothing has here."""
 
 
-def is_unseen(name: str) -> bool:
-    """Whether no world of training has a place, a thing or a verb of this name."""
-    return blake2b(name.encode(), digest_size=1).digest()[0] % _UNSEEN == 0
-
-
-def draw_names(rng: Random, *, unseen: bool) -> Names:
-    """Names that no other thing in the world has."""
-    found: list[str] = []
-    while len(found) < _PLACES + _ITEMS + 4:
-        name = "".join(rng.sample(SYLLABLES, 2))
-        if is_unseen(name) == unseen and name not in found:
-            found.append(name)
-    places, items, verbs = found[:_PLACES], found[_PLACES : _PLACES + _ITEMS], found[_PLACES + _ITEMS :]
-    absent = [_nearly(rng, name, found, unseen=unseen) for name in (*places, *items)]
-    return Names(
-        tuple(places), tuple(items), dict(zip(("go", "take", "open", "leave"), verbs, strict=True)), tuple(absent)
-    )
-
-
-def _nearly(rng: Random, name: str, taken: list[str], *, unseen: bool) -> str:
-    """Another last syllable."""
-    while True:
-        other = name[:2] + rng.choice(SYLLABLES)
-        if other not in taken and is_unseen(other) == unseen:
-            return other
+def draw_names(rng: Random, pool: Pool) -> Names:
+    """Different names for all things of a world, and for each a name that nothing has."""
+    places, items = rng.sample(pool.places, _PLACES), rng.sample(pool.items, _ITEMS)
+    absent = [rng.choice([one for one in pool.places if one not in places]) for _ in places]
+    absent += [rng.choice([one for one in pool.items if one not in items]) for _ in items]
+    verbs = (rng.choice(words) for words in pool.verbs)
+    return Names(tuple(places), tuple(items), dict(zip(VERBS, verbs, strict=True)), tuple(absent))
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,10 @@ class Scene:
     """Each thing's place at the beginning."""
 
 
-def scene_of(name: str, *, unseen: bool = False) -> Scene:
-    """The scene with this name, such as `train 17`; always the same."""
+def scene_of(name: str, pool: Pool = SEEN) -> Scene:
+    """The scene with this name, such as `train 17`, its things named from this pool; always the same."""
     rng = Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
-    names = draw_names(rng, unseen=unseen)
+    names = draw_names(rng, pool)
     source, target, start = rng.sample(names.places, 3)
     thing = names.items[0]
     where = {
@@ -96,7 +102,7 @@ def scene_of(name: str, *, unseen: bool = False) -> Scene:
     script = Script(
         introduction=f"You are at {start}. There is {said}.",
         environment=state,
-        goal=f"Bring the {thing} to {target}.",
+        goal=f"Bring the {thing} from {source} to {target}.",
         completion_conditions=(f"The {thing} was taken.", f"The {thing} is at {target}."),
         actions=tuple(rng.sample(_actions(names), 4)),
         rulebook=Rulebook(
@@ -117,36 +123,51 @@ def right_way(names: Names, thing: str, source: str, target: str, *, shut: bool)
 
 
 def _actions(names: Names) -> tuple[ActionSpec, ...]:
-    def spec(
-        key: str, what: str, about: str, requires: tuple[Requirement, ...], effects: tuple[Effect, ...], seen: str
-    ) -> ActionSpec:
-        verb = names.verbs[key]
-        return ActionSpec(
-            name=f"{verb} {{{what}}}",
-            description=about,
-            pattern=f"^{verb} (?P<{what}>.+)$",
-            parameters={what: tuple(sorted(names.places if what == "place" else names.items))},
-            requires=requires,
-            effects=effects,
-            reveals=seen,
-        )
-
+    here = _needs("state.you == place", "You are not at {place}.", kind="place")
+    there = _needs("state.at[item] == state.you", "The {item} is at {state:/at/{item}}, not here.", kind="place")
     return (
-        spec("go", "place", "go to a place", (_needs("state.you != place", "You are at {place} already."),),
-             (Effect(op=EffectOp.SET, path="/you", value="{place}"),), "You are at {place}. It is {state:/word/{place}}."),
-        spec("take", "item", "take a thing that is here", (
-             _needs('state.at[item] != "hand"', "You have the {item} already."),
-             _needs("state.at[item] == state.you", "The {item} is at {state:/at/{item}}, not here.", kind="place"),
-             ), (Effect(op=EffectOp.SET, path="/at/{item}", value="hand"),), "You have the {item}."),
-        spec("open", "place", "open the place where you are", (
-             _needs("state.you == place", "You are not at {place}.", kind="place"),
-             _needs("state.shut[place]", "{place} is open already."),
-             ), (Effect(op=EffectOp.SET, path="/shut/{place}", value=False), Effect(op=EffectOp.SET, path="/word/{place}", value="open")), "{place} is open."),
-        spec("leave", "item", "leave a thing where you are", (
-             _needs('state.at[item] == "hand"', "You do not have the {item}."),
-             _needs("!state.shut[state.you]", "{state:/you} is shut."),
-             ), (Effect(op=EffectOp.SET, path="/at/{item}", value="{state:/you}"),), "The {item} is at {state:/you}."),
-    )  # fmt: skip
+        _spec(names, "go", "place", "go to a place", "You are at {place}. It is {state:/word/{place}}.").model_copy(
+            update={
+                "requires": (_needs("state.you != place", "You are at {place} already."),),
+                "effects": (_sets("/you", "{place}"),),
+            }
+        ),
+        _spec(names, "take", "item", "take a thing that is here", "You have the {item}.").model_copy(
+            update={
+                "requires": (_needs('state.at[item] != "hand"', "You have the {item} already."), there),
+                "effects": (_sets("/at/{item}", "hand"),),
+            }
+        ),
+        _spec(names, "open", "place", "open the place where you are", "{place} is open.").model_copy(
+            update={
+                "requires": (here, _needs("state.shut[place]", "{place} is open already.")),
+                "effects": (_sets("/shut/{place}", value=False), _sets("/word/{place}", "open")),
+            }
+        ),
+        _spec(names, "leave", "item", "leave a thing where you are", "The {item} is at {state:/you}.").model_copy(
+            update={
+                "requires": (
+                    _needs('state.at[item] == "hand"', "You do not have the {item}."),
+                    _needs("!state.shut[state.you]", "{state:/you} is shut."),
+                ),
+                "effects": (_sets("/at/{item}", "{state:/you}"),),
+            }
+        ),
+    )
+
+
+def _spec(names: Names, key: str, what: str, about: str, seen: str) -> ActionSpec:
+    return ActionSpec(
+        name=f"{names.verbs[key]} {{{what}}}",
+        description=about,
+        pattern=f"^{names.verbs[key]} (?P<{what}>.+)$",
+        parameters={what: tuple(sorted(names.places if what == "place" else names.items))},
+        reveals=seen,
+    )
+
+
+def _sets(path: str, value: JsonValue) -> Effect:
+    return Effect(op=EffectOp.SET, path=path, value=value)
 
 
 def _needs(condition: str, hint: str, *, kind: str = "logic") -> Requirement:

@@ -135,7 +135,7 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(Move("", failed=True))
-            state.messages.append(ChatMessageUser(content=_sentence(str(error))))
+            state.messages.append(ChatMessageUser(content=_sentence(str(error)), metadata={"refused": True}))
             continue
         try:
             step = await episode.step(action)
