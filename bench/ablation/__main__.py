@@ -1,4 +1,4 @@
-"""What of the data teaches a model to repair its mistakes: small models, tuned in eight ways, in worlds they have not seen.
+"""What of the data teaches a model to repair its mistakes: small models, tuned in seven ways, in worlds they have not seen.
 
     python -m bench.ablation [--seeds 0-11] [--worlds 256] [--workers 2] [--variants "full,clean only"]
     python -m bench.ablation --report

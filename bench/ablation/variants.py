@@ -40,14 +40,6 @@ def _trajectories(mistakes: Mistakes | None) -> Records:
     return lambda seed: (orjson.loads(one.to_json()) for one in _plays(seed, mistakes))
 
 
-def _repairs_untrained(seed: int) -> Iterator[dict[str, Any]]:
-    """All turns behind a mistake are trained but the repair's own."""
-    for one in _plays(seed, spread()):
-        messages = to_messages(one)
-        repairs = _repairs(messages)
-        yield _record(one, [m._replace(loss=m.loss and at not in repairs) for at, m in enumerate(messages)])
-
-
 def _repairs_shuffled(seed: int) -> Iterator[dict[str, Any]]:
     """Each repair says what another play's repair says: a turn of the same form, after a mistake, that answers nothing."""
     others: list[str] = []
@@ -74,8 +66,7 @@ def _record(one: Trajectory, messages: list[Message]) -> dict[str, Any]:
 
 VARIANTS = (
     Variant("full", _trajectories(spread())),
-    Variant("no loss behind mistakes", _trajectories(spread()), {"loss_on": "no_refinement_turns"}),
-    Variant("no loss on repairs", _repairs_untrained),
+    Variant("without refinement loss", _trajectories(spread()), {"loss_on": "no_refinement_turns"}),
     Variant("without refinement data", _trajectories(spread()), {"without_refinement": True}),
     Variant("erroneous loss", _trajectories(spread()), {"loss_on": "all_turns"}),
     Variant("clean only", _trajectories(None)),

@@ -47,12 +47,17 @@ def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
     if made is not None:
         return confused(luck, past, made)
     action = _next(past)
-    return PlayerTurn(thought=_joined(_looking_back(luck, past), _looking_ahead(luck, past, action)), action=action)
+    doing = meaning(past.position, action)
+    return PlayerTurn(
+        thought=_joined(_looking_back(luck, past), _looking_ahead(luck, past, action, doing)), action=action
+    )
 
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
-    """A turn that is this mistake, made in good faith."""
-    thought = say(luck.rng("thought"), f"confident_{made.kind}", doing=made.doing)
+    """A turn that is this mistake, made in good faith: what is meant stands where the right act would, in the words that
+    a right turn has here, so that no form tells it from one.
+    """
+    thought = _looking_ahead(luck, past, _next(past), made.doing)
     return PlayerTurn(thought=_joined(_looking_back(luck, past), thought), action=made.action)
 
 
@@ -107,10 +112,10 @@ def _looking_back(luck: Luck, past: Past) -> str:
     return said
 
 
-def _looking_ahead(luck: Luck, past: Past, action: str) -> str:
-    """Why this action now."""
+def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
+    """Why this action now, which is taken to be `doing`."""
     rng, position = luck.rng("looking ahead"), past.position
-    doing, plan = meaning(position, action), position.plan
+    plan = tuple(step for step in position.plan if step == action or meaning(position, step) != doing)
     if not plan:
         return say(rng, "nothing_left", doing=doing)
     if action != plan[0]:

@@ -17,9 +17,6 @@ from refinesynth.world.hidden import hidden_names
 
 _KINDS = tuple(MistakeKind)
 
-_LOOKING_BACK = 0.4
-"""Share of the logic mistakes that do again what is done already, rather than too early what comes later."""
-
 _SHORTEST = 4
 """Shortest word that is misspelt, in characters."""
 
@@ -128,16 +125,15 @@ def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple
 
 
 def _untimely(rng: Random, past: Past, kind: MistakeKind) -> Slip | None:
-    """An available action that does not fit now: a later step of the plan, or what was done already, else just
-    anything.
+    """An available action that does not fit now: the next step of the plan that comes too early, else another that is of
+    use, or what was done already, else just anything.
 
     Going where one is makes no sense either, but it is what comes to mind last.
     """
     position = past.position
     ahead = position.plan[1:]
     done = [exchange.action for exchange in reversed(past.exchanges) if not exchange.refused]
-    back = kind is MistakeKind.LOGIC and rng.random() < _LOOKING_BACK
-    obvious = (*(done if back else ahead), *(ahead if back else done), *position.scene.useful)
+    obvious = (*ahead, *position.scene.useful, *done)
     late = position.scene.moving if kind is MistakeKind.LOGIC else "\n"
     likely = ((action, "") for action in obvious if not action.startswith(late))
     return _first(past, kind, chain(likely, _distant(rng, position.scene, late)))

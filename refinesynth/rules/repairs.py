@@ -51,7 +51,7 @@ class Repair(NamedTuple):
     late: bool = False
     """Whether something else was accepted before the answer; only where the world is executed."""
     given_up: bool = False
-    """Whether the answer is that the plan is given up for a reason; only where the world is executed."""
+    """Whether nothing answers it but that the plan is given up for a reason; only where the world is executed."""
 
 
 def refinements(trajectory: Trajectory) -> Refinements:
@@ -109,7 +109,7 @@ def _repairs(draft: Draft, steps: Sequence[Exchange], within: int, answers: _Ans
             waits=not complete and (len(window) < within or window[-1].after is None),
             again=number > 0 and steps[number - 1].flagged,
             late=bool(found) and found[0][0] != accepted[0].at,
-            given_up=bool(found) and found[0][1] == "given up",
+            given_up=bool(found) and all(how == "given up" for _, how in found),
         )
 
 
