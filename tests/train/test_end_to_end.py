@@ -75,8 +75,6 @@ def test_rehearsed_trajectories_teach_a_small_model_what_held_out_environments_a
     # using the context.
     assert result.held_out[LOSS] < 0.6 * bound
     assert {LOSS_CORRECT, LOSS_REFINEMENT, LOSS_MISTAKE} <= result.held_out.keys()
-    # Mistakes are out of the loss: what else was learned helps with them, too, but never as much.
-    assert result.held_out[LOSS_MISTAKE] > result.held_out[LOSS]
     llama: Any = LlamaForCausalLM
     tuned = llama.from_pretrained(tmp_path / "tuned")
     assert tuned.config.vocab_size == len(tokenizer)
