@@ -33,13 +33,13 @@ async def recorded(path: Path, backend: Any = "openai/any", *, n: int = 4, **ask
         count["asked"] += 1
         return await rehearsal(**request)
 
-    given = {"mistakes": at_least(2), **asked}
+    given: dict[str, Any] = {"mistakes": at_least(2), **asked}
     return await synthesize(PEOPLE, n, backend, output=path, call=call, **given), count["asked"]
 
 
 async def replayed(path: Path, folder: Path, *, n: int = 4, **asked: Any) -> SynthesisResult:
     """A run that nothing but a journal can answer: there is no key, and no server."""
-    given = {"mistakes": at_least(2), **asked}
+    given: dict[str, Any] = {"mistakes": at_least(2), **asked}
     return await synthesize(PEOPLE, n, f"replay:{folder}", output=path, **given)
 
 
