@@ -1,6 +1,6 @@
-"""What of the data teaches a model to repair its mistakes: small models, tuned in seven ways, in worlds they have not seen.
+"""What of the data teaches a model to repair its mistakes: small models, tuned in six ways, in worlds they have not seen.
 
-    python -m bench.ablation [--seeds 0-11] [--worlds 256] [--workers 2] [--variants "full,clean only"]
+    python -m bench.ablation [--seeds 0-11] [--worlds 256] [--workers 2] [--variants "full,at least two"]
     python -m bench.ablation --report
 
 The same command goes on: each model's figures are a file of their own in the folder of results. docs/ablation.md says

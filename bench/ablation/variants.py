@@ -1,4 +1,4 @@
-"""What is compared: one base model, tuned in nine ways on as many trained tokens each."""
+"""What is compared: one base model, tuned in six ways on as many trained tokens each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,13 +30,13 @@ class Variant:
     """What `Trainer` is asked for."""
 
 
-def _plays(seed: int, mistakes: Mistakes | None) -> Iterator[Trajectory]:
+def _plays(seed: int, mistakes: Mistakes) -> Iterator[Trajectory]:
     for number in count():
         name = f"seed {seed} train {number}"
         yield play(name, scene_of(name), mistakes, episode=number)
 
 
-def _trajectories(mistakes: Mistakes | None) -> Records:
+def _trajectories(mistakes: Mistakes) -> Records:
     return lambda seed: (orjson.loads(one.to_json()) for one in _plays(seed, mistakes))
 
 
@@ -69,7 +69,6 @@ VARIANTS = (
     Variant("without refinement loss", _trajectories(spread()), {"loss_on": "no_refinement_turns"}),
     Variant("without refinement data", _trajectories(spread()), {"without_refinement": True}),
     Variant("erroneous loss", _trajectories(spread()), {"loss_on": "all_turns"}),
-    Variant("clean only", _trajectories(None)),
     Variant("repairs shuffled", _repairs_shuffled),
     Variant("at least two", _trajectories(at_least(2))),
 )
