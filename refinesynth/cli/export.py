@@ -11,6 +11,7 @@ from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.train import ChatTemplate, LossOption, MaxLength, OverLengthOption, Set, Tokenizer
 from refinesynth.errors import InputError
 from refinesynth.files.atomic_write import COMPRESSED, refuse_existing
+from refinesynth.files.regular import refuse_irregular
 
 if TYPE_CHECKING:
     from refinesynth.export import ExportReport, Tally
@@ -110,6 +111,8 @@ def export(
         _refuse_replacing_the_source(source, _beside(output))
     if card and output.name == CARD:
         raise InputError(f"--card writes {CARD} beside FILE, so FILE cannot be {str(output)!r} itself; give another -o")
+    if card:
+        refuse_irregular(output.with_name(CARD))
     if card and not overwrite and (there := output.with_name(CARD)).exists():
         raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
     from refinesynth.cli.terminal import output as standard_output

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from refinesynth.errors import InputError
 from refinesynth.files.atomic_write import COMPRESSED, output_file
+from refinesynth.files.regular import refuse_irregular
 
 FILE_NAME = "dataset_info.json"
 
@@ -38,12 +39,13 @@ class DatasetInfo:
 
         Raises:
             InputError: There is such a file and it is not a JSON object, or describes another data set by this name; or
-                the export itself is to be that file.
+                the export itself is to be that file; or it is a link, a FIFO or a device.
         """
         if path.name == FILE_NAME:
             raise InputError(f"{path} is where LLaMA-Factory looks for its data sets' names; choose another name")
         self.path = path.with_name(FILE_NAME)
         name, entry = dataset_name(path), dataset_entry(path)
+        refuse_irregular(self.path)
         self._entries = _read(self.path)
         if self._entries.get(name, entry) != entry and not overwrite:
             raise InputError(f"{self.path} describes another data set {name!r}; choose another name for {path}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from refinesynth.errors import InputError, StorageError
+from refinesynth.files.regular import refuse_irregular
 
 COMPRESSED = (".gz", ".zst")
 """Suffixes of a name that ask for compression."""
@@ -77,10 +78,11 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Complain before any work is done.
 
     Raises:
-        InputError: `path` is a folder, or exists and `overwrite` is false.
+        InputError: `path` is a folder, a link, a FIFO or a device, or exists and `overwrite` is false.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
+    refuse_irregular(path)
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists already; choose another name, or allow it to be overwritten")
 
@@ -92,7 +94,8 @@ def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
     `.gz` and `.zst` compress; the same content gives the same bytes.
 
     Raises:
-        InputError: `path` is a folder, exists and may not be overwritten, or cannot be written.
+        InputError: `path` is a folder, a link, a FIFO or a device, exists and may not be overwritten, or cannot be
+            written.
     """
     refuse_existing(path, overwrite=overwrite)
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from refinesynth.errors import RefinesynthError, RunFolderError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
+from refinesynth.run.folder import refuse_irregular_files
 from refinesynth.run.lines import cannot
 
 CONFIG = "config.json"
@@ -20,10 +21,12 @@ def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
     Returns where that one is now; None if there was none.
 
     Raises:
-        RunFolderError: Something else than a run is in it, a live process has it, or no folder can be there.
+        RunFolderError: Something else than a run is in it, a file of the run is a link, a FIFO or a device, a live
+            process has it, or no folder can be there.
         StorageError: It cannot be written.
     """
     _refuse_strangers(path)
+    refuse_irregular_files(path, follow=False)
     _make(path)
     until.enter_context(FolderLock(path))
     _refuse_strangers(path)

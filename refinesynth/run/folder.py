@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from refinesynth.errors import RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE
+from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.run.config import RunConfig
@@ -39,6 +40,16 @@ _RUN_FILE = re.compile(
 def is_run_file(name: str) -> bool:
     """Whether a run writes a file of this name into its folder."""
     return _RUN_FILE.fullmatch(name) is not None
+
+
+def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
+    """Raises: RunFolderError: A file of a run is a FIFO or a device; or a link, unless links are followed."""
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if is_run_file(entry.name) and (kind := irregular(entry, follow=follow)):
+            raise RunFolderError(
+                f"{str(entry)!r} is {kind}, and a run reads and writes regular files alone; remove it or put the file "
+                f"itself there"
+            )
 
 
 def shard_journal(path: Path, number: int) -> Path:
@@ -75,9 +86,10 @@ class RunFolder:
         """Read a run's configuration.
 
         Raises:
-            RunFolderError: There is no run at `path`.
+            RunFolderError: There is no run at `path`, or one of its files is a FIFO or a device.
         """
         path = Path(path)
+        refuse_irregular_files(path, follow=True)
         return RunFolder(path, RunConfig.load(path / "config.json"))
 
     def __repr__(self) -> str:

@@ -1,12 +1,12 @@
 """JSONL files: complete lines only, read lazily, and a half-written tail cut before more is written."""
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from refinesynth.errors import RunFolderError, StorageError
+from refinesynth.files.regular import open_to_append
 
 _BLOCK = 1 << 16
 """Bytes read at a time when looking for the last line's end."""
@@ -28,7 +28,7 @@ class LineWriter:
         self.path = path
         self._failure: OSError | None = None
         try:
-            self._file: BinaryIO = path.open("ab")
+            self._file: BinaryIO = open_to_append(path)
         except OSError as error:
             raise cannot("open", path, error) from error
         self.end = self._file.tell()
@@ -151,7 +151,8 @@ def cut(path: Path, *, end: int) -> int:
     if size <= end:
         return 0
     try:
-        os.truncate(path, end)
+        with open_to_append(path) as file:
+            file.truncate(end)
     except OSError as error:
         raise cannot("write", path, error) from error
     return size - end

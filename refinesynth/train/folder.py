@@ -10,6 +10,7 @@ import orjson
 from refinesynth.errors import InputError, RefinesynthError, StorageError
 from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock, move_aside, refuse_from_within
+from refinesynth.files.regular import irregular
 from refinesynth.train.config import PATHS, TrainConfig
 from refinesynth.train.layers import layered
 from refinesynth.train.passthrough import deciding
@@ -157,7 +158,7 @@ def _is_taken(output: Path) -> bool:
     """Whether a training is in the folder.
 
     Raises:
-        InputError: Something else is.
+        InputError: Something else is, or a link, a FIFO or a device is among its files.
     """
     try:
         there = sorted(path.name for path in output.iterdir() if not _is_nothing(path)) if output.is_dir() else []
@@ -165,6 +166,10 @@ def _is_taken(output: Path) -> bool:
     except OSError as error:
         raise StorageError(f"{str(output)!r} cannot be read: {error.strerror}") from error
     if MARKER in there:
+        if odd := next((path for path in sorted(output.iterdir()) if irregular(path)), None):
+            raise InputError(
+                f"{str(odd)!r} is {irregular(odd)}; a training writes regular files and folders alone: remove it, or give another -o"
+            )
         return True
     if there or is_something_else:
         what = f"holds something else ({', '.join(there[:3])}, ...)" if there else "is a file"

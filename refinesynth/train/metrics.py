@@ -11,6 +11,7 @@ import orjson
 
 from refinesynth.errors import StorageError
 from refinesynth.files.atomic_write import write_file
+from refinesynth.files.regular import open_to_append
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.events import NullEvents
 
@@ -53,7 +54,7 @@ class MetricsFile(NullEvents):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
         try:
-            with self._path.open("ab") as file:
+            with open_to_append(self._path) as file:
                 file.write(line + b"\n")
         except OSError as error:
             raise StorageError(f"{str(self._path)!r} cannot be written: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """`refinesynth export`, in process. What the records hold is tested with refinesynth.export."""
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,29 @@ def test_a_file_is_not_exported_onto_itself(tmp_path: Path) -> None:
     (link := tmp_path / "link.jsonl").symlink_to(source)
     assert export(source, "--format", "openai", "-o", link, "--overwrite").exit_code == 2
     assert source.read_bytes() == a_trajectory().to_json() + b"\n"
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+@pytest.mark.parametrize("name", ["out.jsonl", "README.md", "dataset_info.json"])
+@pytest.mark.parametrize("kind", ["a link", "a FIFO"])
+def test_links_and_fifos_are_left_as_they_are(
+    run: Path, tmp_path: Path, name: str, kind: str, overwrite: tuple[str, ...]
+) -> None:
+    (target := tmp_path / "precious").write_text("{}")
+    path = tmp_path / name
+    path.symlink_to(target) if kind == "a link" else os.mkfifo(path)
+    asked = [run, "--format", "sharegpt", "-o", tmp_path / "out.jsonl", "--card", "--license", "mit", *overwrite]
+    refused = export(*asked)
+    assert refused.exit_code == 2
+    assert f"{name}' is {kind}" in refused.stderr
+    assert target.read_text() == "{}"
+    assert {entry.name for entry in tmp_path.iterdir()} == {name, "precious"}
+
+
+def test_a_device_is_not_replaced_by_a_file(run: Path) -> None:
+    refused = export(run, "--format", "openai", "-o", os.devnull, "--overwrite")
+    assert (refused.exit_code, "is a device" in refused.stderr) == (2, True)
+    assert Path(os.devnull).is_char_device()
 
 
 def test_an_export_is_not_its_own_card(run: Path, tmp_path: Path) -> None:

@@ -259,23 +259,6 @@ main()
     assert (done.returncode, done.stderr) == (130, "")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_3_says_what_to_do_and_loses_nothing(tmp_path: Path, warm: Path) -> None:
-    folder = tmp_path / "run"
-    assert call("run", "-n", "2", "-o", folder, warm=warm).returncode == 0
-    (folder / "events.jsonl").rename(tmp_path / "events.jsonl")
-    (folder / "events.jsonl").symlink_to("/dev/full")
-    done = call("run", "-n", "4", "-o", folder, warm=warm)
-    assert done.returncode == 3, done.stderr
-    assert "events.jsonl': No space left on device. Everything finished so far is kept; make room" in done.stderr
-    assert "Traceback" not in done.stderr
-    (folder / "events.jsonl").unlink()
-    assert call("run", "-n", "4", "-o", folder, warm=warm).returncode == 0
-    assert call("run", "-n", "4", "-o", tmp_path / "whole", warm=warm).returncode == 0
-    for name in ("trajectories.jsonl", "rejected.jsonl"):
-        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
 @pytest.mark.parametrize("blocks", [80, 140])
 def test_a_disk_that_fills_up_while_it_runs_is_3(tmp_path: Path, warm: Path, blocks: int) -> None:
     """No file may become longer than so many KiB: the system refuses as it does when there is no room."""

@@ -19,6 +19,7 @@ from samples import paid
 from refinesynth.errors import RefinesynthError, RunFolderError, StorageError
 from refinesynth.files.output_folder import next_aside
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
+from refinesynth.run.lines import LineWriter, cut
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 
@@ -212,6 +213,43 @@ def test_what_a_process_left_that_died_before_it_began_is_no_obstacle(tmp_path: 
     (tmp_path / ".config.json.0badcafe.part").write_text("{")
     RunWriter.claim(tmp_path, CONFIG).close()
     assert RunFolder.open(tmp_path).config == CONFIG
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "trajectories.jsonl", "rejected.jsonl", "events.jsonl", "journal.sqlite", "journal-1.sqlite"],
+)
+async def test_a_linked_file_of_a_run_is_refused_and_what_it_leads_to_stays(tmp_path: Path, name: str) -> None:
+    path = (await write(tmp_path / "run", True, False)).path
+    (path / name).unlink(missing_ok=True)
+    (target := tmp_path / "precious").write_bytes(b"precious\n")
+    (path / name).symlink_to(target)
+    with pytest.raises(RefinesynthError, match="is a link, and a run" if name != "config.json" else "is not JSON"):
+        RunWriter.claim(path, CONFIG)
+    with pytest.raises(RunFolderError, match="is a link"):
+        RunWriter.claim(path, CONFIG, fresh=True)
+    assert target.read_bytes() == b"precious\n"
+
+
+async def test_a_line_is_never_written_through_a_link_that_came_in_between(tmp_path: Path) -> None:
+    (target := tmp_path / "precious").write_bytes(b"precious\n")
+    (tmp_path / "events.jsonl").symlink_to(target)
+    with pytest.raises(StorageError, match=r"cannot open .*events.jsonl"):
+        LineWriter(tmp_path / "events.jsonl")
+    with pytest.raises(StorageError, match=r"cannot write .*events.jsonl"):
+        cut(tmp_path / "events.jsonl", end=0)
+    assert target.read_bytes() == b"precious\n"
+
+
+@pytest.mark.parametrize("name", ["config.json", "trajectories.jsonl", "journal.sqlite"])
+async def test_a_fifo_in_a_run_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = (await write(tmp_path / "run", True)).path
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(RunFolderError, match="is a FIFO"):
+        RunFolder.open(path)
+    with pytest.raises(RunFolderError, match=r"is a FIFO|is not empty, and no run"):
+        RunWriter.claim(path, CONFIG)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

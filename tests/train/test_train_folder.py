@@ -122,6 +122,17 @@ def test_the_folder_one_is_in_is_not_set_aside(output: Path, inside: str, monkey
     assert [path.name for path in output.parent.iterdir()] == ["first"]
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "train.yaml", "model.safetensors", "checkpoints"])
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_what_leads_out_of_the_folder_is_refused(output: Path, tmp_path: Path, name: str, resume: str) -> None:
+    opened(output)
+    (output / name).unlink(missing_ok=True)
+    (output / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match=f"{name}' is a link"):
+        check_output(config(output, resume=resume))
+    assert not (tmp_path / "precious").exists()
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "first").write_text("precious")
     with pytest.raises(InputError, match="is a file"):

@@ -1,0 +1,48 @@
+"""What is written is a regular file: a link, a FIFO or a device would lead the bytes to what is somebody else's."""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from refinesynth.errors import InputError
+
+_KINDS = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def irregular(path: Path, *, follow: bool = False) -> str | None:
+    """`a link`, `a FIFO`, `a device` or `a socket`, if one is at `path`; None for files, folders and nothing.
+
+    With `follow` a link is what it leads to.
+    """
+    try:
+        mode = (path.stat() if follow else path.lstat()).st_mode
+    except OSError:
+        return None
+    return next((name for is_one, name in _KINDS if is_one(mode)), None)
+
+
+def refuse_irregular(path: Path) -> None:
+    """Raises: InputError: Something else than a file or a folder is at `path`, which is to be written."""
+    if kind := irregular(path):
+        raise InputError(f"{str(path)!r} is {kind}, which nothing is written to; remove it, or choose another name")
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a regular file for appending; it is made if it is missing. Nothing waits, as for the reader of a FIFO.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = open(os.open(path, flags, 0o666), "ab")  # noqa: PTH123, SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(0, "it is no regular file", str(path))
+    return file
