@@ -79,8 +79,9 @@ class PersonaFile:
                     return
                 self._lines = Lines(file)
                 yield from _READERS[self._format](self._lines, self.path)
-        except (OSError, EOFError, zlib.error, ZstdError) as error:
-            after = f" after line {self._lines.number}" if self._lines and self._lines.number else ""
+        except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
+            read = self._lines.number if self._lines and not isinstance(error, UnicodeError) else 0
+            after = f" after line {read}" if read else ""
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
 
     def at_most(self) -> int | None:
@@ -98,7 +99,7 @@ class PersonaFile:
                 return None
             with self.path.open("rb") as file:
                 count = sum(1 for line in Lines(file) if line.strip())
-        except OSError:
+        except (OSError, UnicodeError):
             return None
         return max(0, count - 1) if self._format == ".csv" else count
 

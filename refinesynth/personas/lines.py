@@ -2,6 +2,8 @@
 
 from typing import BinaryIO
 
+from refinesynth.files.encoding import refuse_other_encodings
+
 MAX_LINE_BYTES = 1 << 20
 """Longest line that is looked at, in bytes; of a longer one nothing is kept."""
 
@@ -14,6 +16,8 @@ _BOM = b"\xef\xbb\xbf"
 class Lines:
     """Iterates over lines without the line feed that ends them; a line that is too long comes empty, with `too_long`
     set.
+
+    Raises UnicodeError at once where the file is in another encoding than UTF-8 that can be told.
 
     `stop` may be called from another thread: the iteration ends within one read.
     """
@@ -34,6 +38,8 @@ class Lines:
         if not line or self._stopped:
             raise StopIteration
         self.number += 1
+        if self.number == 1:
+            refuse_other_encodings(line)
         if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             self.too_long = True
             while not self._stopped and line and not line.endswith(b"\n"):

@@ -366,6 +366,33 @@ async def test_parquet_needs_a_text_column(tmp_path: Path) -> None:
     assert personas.problems == (BadRow(2, "is not UTF-8 at byte 0"),)
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("people.txt", "A nurse in Köln\nA cook\n"),
+        ("people.csv", "id,persona\n1,Eine Ärztin\n"),
+        ("people.jsonl", '{"persona": "A cook"}\n'),
+    ],
+)
+async def test_another_encoding_is_refused_by_its_name(
+    tmp_path: Path, name: str, text: str, encoding: str, mark: str
+) -> None:
+    path = write(tmp_path / name, (mark + text).encode(encoding))
+    expected = (encoding[:6] if mark else encoding).upper()
+    with pytest.raises(
+        InputError, match=rf"{name}' cannot be read: it is {expected}; expected UTF-8. `iconv -f {expected} "
+    ):
+        await read(path)
+
+
+@pytest.mark.parametrize("start", [b"\0\0\0\0\0\0", b"\x7fELF\0\1\2\0\0\3\0\4"])
+async def test_what_is_no_text_is_refused(tmp_path: Path, start: bytes) -> None:
+    with pytest.raises(InputError, match="cannot be read: it is no text"):
+        await read(write(tmp_path / "people.txt", start))
+
+
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigurationError, match=r"refinesynth\[parquet\]"):

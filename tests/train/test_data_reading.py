@@ -420,10 +420,22 @@ def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
     assert len(list(read_conversations([path]))) == 2
 
 
-@pytest.mark.parametrize("content", [json.dumps(chat(U, A)).encode("utf-16"), b"no data", b'{"id": "x", "mess'])
-def test_a_file_without_one_whole_record_is_refused_rather_than_taken_for_torn(tmp_path: Path, content: bytes) -> None:
+NO_JSON = r"data.jsonl:1: this line is not JSON"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (json.dumps(chat(U, A)).encode("utf-16"), r"data.jsonl' cannot be read: it is UTF-16; expected UTF-8"),
+        (b"no data", NO_JSON),
+        (b'{"id": "x", "mess', NO_JSON),
+    ],
+)
+def test_a_file_without_one_whole_record_is_refused_rather_than_taken_for_torn(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     (tmp_path / "data.jsonl").write_bytes(content)
-    with pytest.raises(InputError, match=r"data.jsonl:1: this line is not JSON"):
+    with pytest.raises(InputError, match=message):
         list(read_conversations([tmp_path / "data.jsonl"]))
 
 

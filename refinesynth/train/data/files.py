@@ -9,6 +9,7 @@ from zstandard import ZstdError
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
+from refinesynth.files.encoding import refuse_other_encodings
 
 TRAJECTORIES = "trajectories.jsonl"
 """What a run folder keeps its accepted trajectories in."""
@@ -32,6 +33,8 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     try:
         with open_binary(path, COMPRESSIONS.get(path.suffix)) as lines:
             for number, found in enumerate(lines, start=1):
+                if number == 1:
+                    refuse_other_encodings(found)
                 line = found.removeprefix(_BOM) if number == 1 else found
                 if not line.strip():
                     continue
@@ -46,5 +49,5 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
                     raise InputError(
                         f"{where}: this line is not JSON ({error}); expected one object a line. Fix or remove the line"
                     ) from error
-    except (OSError, EOFError, zlib.error, ZstdError) as error:
+    except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
         raise InputError(f"{str(path)!r} cannot be read: {error}") from error
