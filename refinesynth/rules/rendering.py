@@ -8,7 +8,8 @@ from refinesynth.actions.wording import quoted
 from refinesynth.chat import parse_player, render_player
 from refinesynth.rules.exchanges import exchanges, is_complete
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
-from refinesynth.trajectory import Draft, PlayerTurn
+from refinesynth.text.printable import control_character
+from refinesynth.trajectory import Draft, DraftTurn, MalformedTurn, PlayerTurn
 
 
 @dataclass(frozen=True, config=FIELDS)
@@ -19,9 +20,15 @@ class ReadsBack(BaseRule, built_in=True):
     Else a model learns to write what cannot be parsed: a thought that holds a line `Action: ...`, or an action of two
     paragraphs or in quotes. Turns that the DM called wrong are not trained on and may be anything; of an unfinished
     draft's last turn it is not known yet whether it is one.
+
+    No turn holds a control character, such as NUL or ESC; else `control_character`.
     """
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        for at, turn in enumerate(draft.turns):
+            if found := control_character(_text(turn)):
+                message = f"Turn {at + 1} holds the control character {found}. Write it without."
+                yield self.violation(at, "control_character", message)
         for step in exchanges(draft.turns):
             if step.flagged or (step.after is None and not is_complete(draft)):
                 continue
@@ -32,6 +39,12 @@ class ReadsBack(BaseRule, built_in=True):
                     "such a label, and write the Action without quotes around it and without a blank line."
                 )
                 yield self.violation(step.at, "ambiguous_text", message)
+
+
+def _text(turn: DraftTurn) -> str:
+    if isinstance(turn, MalformedTurn):
+        return ""  # refused for that
+    return turn.thought + (turn.action if isinstance(turn, PlayerTurn) else turn.observation)
 
 
 def _problem(turn: PlayerTurn) -> str | None:

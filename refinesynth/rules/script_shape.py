@@ -5,6 +5,7 @@ whole.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, cast
 
 from pydantic import Field, JsonValue
@@ -13,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import FIELDS, BaseRule, Violation
 from refinesynth.text.jsontext import depth, write_json
+from refinesynth.text.printable import control_character
 from refinesynth.trajectory import ActionSpec, Draft
 
 MAX_ACTIONS_READ = 100
@@ -94,9 +96,9 @@ class PlaceholdersHaveParameters(ScriptRule, built_in=True):
 
 @dataclass(frozen=True, config=FIELDS)
 class EnvironmentLimits(ScriptRule, built_in=True):
-    """The environment says something, and not too much.
+    """The environment says something, and not too much; what the player reads of the script holds no control character.
 
-    Codes: `environment_empty`, `environment_too_deep`, `environment_too_large`.
+    Codes: `environment_empty`, `environment_too_deep`, `environment_too_large`, `control_character`.
     """
 
     characters: Annotated[int, Field(ge=1)] = 50_000
@@ -105,7 +107,17 @@ class EnvironmentLimits(ScriptRule, built_in=True):
     """Nesting levels; an object of scalars has one."""
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        environment = draft.script.environment
+        script = draft.script
+        for what, texts in (
+            ("introduction", (script.introduction,)),
+            ("goal", (script.goal,)),
+            ("completion conditions", script.completion_conditions),
+            ("available actions", _action_texts(self.actions(draft))),
+        ):
+            if found := control_character("".join(texts)):
+                message = f"The script holds the control character {found} in its {what}. Write it without."
+                yield self.fault("control_character", message)
+        environment = script.environment
         if not environment:
             yield self.fault(
                 "environment_empty", "The environment is empty. Describe places, things and the player's state."
@@ -119,3 +131,8 @@ class EnvironmentLimits(ScriptRule, built_in=True):
         if size > self.characters:
             message = f"The environment has {size:,} characters as JSON; at most {self.characters:,} are allowed."
             yield self.fault("environment_too_large", message)
+
+
+def _action_texts(actions: tuple[ActionSpec, ...]) -> Iterator[str]:
+    for action in actions:
+        yield from (action.name, action.description, *chain.from_iterable(action.parameters.values()))

@@ -1,9 +1,12 @@
 """Untrusted text made harmless for a terminal: what a reader cannot see becomes something that they can."""
 
+import re
 import unicodedata
 
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line feed and tab lay text out; the two joiners belong to the spelling of Persian, of Indic scripts and of emoji."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
@@ -26,6 +29,12 @@ def one_line(text: str, *, most: int | None = None) -> str:
     """
     line = printable(text).replace("\n", _escaped("\n")).replace("\t", _escaped("\t"))
     return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def control_character(text: str) -> str | None:
+    """The first control character in a text, as `U+0000`; tabs and line ends are none. None if there is none."""
+    found = _CONTROL.search(text)
+    return found and f"U+{ord(found[0]):04X}"
 
 
 def _is_harmless(character: str) -> bool:

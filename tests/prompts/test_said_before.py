@@ -40,6 +40,9 @@ def told(prompts: Prompts, name: str) -> str:
 NOBODY = "the program's own doing"
 """In grounded play flags, progress and the end are computed."""
 
+UNSAID = ""
+"""Who writes a control character does not mean to; to speak of them would teach them."""
+
 IN_TURNS: Mapping[str, Mapping[str, str]] = {
     "ToTheLetter": {
         "not_json": "Nothing stands around it",
@@ -63,7 +66,8 @@ IN_TURNS: Mapping[str, Mapping[str, str]] = {
     "NothingBlank": {"blank": "No thought, action or observation is empty"},
     "ReadsBack": {
         "ambiguous_text": "one line, without quotes around it and without a label. No line of a thought or an action begins with "
-        "`Thought:`, `Action:` or `Observation:`"
+        "`Thought:`, `Action:` or `Observation:`",
+        "control_character": UNSAID,
     },
     "SucceedsOnce": {"success_too_early": "These two words occur nowhere else"},
     "RealRefinement": {
@@ -128,6 +132,7 @@ IN_SCRIPTS: Mapping[str, Mapping[str, str]] = {
         "environment_empty": "It is never empty",
         "environment_too_deep": "at most 12 levels deep",
         "environment_too_large": "as JSON at most 50000 characters long",
+        "control_character": UNSAID,
     },
     "PatternsCompile": {"pattern_refused": "in RE2 syntax (no look-ahead or look-behind, no backreferences)"},
     "GroupsFitPlaceholders": {"groups_do_not_fit": "ther groups are written `(?:...)`"},

@@ -82,6 +82,15 @@ class TestNothingBlank:
 
 
 class TestReadsBack:
+    @pytest.mark.parametrize("character", ["\0", "\x1b", "\x7f", "\x9b"])
+    def test_no_turn_holds_a_control_character(self, character: str) -> None:
+        odd = f"The door{character} opens."
+        assert found(ReadsBack(), draft(right("look"), player("wait"), dm(odd))) == [("control_character", 3)]
+        assert found(ReadsBack(), draft(player("look", odd), dm("No.", MistakeKind.PLACE))) == [
+            ("control_character", 0)
+        ]
+        assert found(ReadsBack(), draft(player("look"), dm("Two lines,\r\n\tand é 門 \u200d."))) == []
+
     @pytest.mark.parametrize(
         "turn",
         [

@@ -27,8 +27,8 @@ def action(name: str, pattern: str = "x", **parameters: tuple[str, ...]) -> Acti
     return ActionSpec(name=name, pattern=pattern, parameters=parameters)
 
 
-def of(*actions: ActionSpec, environment: dict[str, JsonValue] | None = None) -> Draft:
-    changed: dict[str, object] = {"actions": actions}
+def of(*actions: ActionSpec, environment: dict[str, JsonValue] | None = None, **fields: object) -> Draft:
+    changed: dict[str, object] = {"actions": actions, **fields}
     if environment is not None:
         changed["environment"] = environment
     return Draft(script=HOUSE.model_copy(update=changed))
@@ -105,6 +105,13 @@ class TestEnvironment:
 
     def test_what_json_cannot_hold_has_a_size(self) -> None:
         assert codes(EnvironmentLimits(), of(environment={"a": "\ud800", "b": 10**30})) == []
+
+    @pytest.mark.parametrize("character", ["\0", "\x1b", "\x7f", "\x9b"])
+    def test_what_the_player_reads_holds_no_control_character(self, character: str) -> None:
+        odd = f"Open{character} the door."
+        for subject in (of(goal=odd), of(introduction=odd), of(completion_conditions=("Done.", odd)), of(action(odd))):
+            assert codes(EnvironmentLimits(), subject) == ["control_character"]
+        assert codes(EnvironmentLimits(), of(goal="Open\r\n\tthe door: é 門 \u200d")) == []
 
 
 class TestPatterns:
