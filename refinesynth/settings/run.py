@@ -54,8 +54,8 @@ class PlaySettings(BaseModel):
     """Trajectories of each accepted play: itself, and others that go on differently from a verified part of it."""
     episodes_per_script: Annotated[Whole, Field(ge=1, le=1_000)] = 1
     """Plays of each accepted script."""
-    seed: Whole = 0
-    """Of the run; each episode's own seed is derived from it."""
+    seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] = 0
+    """Of the run, a number of 64 bits; each episode's own seed is derived from it."""
     max_turns: Annotated[Whole, Field(ge=1)] = 60
     """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal.
     From half of them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""

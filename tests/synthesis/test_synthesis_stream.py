@@ -60,6 +60,8 @@ def names(folder: Path) -> list[str]:
         ({"concurrency": 10**6}, "concurrency is 1000000"),
         ({"max_turns": 0}, "max_turns is 0"),
         ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),
+        ({"seed": 2**64}, "seed is 18446744073709551616; expected a whole number, from -9223372036854775808 to"),
+        ({"seed": -(2**63) - 1}, "expected a whole number, from -9223372036854775808 to 18,446,744,073,709,551,615"),
         ({"seed": "7"}, "seed is '7'; expected a whole number"),
         ({"seed": True}, "seed is True"),
         ({"mistakes": "natural"}, r"mistakes is 'natural'; expected Mistakes\(...\) or None"),
