@@ -21,6 +21,7 @@ from terminal_text import is_inert
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
+from refinesynth.text.printable import control_character
 
 COMMAND = [sys.executable, "-m", "refinesynth"]
 PATIENCE = 120
@@ -46,6 +47,9 @@ PERSONAS = (
     *(f"A cook of {text}" for text in (*TEMPLATES, *PATHS, *MARKUP)),
 )
 """Personas that say everything hostile, one each."""
+
+FEWEST = len(PERSONAS) - 14
+"""Trajectories: two personas are none, and where a control character is quoted it is refused."""
 
 
 class Tainted:
@@ -75,7 +79,10 @@ class Tainted:
                     item[name] += f" {self._next()}"
 
     def _next(self) -> str:
-        every = [text.encode(errors="replace").decode() for text in CHARACTERS] + [*TEMPLATES, *PATHS, *MARKUP]
+        characters = [text.encode(errors="replace").decode() for text in CHARACTERS]
+        if self.said > len(characters):  # once is enough of what is refused
+            characters = [text for text in characters if control_character(text) is None]
+        every = [*characters, *TEMPLATES, *PATHS, *MARKUP]
         return f"({every[self.said % len(every)]})"
 
 
@@ -95,8 +102,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _run(folder: Path, play: Literal["live", "narrated"], call: Tainted) -> None:
-    result = await rs.synthesize(PERSONAS, n=len(PERSONAS) - 8, play=play, output=folder, call=call, concurrency=4)
-    assert result.reached, result.shortfall
+    result = await rs.synthesize(PERSONAS, n=len(PERSONAS), play=play, output=folder, call=call, concurrency=4)
+    assert len(result) >= FEWEST, result.shortfall
 
 
 def _asked_as_it_is(asked: list[str]) -> None:
@@ -109,8 +116,8 @@ def _asked_as_it_is(asked: list[str]) -> None:
 def test_hostile_words_are_one_line_in_every_file(folder: Path) -> None:
     for run in (folder, folder.with_name("live")):
         check_folder(run)
-        kept = b"".join(lines(run / "trajectories.jsonl"))
-        for escaped in (b"\\u2028", b"\\u2029", b"\\u0085", b"\\r", b"\\u001b", b"\\u0000"):
+        kept = b"".join(lines(run / "trajectories.jsonl") + lines(run / "rejected.jsonl"))
+        for escaped in (b"\\u2028", b"\\u2029", b"\\r", b"\\u001b", b"\\u0000"):
             assert escaped in kept, "it was met"
 
 
@@ -165,7 +172,7 @@ def test_an_export_is_one_line_each_and_its_card_is_inert(folder: Path, warm: Pa
     for form in ("sharegpt", "openai", "paper"):
         printed = call(warm, "export", folder, "--format", form, "-o", f"{form}.jsonl", cwd=tmp_path)
         assert is_inert(printed.decode())
-        assert len(lines(tmp_path / f"{form}.jsonl")) >= len(PERSONAS) - 8
+        assert len(lines(tmp_path / f"{form}.jsonl")) >= FEWEST
     options = ("--card", "--license", "cc0-1.0", "--overwrite", "--title", "{{ 7*7 }}\x1b[2J")
     call(warm, "export", folder, "--format", "trl", "-o", "trl.jsonl", *options, cwd=tmp_path)
     card = (tmp_path / "README.md").read_text()
@@ -231,6 +238,7 @@ from refinesynth.client.classify_error import classify_error
 from refinesynth.chat import parse_player
 from refinesynth.text.jsontext import read_json
 from refinesynth.testing.hostile import AWKWARD_PATTERNS
+from refinesynth.text.printable import control_character
 
 LONG = ("a" * 100_000 + "!", "a!" * 50_000, " " * 100_000, "x" * 99_999 + "\\n", "[" * 100_000, '{"a":' * 50_000, "```" * 50_000, "sk-" * 50_000,
         "Action" + " " * 100_000, "> " * 50_000, "**" * 50_000 + "Action:", "Action: `" * 20_000, "Thought:\\n" * 20_000,
