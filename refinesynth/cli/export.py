@@ -1,12 +1,17 @@
 """`refinesynth export`: trajectories in the form that a trainer reads."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.train import ChatTemplate, LossOption, MaxLength, OverLengthOption, Set, Tokenizer
 from refinesynth.errors import InputError
@@ -14,10 +19,12 @@ from refinesynth.files.atomic_write import COMPRESSED, refuse_existing
 from refinesynth.files.regular import refuse_irregular
 
 if TYPE_CHECKING:
+    from refinesynth.cli.terminal import SafeConsole
     from refinesynth.export import ExportReport, Tally
     from refinesynth.trajectory import Trajectory
 
 CARD = "README.md"
+STANDARD_OUTPUT = "-"
 
 FormatOption = Annotated[
     str,
@@ -33,7 +40,7 @@ Output = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory. By default NAME.FORMAT.jsonl here, for runs/NAME.",
+        help="JSONL to write; .gz and .zst compress it; for atif also a folder, one file per trajectory; - for standard output. By default NAME.FORMAT.jsonl here, for runs/NAME.",
     ),
 ]
 Model = Annotated[
@@ -105,8 +112,49 @@ def export(
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
-    _refuse_replacing_the_source(source, output)
+    _refuse_places(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
+    from refinesynth.cli.terminal import notes
+    from refinesynth.cli.terminal import output as standard_output
+    from refinesynth.export import CardFacts, Tally, check_licence, one_side, write_card
+
+    licence = None if license_id is None else check_licence(license_id)
+    tally = Tally()
+    spoilt: dict[str, None] = {}
+    found = _trajectories(source, spoilt)
+    train = found if held_out is None else one_side(found, "train", held_out=held_out)
+    if str(output) == STANDARD_OUTPUT:
+        report = _written_out(write, train)
+        _tell(report, notes())
+        notes().print(report.advice, soft_wrap=True)
+        _tell_spoilt(spoilt)
+        return
+    report = write(_counted(train, tally), output, overwrite=overwrite)
+    console = standard_output()
+    _tell(report, console)
     if held_out is not None:
+        rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
+        _tell(write(rest, _beside(output), overwrite=overwrite), console)
+    if report.dataset_info is not None:
+        console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
+    console.print(report.advice, soft_wrap=True)
+    if card and licence is not None:
+        facts = CardFacts(title or source.resolve().name, licence, tally, funnel=_funnel(source))
+        console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
+    _tell_spoilt(spoilt)
+
+
+def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
+    """Complain of files that cannot be written to, before anything is read.
+
+    Raises:
+        InputError: There is one.
+    """
+    if str(output) == STANDARD_OUTPUT and (card or held_out):
+        raise InputError(
+            "-o - writes one file to standard output; give a name for --card or --held-out to write beside"
+        )
+    _refuse_replacing_the_source(source, output)
+    if held_out:
         refuse_existing(_beside(output), overwrite=overwrite)
         _refuse_replacing_the_source(source, _beside(output))
     if card and output.name == CARD:
@@ -115,24 +163,6 @@ def export(
         refuse_irregular(output.with_name(CARD))
     if card and not overwrite and (there := output.with_name(CARD)).exists():
         raise InputError(f"{str(there)!r} is there already, and --card would write it; give --overwrite or another -o")
-    from refinesynth.cli.terminal import output as standard_output
-    from refinesynth.export import CardFacts, Tally, check_licence, one_side, write_card
-
-    licence = None if license_id is None else check_licence(license_id)
-    tally = Tally()
-    train = _trajectories(source) if held_out is None else one_side(_trajectories(source), "train", held_out=held_out)
-    report = write(_counted(train, tally), output, overwrite=overwrite)
-    console = standard_output()
-    _tell(report)
-    if held_out is not None:
-        rest = one_side(_trajectories(source), "held_out", held_out=held_out)
-        _tell(write(rest, _beside(output), overwrite=overwrite))
-    if report.dataset_info is not None:
-        console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
-    console.print(report.advice, soft_wrap=True)
-    if card and licence is not None:
-        facts = CardFacts(title or source.resolve().name, licence, tally, funnel=_funnel(source))
-        console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
 
 
 class _Writes(Protocol):
@@ -168,11 +198,35 @@ def _writer(
     return partial(write_export, format=form, masking=masking)
 
 
-def _tell(report: "ExportReport") -> None:
-    from refinesynth.cli.terminal import output
+def _written_out(write: _Writes, trajectories: "Iterator[Trajectory]") -> "ExportReport":
+    """Write an export to standard output, when it is whole."""
+    with TemporaryDirectory() as folder:
+        report = write(trajectories, Path(folder) / "export.jsonl", overwrite=False)
+        with report.path.open("rb") as file:
+            copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.flush()
+    return replace(report, path=Path(STANDARD_OUTPUT), dataset_info=None)
 
+
+def _tell(report: "ExportReport", console: "SafeConsole") -> None:
     for line in (_summary(report), *report.remarks):
-        output().print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True)
+
+
+def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
+    """Say which lines were left out, and that the export is not all.
+
+    Raises:
+        typer.Exit: There are such lines.
+    """
+    if not spoilt:
+        return
+    from refinesynth.cli.figures import counted
+    from refinesynth.cli.terminal import notes
+
+    notes().print(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}", soft_wrap=True)
+    notes().print("`refinesynth verify` lists all lines that cannot be read", soft_wrap=True)
+    raise typer.Exit(ExitCode.FELL_SHORT)
 
 
 def _refuse_replacing_the_source(source: Path, output: Path) -> None:
@@ -212,23 +266,24 @@ def _counted(trajectories: "Iterator[Trajectory]", tally: "Tally") -> "Iterator[
         yield trajectory
 
 
-def _trajectories(source: Path) -> "Iterator[Trajectory]":
-    """Of a run, what counts in it; of a file, every line.
+def _trajectories(source: Path, spoilt: dict[str, None]) -> "Iterator[Trajectory]":
+    """Of a run, what counts in it; of a file, every line. What is said of lines that cannot be read goes to `spoilt`.
 
     Raises:
-        InputError: A line cannot be read or is no trajectory: an export that leaves something out says so by failing.
+        InputError: A line is something else than a trajectory, or lines of a run are missing.
     """
     from refinesynth.cli.stored import Unreadable, is_run, lines
     from refinesynth.outcome import Refused
     from refinesynth.run import RunFolder
 
     if is_run(source):
-        yield from RunFolder.open(source).trajectories()
+        yield from RunFolder.open(source).trajectories(on_spoilt=lambda error: spoilt.setdefault(str(error)))
         return
     for line in lines(source):
         record = line.read()
         if isinstance(record, Unreadable):
-            raise InputError(f"{record}; `refinesynth verify` lists all such lines")
+            spoilt.setdefault(str(record))
+            continue
         if isinstance(record, Refused):
             raise InputError(f"line {line.number} of {source} was refused, so it is no trajectory to train on")
         yield record

@@ -14,6 +14,9 @@ from refinesynth.files.regular import refuse_irregular
 COMPRESSED = (".gz", ".zst")
 """Suffixes of a name that ask for compression."""
 
+_OTHER_FORMS = frozenset({".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".bz2", ".xz", ".zip"})
+"""Suffixes that promise what is not written here."""
+
 _UNFINISHED = ".part"
 
 
@@ -78,8 +81,14 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Complain before any work is done.
 
     Raises:
-        InputError: `path` is a folder, a link, a FIFO or a device, or exists and `overwrite` is false.
+        InputError: `path` is a folder, a link, a FIFO or a device, or exists and `overwrite` is false; or its name
+            promises another form than JSONL.
     """
+    form = (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix
+    if form.lower() in _OTHER_FORMS:
+        raise InputError(
+            f"{str(path)!r}: JSONL is written, not {form}; give a name that ends in .jsonl, .jsonl.gz or .jsonl.zst"
+        )
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file")
     refuse_irregular(path)

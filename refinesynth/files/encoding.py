@@ -24,7 +24,7 @@ def refuse_other_encodings(start: bytes) -> None:
     """
     name = next((name for mark, name in _MARKS if start.startswith(mark)), None)
     if name is None and b"\0" in start:
-        name = _OF_FOUR.get(tuple(any(start[at::4]) for at in range(4)))
+        name = _OF_FOUR.get((any(start[::4]), any(start[1::4]), any(start[2::4]), any(start[3::4])))
         even, odd = start[0::2].count(0), start[1::2].count(0)
         if name is None and 4 * max(even, odd) >= len(start) and 8 * min(even, odd) <= max(even, odd):
             name = "UTF-16-BE" if even > odd else "UTF-16-LE"

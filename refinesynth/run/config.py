@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from os.path import commonprefix
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import orjson
 from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
 
+from refinesynth._version import __version__
 from refinesynth.errors import RunFolderError
 from refinesynth.files.atomic_write import atomic_write
 from refinesynth.run.lines import cannot
@@ -25,6 +26,9 @@ _GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
 _LEAD = 20
 """Characters shown before the first that differs, where what is before that is left out."""
 
+SCHEMA_VERSION = 1
+"""Of config.json; a later one is of a newer refinesynth."""
+
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
@@ -35,7 +39,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     default.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1] = SCHEMA_VERSION
     n: int = Field(ge=1)
     """Accepted trajectories asked for."""
     concurrency: int = Field(ge=1)
@@ -106,8 +110,9 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         Raises:
             RunFolderError: There is no such file, or it is not a run's configuration.
         """
+        found: object = None
         try:
-            return cls.model_validate(orjson.loads(path.read_bytes()))
+            return cls.model_validate(found := orjson.loads(path.read_bytes()))
         except OSError as error:
             raise RunFolderError(
                 f"{str(path.parent)!r} is not the folder of a run: {path.name} cannot be read "
@@ -117,8 +122,20 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
             raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
         except ValidationError as error:
             raise RunFolderError(
-                f"{str(path)!r} was not written by this version of refinesynth: {explain(error)}"
+                f"{str(path)!r} was {_writer(found)}, and this is {__version__}: {explain(error)}. Use the version that "
+                f"wrote it"
             ) from error
+
+
+def _writer(found: object) -> str:
+    """By which version a configuration was written that this one cannot read, as far as it says so."""
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    schema, versions = fields.get("schema_version"), fields.get("versions")
+    wrote: object = cast("dict[str, Any]", versions).get("refinesynth") if isinstance(versions, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA_VERSION:
+        newer = f" ({wrote})" if isinstance(wrote, str) else ""
+        return f"written by a newer refinesynth{newer}"
+    return f"written by refinesynth {wrote}" if isinstance(wrote, str) else "not written by this version of refinesynth"
 
 
 def stable_repr(value: object) -> str:

@@ -11,7 +11,7 @@ view/                the run as logs for a viewer, where someone has looked at i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
@@ -63,6 +63,10 @@ def shard_journals(path: Path) -> list[Path]:
 
 
 _Value = TypeVar("_Value", bound=BaseModel)
+
+
+def _raise(error: RunFolderError) -> None:
+    raise error
 
 
 class RunFolder:
@@ -118,15 +122,17 @@ class RunFolder:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
-    def trajectories(self) -> Iterator[Trajectory]:
+    def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """What was accepted, in the order of the personas.
+
+        A line that is not a trajectory is left out if `on_spoilt` returns.
 
         Raises:
             RunFolderError: A line is not a trajectory, or lines that count are missing.
             StorageError: The journal cannot be read.
         """
         counted = self.counted()
-        return _read(self.trajectories_file, Trajectory, end=counted and counted.trajectories_end)
+        return _read(self.trajectories_file, Trajectory, counted and counted.trajectories_end, on_spoilt)
 
     def refused(self) -> Iterator[Refused]:
         """Scripts and drafts that were refused, in the order of the personas.
@@ -136,7 +142,7 @@ class RunFolder:
             StorageError: The journal cannot be read.
         """
         counted = self.counted()
-        return _read(self.rejected_file, Refused, end=counted and counted.rejected_end)
+        return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
 
     def counted(self) -> Committed | None:
         """How much of the files counts; None without a journal, when all complete lines do.
@@ -200,7 +206,9 @@ class RunFolder:
         return JournalReader.read(self.journal_file) if self.journal_file.exists() else nullcontext()
 
 
-def _read(path: Path, kind: type[_Value], *, end: int | None = None) -> Iterator[_Value]:
+def _read(
+    path: Path, kind: type[_Value], end: int | None, on_spoilt: Callable[[RunFolderError], None]
+) -> Iterator[_Value]:
     for number, line in enumerate(read_lines(path, end=end), start=1):
         try:
             yield kind.model_validate(orjson.loads(line))
@@ -209,4 +217,6 @@ def _read(path: Path, kind: type[_Value], *, end: int | None = None) -> Iterator
             problem = str(error)
         except ValidationError as error:
             problem = explain(error)
-        raise RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")
+        on_spoilt(
+            RunFolderError(f"line {number} of {str(path)!r} is not a {kind.__name__} that a run wrote: {problem}")
+        )

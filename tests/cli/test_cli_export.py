@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +177,59 @@ def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "line 1 of" in refused.stderr
     assert "was refused" in refused.stderr
-    with (folder / "trajectories.jsonl").open("ab") as file:
-        file.write(b"{}\n")
-    broken = export(folder / "trajectories.jsonl", "--format", "openai", "-o", tmp_path / "out.jsonl")
-    assert broken.exit_code == 2
-    assert "line 2 of" in broken.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["", "trajectories.jsonl"])
+def test_spoilt_lines_are_left_out_and_counted(run: Path, tmp_path: Path, name: str) -> None:
+    source = shutil.copytree(run, tmp_path / "spoilt")
+    first, second = (source / "trajectories.jsonl").read_bytes().splitlines(keepends=True)
+    (source / "trajectories.jsonl").write_bytes(first.replace(b'"goal"', b'"gaol"') + second)
+    broken = export(source / name, "--format", "openai", "-o", tmp_path / "out.jsonl")
+    assert broken.exit_code == 1
+    assert "1 line left out: line 1 of" in broken.stderr
+    assert "1 record of 1 trajectory" in broken.stdout
+    assert export(run, "--format", "openai", "-o", tmp_path / "whole.jsonl").exit_code == 0
+    whole = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    assert (tmp_path / "out.jsonl").read_bytes() == whole[1]
+    held_out = export(source / name, "--format", "openai", "-o", tmp_path / "halves.jsonl", "--held-out", "0.5")
+    assert "2 lines left out" not in held_out.stderr, "it is read twice, and one line is spoilt"
+
+
+def test_a_run_of_which_lines_are_missing_is_not_exported(run: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(run, tmp_path / "short")
+    lines = (source / "trajectories.jsonl").read_bytes().splitlines(keepends=True)
+    (source / "trajectories.jsonl").write_bytes(lines[0])
+    refused = export(source, "--format", "openai", "-o", tmp_path / "out.jsonl")
+    assert (refused.exit_code, "journal counts" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["openai", "sharegpt", "atif"])
+def test_an_export_to_standard_output_is_nothing_but_the_file(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert export(run, "--format", form, "-o", "out.jsonl").exit_code == 0
+    (tmp_path / "dataset_info.json").unlink(missing_ok=True)
+    printed = export(run, "--format", form, "-o", "-")
+    assert printed.exit_code == 0
+    assert printed.stdout_bytes == (tmp_path / "out.jsonl").read_bytes()
+    assert "trained on" in printed.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+@pytest.mark.parametrize("besides", [("--held-out", "0.5"), ("--card", "--license", "mit")])
+def test_standard_output_has_room_for_one_file(run: Path, besides: tuple[str, ...]) -> None:
+    refused = export(run, "--format", "openai", "-o", "-", *besides)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.PARQUET"])
+def test_a_name_that_promises_another_form_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    refused = export(run, "--format", "openai", "-o", tmp_path / name)
+    assert refused.exit_code == 2
+    assert "JSONL is written, not ." in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_held_out_goes_to_a_second_file_whole_scripts_at_a_time(tmp_path: Path) -> None:

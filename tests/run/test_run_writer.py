@@ -154,6 +154,24 @@ async def test_a_folder_that_lost_its_journal_is_not_emptied(tmp_path: Path, the
     assert (tmp_path / there).read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schema_version": 2}, r"written by a newer refinesynth \(99\.1\), and this is "),
+        ({"prophecy": True}, r"written by refinesynth 99\.1, and this is .*there is no setting prophecy"),
+    ],
+)
+def test_a_run_of_a_newer_version_is_said_and_stays(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+    RunWriter.claim(tmp_path, CONFIG).close()
+    fields = CONFIG.model_dump(mode="json") | {"versions": {"refinesynth": "99.1"}} | changed
+    (tmp_path / "config.json").write_bytes(orjson.dumps(fields))
+    before = snapshot(tmp_path)
+    for opened in (lambda: RunFolder.open(tmp_path), lambda: RunWriter.claim(tmp_path, CONFIG)):
+        with pytest.raises(RunFolderError, match=said):
+            opened()
+    assert snapshot(tmp_path) == before
+
+
 async def test_a_journal_of_a_newer_version_is_said(tmp_path: Path) -> None:
     import sqlite3
 
