@@ -4,6 +4,7 @@
 
 N trajectories each (by default 1,000) of live and grounded play. Half of them teach a logistic regression on the words
 of the player's thoughts, singly and in pairs, to tell mistakes; balanced accuracy is of the other half: 50 % is chance.
+Where a world hides something that the play needs, the first place that is looked into is compared with a guess.
 """
 
 import sys
@@ -22,6 +23,8 @@ import refinesynth as rs
 from refinesynth.personas.shipped import shipped
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory
+from refinesynth.world import World, mentions, world_of
+from refinesynth.world.hidden import hidden_names
 
 GOAL = 0.65
 """Balanced accuracy at most."""
@@ -35,9 +38,9 @@ def main() -> None:
     """Print one table."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
     print(
-        "| play | trajectories | mistakes | told by the thought | not after a mistake | with turn and last answer | answered |"
+        "| play | trajectories | mistakes | told by the thought | not after a mistake | with turn and last answer | answered | first guess right |"
     )
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for play in ("live", "grounded"):
         made = anyio.run(_rehearsed, play, number)
         turns = [turn for one in made for turn in _turns(one)]
@@ -45,7 +48,7 @@ def main() -> None:
         first = [turn for turn in turns if not turn["repairs"]]
         figures = [told(turns, "thought"), told(first, "thought"), told(turns, "all")]
         cells = [f"{100 * figure:.0f} %" for figure in figures]
-        print(f"| {play} | {len(made):,} | {mistakes:,} | {' | '.join(cells)} | {_answered(made)} |")
+        print(f"| {play} | {len(made):,} | {mistakes:,} | {' | '.join(cells)} | {_answered(made)} | {_guessed(made)} |")
 
 
 async def _rehearsed(play: str, number: int) -> list[Trajectory]:
@@ -129,6 +132,45 @@ def _answered(made: Sequence[Trajectory]) -> str:
         return "-"
     share = sum(repair.answer is not None and not repair.given_up for repair in found) / len(found)
     return f"{100 * share:.0f} %"
+
+
+def _guessed(made: Sequence[Trajectory]) -> str:
+    """Of the first places looked into for something hidden, the share where it was; and what chance would give."""
+    found = [guess for one in made if one.script.grounded and (guess := _first_guess(one)) is not None]
+    if not found:
+        return "-"
+    right, chance = (sum(column) / len(found) for column in zip(*found, strict=True))
+    return f"{100 * right:.0f} of {len(found)}; chance {100 * chance:.0f} %"
+
+
+def _first_guess(one: Trajectory) -> tuple[bool, float] | None:
+    """Whether the first place that is gone to, before the first hidden thing of the solution is found, holds it."""
+    world = world_of(one.script)
+    hidden = hidden_names(world).where
+    solution = one.script.rulebook.solution if one.script.rulebook else ()
+    named = (value for step in solution for value in _values(world, step) if value in hidden)
+    thing = next(named, None)
+    if thing is None or mentions(one.script.introduction, thing):
+        return None
+    places = next(
+        values
+        for action in one.script.actions
+        for values in action.parameters.values()
+        if hidden[thing] & {*values} and hidden_names(world).places >= {*values}
+    )
+    for turn, answer in pairwise(one.turns):
+        if isinstance(turn, PlayerTurn) and isinstance(answer, DungeonMasterTurn) and not answer.flagged:
+            gone = [value for value in _values(world, turn.action) if value in places]
+            if gone:
+                return gone[0] in hidden[thing], 1 / (len(places) - 1)
+            if mentions(answer.observation, thing):
+                return None
+    return None
+
+
+def _values(world: World, action: str) -> tuple[str, ...]:
+    read = world.read(action)
+    return (*read[1].values(),) if read else ()
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def _planned(position: Position) -> tuple[str, ...]:
         followed = earlier.planned
         if followed and (followed[0] == action or earlier.ruling(followed[0]).state == state):
             return followed[1:]
-    found = plan(world, state, candidates=position.scene.useful)
+    found = plan(world, state, candidates=position.scene.likely)
     if found is None:
         found = plan(world, state, candidates=tuple(position.scene.everything()), most=_MOST_SEARCHED)
     return found or ()

@@ -10,7 +10,8 @@ from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.rehearsal.reasons import meaning, reason, remedy
 from refinesynth.rehearsal.scene import is_grounded, label_in
-from refinesynth.rehearsal.slips import Slip, slip
+from refinesynth.rehearsal.searching import plan_of, sought
+from refinesynth.rehearsal.slips import Slip, can_wait, slip
 from refinesynth.rehearsal.strangers import improvise
 from refinesynth.rehearsal.wording import say, sounds_refused
 from refinesynth.settings.mistakes import Asked
@@ -43,14 +44,15 @@ def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
     """
     if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
         wanted = Asked(luck.pick("kind of mistake", _MISTAKES))
-    made = None if wanted is None or wanted.way in {"late", "give_up"} else slip(luck.rng("slip"), past, wanted.kind)
+    longer = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
+    made = None if wanted is None or longer else slip(luck.rng("slip"), past, wanted.kind)
     if made is not None:
         return confused(luck, past, made)
-    action = _next(past)
+    late = longer == "late" and past.stumbled is not None and can_wait(past, past.exchanges[-1].action)
+    action = _looking(past.position) if late else _next(past)
+    back = say(luck.rng("looking back"), "puzzled") if late else _looking_back(luck, past, leaving=longer == "give_up")
     doing = meaning(past.position, action)
-    return PlayerTurn(
-        thought=_joined(_looking_back(luck, past), _looking_ahead(luck, past, action, doing)), action=action
-    )
+    return PlayerTurn(thought=_joined(back, _looking_ahead(luck, past, action, doing)), action=action)
 
 
 def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
@@ -88,34 +90,54 @@ def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
 
 def _next(past: Past) -> str:
     """The plan's next action; a look around instead, if there is no plan or that was refused just now."""
-    position = past.position
-    if position.plan and position.plan[0] not in past.wrong:
-        return position.plan[0]
-    looking = next(name for name in position.scene.verbs if "{" not in name and position.judged(name) is None)
-    return position.plan[0] if position.plan and looking in past.wrong else looking
+    position, plan = past.position, plan_of(past)
+    if plan and plan[0] not in past.wrong:
+        return plan[0]
+    looking = _looking(position)
+    return plan[0] if plan and looking in past.wrong else looking
 
 
-def _looking_back(luck: Luck, past: Past) -> str:
-    """What the player makes of the last answer, or of the task."""
+def _looking(position: Position) -> str:
+    """The action that only looks around."""
+    return next(name for name in position.scene.verbs if "{" not in name and position.judged(name) is None)
+
+
+def _looking_back(luck: Luck, past: Past, *, leaving: bool = False) -> str:
+    """What the player makes of the last answer, or of the task; `leaving` what was refused for now."""
     rng, position = luck.rng("looking back"), past.position
     if not past.exchanges:
         return say(rng, "setting_out", goal=position.scene.plot.goal)
     if past.failed:
         return say(rng, "unlucky")
-    ruling = past.stumbled
-    if ruling is None:
+    wrong = _misunderstood(past)
+    if wrong is None:
         return say(rng, "going_on")
-    wrong = past.exchanges[-1].action
-    said = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=reason(position, wrong, ruling))
-    if ruling.kind is MistakeKind.PARAMETER and position.plan:
-        return _joined(said, remedy(position, wrong, position.plan[0]))
+    ruling = position.ruling(wrong)
+    why = reason(position, wrong, ruling)
+    if leaving and why:
+        return say(rng, "leaving", hint=why)
+    said = say(rng, f"understood_{ruling.kind}" if ruling.kind else "puzzled", hint=why)
+    if ruling.kind is MistakeKind.PARAMETER and (plan := plan_of(past)):
+        return _joined(said, remedy(position, wrong, plan[0]))
     return said
+
+
+def _misunderstood(past: Past) -> str | None:
+    """The action that was refused, just now or before a look around."""
+    *before, last = past.exchanges
+    if last.refused:
+        return last.action
+    looked = bool(before) and before[-1].refused and last.action == _looking(past.position)
+    return before[-1].action if looked else None
 
 
 def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
     """Why this action now, which is taken to be `doing`."""
     rng, position = luck.rng("looking ahead"), past.position
-    plan = tuple(step for step in position.plan if step == action or meaning(position, step) != doing)
+    plan = tuple(step for step in plan_of(past) if step == action or meaning(position, step) != doing)
+    thing = sought(past)
+    if thing is not None:
+        return say(rng, "looking_for", doing=doing, thing=thing)
     if not plan:
         return say(rng, "nothing_left", doing=doing)
     if action != plan[0]:

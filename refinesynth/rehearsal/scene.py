@@ -7,7 +7,7 @@ not say where things are.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -27,7 +27,7 @@ GROUNDED = "g"
 
 _LABEL = re.compile(rf"\bScene ({'|'.join(map(re.escape, FAMILIES))})-((?:0|[1-9][0-9]{{0,7}}){GROUNDED}?)\.")
 
-_GOALS = ("{goal}.", "please {goal}.", "your task is to {goal}.", "you have to {goal}.", "{goal}, and nothing else.")
+_GOALS = ("{goal}.", "please {goal}.", "your task is to {goal}.", "you have to {goal}.")
 
 _UNSAID = "Nobody has told you where things are."
 
@@ -57,6 +57,23 @@ class Scene:
     useful: tuple[str, ...]
     """Action texts that can lead to the goal."""
 
+    @property
+    def hidden(self) -> bool:
+        """Whether no text says where things are."""
+        return _hidden(self.label)
+
+    @cached_property
+    def seeking(self) -> tuple[str, ...]:
+        """Action texts by which the player gets to see what is elsewhere."""
+        return tuple(self._every(action for action in self.script.actions if self.verbs[action.name].seeks))
+
+    @cached_property
+    def likely(self) -> tuple[str, ...]:
+        """Action texts in which a plan is looked for: those that are useful, and where one has to search the ways to
+        everywhere.
+        """
+        return (*self.useful, *(self.seeking if self.hidden else ()))
+
     @cached_property
     def grounded(self) -> Script:
         """As a ScriptWriter without faults writes it for grounded play, under a label of its own."""
@@ -69,7 +86,10 @@ class Scene:
 
     def everything(self) -> Iterator[str]:
         """Every action with every combination of allowed values."""
-        for action in self.script.actions:
+        yield from self._every(self.script.actions)
+
+    def _every(self, actions: Iterable[ActionSpec]) -> Iterator[str]:
+        for action in actions:
             for values in product(*action.parameters.values()):
                 yield action.fill(dict(zip(action.parameters, values, strict=True)))
 
@@ -98,7 +118,7 @@ def draw_scene(label: str) -> Scene:
     actions = tuple(_action(rng, template, verb, plot, style=style) for template, verb in verbs.items())
     goal = rng.choice(_GOALS).format(goal=plot.goal)
     script = Script(
-        introduction=f"Scene {label}. {plot.introduction} {_UNSAID if _hidden(label) else plot.whereabouts}",
+        introduction=f"Scene {label}. {plot.introduction}",
         environment=plot.state,
         goal=f"{goal[0].upper()}{goal[1:]}",
         completion_conditions=tuple(condition.sentence for condition in plot.conditions),
@@ -112,6 +132,8 @@ def draw_scene(label: str) -> Scene:
     # In the family's order, in which plans are looked for.
     world = World(script.model_copy(update={"actions": actions}))
     useful = tuple(written(actions, verbs, act) for act in plot.useful)
+    where = f"{_UNSAID} {_at_the_start(world)}" if _hidden(label) else plot.whereabouts
+    script = script.model_copy(update={"introduction": f"{script.introduction} {where}"})
     return Scene(
         label=label,
         family=family,
@@ -164,6 +186,12 @@ def _hidden(label: str) -> bool:
 
 def _generator(name: str) -> Random:
     return Random(int.from_bytes(blake2b(name.encode(), digest_size=8).digest()))
+
+
+def _at_the_start(world: World) -> str:
+    """What a look around shows before the first action."""
+    looking = next(action.name for action in world.script.actions if "{" not in action.name and not action.requires)
+    return world.step(world.script.environment, looking).text
 
 
 def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:

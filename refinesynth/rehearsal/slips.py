@@ -3,19 +3,22 @@
 Every proposal is put to the executor first, so a slip is a mistake of the kind that is said.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from random import Random
 from typing import NamedTuple
 
 from refinesynth.rehearsal.memory import Past, Position
 from refinesynth.rehearsal.reasons import meaning
 from refinesynth.rehearsal.scene import Scene
+from refinesynth.rehearsal.searching import plan_of
+from refinesynth.rules.repairs import WITHIN
 from refinesynth.trajectory import ActionSpec, MistakeKind
 from refinesynth.world import mentions
 from refinesynth.world.hidden import hidden_names
 
-_KINDS = tuple(MistakeKind)
+_TIMELY = (MistakeKind.PLACE, MistakeKind.LOGIC)
+"""What an available action can be."""
 
 _SHORTEST = 4
 """Shortest word that is misspelt, in characters."""
@@ -33,14 +36,18 @@ class Slip(NamedTuple):
 def slip(rng: Random, past: Past, wanted: MistakeKind) -> Slip | None:
     """A mistake of the wanted kind, else of another; none if no mistake could be thought of.
 
-    It is none that was made in this play before: nothing is called wrong twice.
+    Of place and logic it is one that the next steps answer, if there is such a one of either kind. It is none that was
+    made in this play before: nothing is called wrong twice.
     """
-    others = [kind for kind in _KINDS if kind is not wanted]
-    for kind in (wanted, *rng.sample(others, len(others))):
-        made = _miswording(rng, past) if kind is MistakeKind.PARAMETER else _untimely(rng, past, kind)
-        if made is not None:
-            return made
-    return None
+    first = wanted is MistakeKind.PARAMETER
+    timely = [kind for kind in (wanted, *rng.sample(_TIMELY, 2)) if kind in _TIMELY]
+    found = chain(
+        (_miswording(rng, past) for _ in range(first)),
+        (_untimely(rng, past, kind, answered=True) for kind in timely),
+        (_miswording(rng, past) for _ in range(not first)),
+        (_untimely(rng, past, kind, answered=False) for kind in timely),
+    )
+    return next((made for made in found if made is not None), None)
 
 
 def wrong_value(rng: Random, past: Past) -> Slip | None:
@@ -71,8 +78,8 @@ def _foreknown(past: Past, action: str) -> bool:
 
 
 def _next(rng: Random, past: Past) -> str:
-    position = past.position
-    return position.plan[0] if position.plan else rng.choice(position.scene.useful)
+    plan = plan_of(past)
+    return plan[0] if plan else rng.choice(past.position.scene.useful)
 
 
 def _miswording(rng: Random, past: Past) -> Slip | None:
@@ -124,19 +131,42 @@ def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple
         yield _filled(position, template, ruling.values, wording)
 
 
-def _untimely(rng: Random, past: Past, kind: MistakeKind) -> Slip | None:
+def _untimely(rng: Random, past: Past, kind: MistakeKind, *, answered: bool) -> Slip | None:
     """An available action that does not fit now: the next step of the plan that comes too early, else another that is of
-    use, or what was done already, else just anything.
+    use, or what was done already, else just anything; `answered` only by what will come about soon.
 
     Going where one is makes no sense either, but it is what comes to mind last.
     """
-    position = past.position
-    ahead = position.plan[1:]
+    position, plan = past.position, plan_of(past)
     done = [exchange.action for exchange in reversed(past.exchanges) if not exchange.refused]
-    obvious = (*ahead, *position.scene.useful, *done)
+    obvious = (*plan[1:], *position.scene.useful, *done)
     late = position.scene.moving if kind is MistakeKind.LOGIC else "\n"
     likely = ((action, "") for action in obvious if not action.startswith(late))
-    return _first(past, kind, chain(likely, _distant(rng, position.scene, late)))
+    proposals = chain(likely, _distant(rng, position.scene, late))
+    if answered:
+        soon = _soon(past, WITHIN)
+        proposals = (proposal for proposal in proposals if _comes_about(position, soon, proposal[0]))
+    return _first(past, kind, proposals)
+
+
+def can_wait(past: Past, mistake: str) -> bool:
+    """Whether the next steps answer a mistake in time, also where another action comes before them."""
+    if past.position.judged(mistake) not in _TIMELY:
+        return True
+    return _comes_about(past.position, _soon(past, WITHIN - 1), mistake)
+
+
+def _soon(past: Past, steps: int) -> tuple[Position, ...]:
+    return tuple(accumulate(plan_of(past)[:steps], Position.after, initial=past.position))[1:]
+
+
+def _comes_about(position: Position, soon: Sequence[Position], action: str) -> bool:
+    """Whether what refuses an action here holds in one of these positions."""
+    read = position.scene.world.read(action)
+    unmet = read and read[0].unmet(position.state, read[1])
+    if not read or not unmet:
+        return False
+    return any(unmet.requirement.condition.answer(later.state, read[1]) is True for later in soon)
 
 
 def _distant(rng: Random, scene: Scene, late: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Live play: the DungeonMaster rules as the executor does, the Player errs as asked and repairs what it did."""
 
 from collections import Counter
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,11 @@ from samples import dm
 from refinesynth import rules
 from refinesynth.chat import render_task
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.rehearsal.memory import opening
+from refinesynth.rehearsal.faults import Luck
+from refinesynth.rehearsal.memory import Exchange, Past, opening
+from refinesynth.rehearsal.player import decide
 from refinesynth.rehearsal.scene import label_in
+from refinesynth.settings.mistakes import Asked
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, flagged_turns
 
 PERSONAS = st.text(min_size=1, max_size=60).filter(str.strip)
@@ -30,7 +34,7 @@ def test_a_play_without_faults_is_accepted_and_holds_the_mistakes_that_were_aske
     draft = Draft(script=script, turns=played.turns)
     assert codes(rules.verify(draft, rules.strict(min_refinements=len(played.asked))).violations) == []
     assert len(flagged_turns(played.turns)) == len(played.asked)
-    assert all(asked is made for asked, made in played.asked)
+    assert all(asked is made for asked, made in played.asked if asked is MistakeKind.PARAMETER)
 
 
 @given(SEEDS)
@@ -168,3 +172,36 @@ def test_a_scene_named_over_other_actions_is_a_strange_script() -> None:
     forged = STRANGE.model_copy(update={"introduction": script.introduction})
     assert not narrate(PERFECT, forged, [], "sound horn").flagged
     assert act(PERFECT, forged).action.split()[0] in {"set", "sound", "steer"}
+
+
+def _after_a_mistake(way: Literal["late", "give_up"], label: str = "household-1") -> tuple[Past, PlayerTurn]:
+    position = opening(label)
+    luck = Luck(bytes(8), Faults.none())
+    wrong = decide(luck, Past.of(position, ()), Asked(MistakeKind.LOGIC)).action
+    hint = position.ruling(wrong).text
+    past = Past.of(position, [Exchange(wrong, hint, refused=True)])
+    return past, decide(luck, past, Asked(MistakeKind.LOGIC, way))
+
+
+def test_a_mistake_that_is_understood_late_is_repaired_after_a_look_around() -> None:
+    past, turn = _after_a_mistake("late")
+    ruling = past.position.ruling(turn.action)
+    assert ruling.kind is None
+    assert ruling.state is past.position.state
+    hint = past.exchanges[0].observation
+    assert hint not in turn.thought
+    later = decide(Luck(bytes(8), Faults.none()), past.and_then(Exchange(turn.action, "You look.", refused=False)))
+    assert hint in later.thought
+    assert later.action == past.position.plan[0]
+
+
+def test_a_mistake_that_would_be_answered_too_late_is_understood_at_once() -> None:
+    past, turn = _after_a_mistake("late", "household-3")
+    assert past.exchanges[0].observation in turn.thought
+    assert turn.action == past.position.plan[0]
+
+
+def test_a_plan_is_left_for_the_reason_that_was_given() -> None:
+    past, turn = _after_a_mistake("give_up")
+    assert past.exchanges[0].observation in turn.thought
+    assert turn.action == past.position.plan[0]

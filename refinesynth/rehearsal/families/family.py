@@ -40,6 +40,8 @@ class Verb(Value):
     """What the player perceives besides, as a template."""
     prepares: bool = False
     """Whether it is of use only because others need it first, or needs more than one thing done first."""
+    seeks: bool = False
+    """Whether it is how one gets to see what is elsewhere."""
     requires: tuple[Requirement, ...] = ()
     """What must hold, in the order in which it is asked; of kind place or logic."""
     effects: tuple[Effect, ...] = ()

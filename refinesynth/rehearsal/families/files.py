@@ -54,7 +54,9 @@ def draw(family: Family, rng: Random) -> Plot:
             **subjects,
             "to": to,
             "other": other,
-            "where": listed([f"{name} in {file['directory']}" for name, file in files.items()]),
+            "where": listed(
+                [f"{name} in {file['directory']}{' (read-only)' * file['read_only']}" for name, file in files.items()]
+            ),
         },
         parts=task,
         values={

@@ -1,0 +1,129 @@
+"""What a player means to do that knows no more than it was told: where a thing is hidden, it looks from place to place,
+in an order of its own, until the thing is seen.
+"""
+
+from collections import deque
+from hashlib import blake2b
+from random import Random
+
+import orjson
+
+from refinesynth.rehearsal.memory import Past, Position
+from refinesynth.rehearsal.scene import Scene
+from refinesynth.trajectory import ActionSpec
+from refinesynth.world import mentions
+from refinesynth.world.hidden import hidden_names
+
+_FARTHEST = 200
+"""Positions that are looked at on the way to a place."""
+
+
+def plan_of(past: Past) -> tuple[str, ...]:
+    """The actions that lead to the goal as far as the player can know: the true plan, but to where the first thing that
+    is hidden from it would be, if it were at the next place to look.
+    """
+    position = past.position
+    plan, scene = position.plan, position.scene
+    found = _unknown(past)
+    if found is None:
+        return plan
+    at, thing, truth = found
+    before = [number for number, step in enumerate(plan[:at]) if not _seeks(scene, step)]
+    place = _next_place(past, thing, truth)
+    if place is None:
+        return plan
+    ways = plan[: before[-1] + 1] if before else _way(position, place)
+    return (*ways, _moved(scene, plan[at], truth, place), *plan[at + 1 :])
+
+
+def sought(past: Past) -> str | None:
+    """What the player looks for now: the thing whose place it does not know and that its next step is about."""
+    scene, found = past.position.scene, _unknown(past)
+    return (
+        None if found is None or not all(_seeks(scene, step) for step in past.position.plan[: found[0]]) else found[1]
+    )
+
+
+def _unknown(past: Past) -> tuple[int, str, frozenset[str]] | None:
+    """Of the true plan the number of the first step that is about something hidden which was never seen or spoken of,
+    the name of that, and where it is. Where its place was looked into, it was seen, whatever was said.
+    """
+    scene = past.position.scene
+    if not scene.hidden:
+        return None
+    hidden = hidden_names(scene.world).where
+    accepted = (exchange.observation for exchange in past.exchanges if not exchange.refused and not exchange.failed)
+    said = (scene.script.introduction, *accepted)
+    for at, step in enumerate(past.position.plan):
+        read = scene.world.read(step)
+        for value in read[1].values() if read else ():
+            if value not in hidden or any(mentions(text, value) for text in said):
+                continue
+            if not hidden[value] & _looked_into(past.position):
+                return at, value, hidden[value]
+    return None
+
+
+def _seeks(scene: Scene, step: str) -> bool:
+    read = scene.world.read(step)
+    return read is not None and scene.verbs[read[0].spec.name].seeks
+
+
+def _next_place(past: Past, thing: str, truth: frozenset[str]) -> str | None:
+    """The first place, in an order that is this scene's for this thing, which the player has not looked into."""
+    scene = past.position.scene
+    # A place may be a container too: the longest list is that of all places.
+    among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
+    looked = _looked_into(past.position)
+    rng = Random(int.from_bytes(blake2b(f"{scene.label} {thing}".encode(), digest_size=8).digest()))
+    return next((place for place in rng.sample(among, len(among)) if place not in looked), None)
+
+
+def _looked_into(position: Position) -> set[str]:
+    """All places that were looked into up to here."""
+    looked = _looked(position)
+    while position.before:
+        position = position.before[0]
+        looked |= _looked(position)
+    return looked
+
+
+def _looked(position: Position) -> set[str]:
+    """The places whose inside can be seen here: those on the way to what a sight shows now."""
+    world, state = position.scene.world, position.state
+    names: set[str] = set()
+    for sight in world.visibility.sights:
+        for values in sight.readings(state):
+            if sight.when is None or sight.when.answer(state, values) is True:
+                names.update(sight.at(state, values) or ())
+    return names
+
+
+def _way(position: Position, place: str) -> tuple[str, ...]:
+    """The fewest steps to where one can see into a place; none if there is no way."""
+    steps = sorted(position.scene.seeking, key=lambda step: not mentions(step, place))
+    queue, known = deque([(position, tuple[str, ...]())]), {_key(position)}
+    while queue and len(known) < _FARTHEST:
+        at, way = queue.popleft()
+        for step in steps:
+            after = at.after(step)
+            if after is at or (key := _key(after)) in known:
+                continue
+            if place in _looked(after):
+                return (*way, step)
+            known.add(key)
+            queue.append((after, (*way, step)))
+    return ()
+
+
+def _key(position: Position) -> bytes:
+    return orjson.dumps(position.state)
+
+
+def _moved(scene: Scene, step: str, truth: frozenset[str], place: str) -> str:
+    """The step, as if the thing were at this place."""
+    read = scene.world.read(step)
+    if read is None:
+        return step
+    spec: ActionSpec = read[0].spec
+    return spec.fill({name: place if value in truth else value for name, value in read[1].items()})
