@@ -19,7 +19,6 @@ from bench.ablation.one_seed import one_seed
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "ablation.md"
-PICTURE = PAGE.parent / "images" / "ablation.png"
 
 TOKENS = 60_000
 """With loss, on which each variant is tuned: about 600 plays."""
@@ -30,24 +29,26 @@ _MOST_STEPS = 6_000
 def main() -> int:
     """0 when everything that was asked for is measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiment", default="ablation", choices=("ablation", "generalisation"))
     parser.add_argument("--seeds", default="0-11", help="a range, such as 0-11")
     parser.add_argument("--worlds", type=int, default=256, help="held-out worlds of the primary endpoint")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="trained tokens of each variant")
     parser.add_argument("--steps", type=int, default=_MOST_STEPS, help="of a pretraining at most")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
     parser.add_argument("--variants", default="", help="names, separated by commas; all of them by default")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, help="a folder; its models are not measured again")
     parser.add_argument("--report", action="store_true", help="write tables and picture into docs/ablation.md")
     asked = parser.parse_args()
     if asked.report:
-        return _report(asked.results)
+        return _report(asked.experiment, asked.results or RESULTS / asked.experiment)
     first, _, last = asked.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     variants = tuple(name.strip() for name in str(asked.variants).split(",") if name.strip())
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     one = partial(
         one_seed,
-        results=asked.results,
+        experiment=asked.experiment,
+        results=asked.results or RESULTS / asked.experiment,
         worlds=asked.worlds,
         tokens=asked.tokens,
         steps=asked.steps,
@@ -59,15 +60,17 @@ def main() -> int:
     return 0
 
 
-def _report(results: Path) -> int:
-    from bench.ablation.report import picture, read_results, report
+def _report(experiment: str, results: Path) -> int:
+    from bench.ablation.experiments import EXPERIMENTS
+    from bench.ablation.report import Told, picture, read_results, report
     from bench.page import write_section
 
-    models = read_results(results)
-    text = report(models)
+    models, asked = read_results(results), EXPERIMENTS[experiment]
+    told = Told(tuple(one.name for one in asked.variants(0)), asked.starts(1)[0].name, asked.clean)
+    text = report(models, told)
     print(text)
-    picture(models, PICTURE)
-    write_section("bench.ablation", "What was measured", text, page=PAGE)
+    picture(models, told, PAGE.parent / "images" / f"{experiment}.png")
+    write_section(f"bench.ablation --experiment {experiment}", asked.heading, text, page=PAGE)
     return 0
 
 

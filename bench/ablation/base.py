@@ -3,6 +3,7 @@
 A plain loop instead of `Trainer`: it draws its data as it goes, without end, and stops by what the model can do.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,11 +13,10 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
-from bench.ablation.playing import play
 from bench.ablation.speaking import ASSISTANT, END, USER, save_untrained, trained_tokenizer
-from bench.ablation.worlds import EVERY, scene_of
 from refinesynth.chat import Message, to_messages
-from refinesynth.settings.mistakes import spread
+from refinesynth.settings.mistakes import Mistakes, spread
+from refinesynth.trajectory import Trajectory
 
 ENOUGH = 0.95
 """Share of clean plays in which all is looked up right, at which pretraining ends."""
@@ -29,6 +29,10 @@ _BATCH, _RATE, _WARMUP = 16, 2e-3, 50
 WIDTH, LAYERS = 96, 3
 
 
+Draw = Callable[[str, Mistakes | None, int], Trajectory]
+"""The play with this name and episode number, clean with None."""
+
+
 @dataclass(frozen=True)
 class Base:
     """What came of a pretraining."""
@@ -39,17 +43,14 @@ class Base:
     steps: int
 
 
-def tokenizer_of() -> Any:
-    """The one tokenizer of the whole experiment, of the words of both kinds of play."""
-    names = (f"words {at}" for at in range(300))
-    plays = (play(name, scene_of(name, EVERY), spread(), episode=at) for at, name in enumerate(names))
-    return trained_tokenizer(message.content for one in plays for message in to_messages(one))
+def pretrained(folder: Path, draw: Draw, names: Sequence[str], *, seed: int, most: int) -> Base:
+    """Train from random weights until 95 % of clean plays are right, at most so many steps, and save.
 
-
-def pretrained(folder: Path, *, seed: int, most: int) -> Base:
-    """Train from random weights until 95 % of clean plays are right, at most so many steps, and save."""
+    The tokenizer is the same for all seeds: of the words of plays, clean ones and others, and these names.
+    """
     torch.set_num_threads(1)
-    tokenizer = tokenizer_of()
+    plays = (draw(f"words {at}", spread(), at) for at in range(300))
+    tokenizer = trained_tokenizer((message.content for one in plays for message in to_messages(one)), names=names)
     save_untrained(tokenizer, folder, seed=seed, width=WIDTH, layers=LAYERS)
     model: Any = cast("Any", AutoModelForCausalLM).from_pretrained(folder)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.95), weight_decay=0.0)
@@ -57,7 +58,7 @@ def pretrained(folder: Path, *, seed: int, most: int) -> Base:
     while right < ENOUGH and step < most:
         step += 1
         optimizer.param_groups[0]["lr"] = _RATE * min(1.0, step / _WARMUP)
-        ids, trained = _batch(tokenizer, [_clean(f"seed {seed} base {next(numbers)}") for _ in range(_BATCH)])
+        ids, trained = _batch(tokenizer, [_clean(draw, f"seed {seed} base {next(numbers)}") for _ in range(_BATCH)])
         logits = model(input_ids=ids).logits[:, :-1]
         losses = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         weights = trained[:, 1:].flatten()
@@ -67,13 +68,13 @@ def pretrained(folder: Path, *, seed: int, most: int) -> Base:
         optimizer.step()
         optimizer.zero_grad()
         if step % _EVERY == 0:
-            right = looked_up(model, tokenizer)
+            right = looked_up(model, tokenizer, draw)
     model.save_pretrained(folder)
     return Base(folder, right, step)
 
 
-def _clean(name: str) -> list[Message]:
-    return to_messages(play(name, scene_of(name, EVERY), None, episode=0))
+def _clean(draw: Draw, name: str) -> list[Message]:
+    return to_messages(draw(name, None, 0))
 
 
 def _batch(tokenizer: Any, plays: list[list[Message]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,10 +98,10 @@ def _tokens(tokenizer: Any, messages: list[Message]) -> tuple[list[int], list[fl
 
 
 @torch.inference_mode()
-def looked_up(model: Any, tokenizer: Any) -> float:
+def looked_up(model: Any, tokenizer: Any, draw: Draw) -> float:
     """Share of held-out clean plays of which every token of every turn would be written as it is, greedily: that takes
     looking up where the thing is, and what each verb is called here.
     """
-    ids, trained = _batch(tokenizer, [_clean(f"look up {at}") for at in range(_HELD_OUT)])
+    ids, trained = _batch(tokenizer, [_clean(draw, f"look up {at}") for at in range(_HELD_OUT)])
     right = model(input_ids=ids).logits[:, :-1].argmax(-1) == ids[:, 1:]
     return float((right | (trained[:, 1:] == 0)).all(1).float().mean())

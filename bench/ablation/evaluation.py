@@ -47,17 +47,22 @@ def starts(worlds: int) -> tuple[Start, ...]:
     )
 
 
-PRIMARY = "mistake"
+Kinds = Mapping[str, Iterator[dict[str, Any]]]
+"""Of each kind of start the records of its file, the same for every model: held-out worlds that no training has seen."""
 
 
-def write_starts(folder: Path, worlds: int) -> None:
-    """A file of each kind, the same for every model: held-out worlds that no training has seen."""
-    kinds: Mapping[str, Iterator[dict[str, Any]]] = {
+def kinds_of(worlds: int) -> Kinds:
+    """Those of `starts`."""
+    return {
         "clean": (_world(f"held out {at}") for at in range(worlds)),
         "slips": (_world(f"held out {at}") | {"slips": _SLIPS} for at in range(worlds)),
         "unseen": (_world(f"held out {at}", unseen=True) for at in range(worlds)),
         "mistake": (_mistaken(f"held out {at}", at) for at in range(worlds)),
     }
+
+
+def write_starts(folder: Path, kinds: Kinds) -> None:
+    """A file of each kind."""
     for kind, records in kinds.items():
         (folder / f"{kind}.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
 

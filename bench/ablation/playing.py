@@ -12,7 +12,7 @@ from bench.ablation.worlds import Scene
 from refinesynth._version import __version__
 from refinesynth.episode.ruled import Ruled
 from refinesynth.settings.mistakes import Mistakes
-from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, Persona, PlayerTurn, Provenance, Trajectory
+from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, Persona, PlayerTurn, Provenance, Script, Trajectory
 from refinesynth.world import World
 
 MOST_ACTIONS = 30
@@ -41,7 +41,7 @@ def play(name: str, scene: Scene, mistakes: Mistakes | None, *, episode: int) ->
         turns += [turn, answer]
         state, progress = ruled.ruling.state, ruled.ruling.progress
         if ruled.done:
-            return _trajectory(name, scene, turns, episode)
+            return as_trajectory(name, scene.script, turns, episode)
     raise RuntimeError(f"the play of {name} does not come to its end")
 
 
@@ -115,11 +115,12 @@ def _said(scene: Scene, belief: str, verb: str, value: str) -> PlayerTurn:
     return PlayerTurn(thought=belief, action=f"{scene.names.verbs[verb]} {value}")
 
 
-def _trajectory(name: str, scene: Scene, turns: list[PlayerTurn | DungeonMasterTurn], episode: int) -> Trajectory:
+def as_trajectory(name: str, script: Script, turns: list[PlayerTurn | DungeonMasterTurn], episode: int) -> Trajectory:
+    """A play of the teacher as a record."""
     return Trajectory(
         id=name,
         persona=Persona(text=name),
-        script=scene.script,
+        script=script,
         turns=tuple(turns),
         provenance=Provenance(
             models={"player": "teacher", "dungeon_master": "world"},

@@ -3,13 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
-from bench.ablation.evaluation import PRIMARY
-from bench.ablation.variants import VARIANTS
 from refinesynth.evaluate.comparing.statistics import sign_test
 
 _RESAMPLED = 10_000
@@ -29,22 +27,33 @@ def read_results(folder: Path) -> Models:
     return found
 
 
-def successes(model: Model, start: str = PRIMARY) -> np.ndarray[Any, Any]:
+class Told(NamedTuple):
+    """What a report is about."""
+
+    variants: tuple[str, ...]
+    """In their order; the others are compared with the first one."""
+    primary: str
+    """Name of the start whose success is tested."""
+    clean: str
+    """Name of the start without a mistake."""
+
+
+def successes(model: Model, start: str) -> np.ndarray[Any, Any]:
     """1 or 0 for each world."""
     return np.array([float(mark) for mark in model["starts"][start]["success"]])
 
 
-def difference(models: Models, variant: str, start: str = PRIMARY) -> tuple[float, float, float, float, int]:
+def difference(models: Models, variant: str, first: str, start: str) -> tuple[float, float, float, float, int]:
     """Of success to that of the first variant, in points: mean, 95 % interval, p, and on how many seeds it rests.
 
     The interval is a cluster bootstrap: seeds are drawn, and worlds within each, paired. The p-value is that of all
     flips of the seeds' signs; with twelve seeds it cannot be below 2 / 4,096.
     """
-    ours, first = models.get(variant, {}), models.get(VARIANTS[0].name, {})
-    seeds = sorted(set(ours) & set(first))
+    ours, others = models.get(variant, {}), models.get(first, {})
+    seeds = sorted(set(ours) & set(others))
     if not seeds:
         return math.nan, math.nan, math.nan, math.nan, 0
-    worlds: list[Any] = [np.subtract(successes(ours[seed], start), successes(first[seed], start)) for seed in seeds]
+    worlds: list[Any] = [np.subtract(successes(ours[seed], start), successes(others[seed], start)) for seed in seeds]
     means = np.array([float(one.mean()) for one in worlds])
     rng = np.random.default_rng(_SEED)
     drawn = np.zeros(_RESAMPLED)
@@ -64,30 +73,33 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def report(models: Models) -> str:
+def report(models: Models, told: Told) -> str:
     """The primary endpoint with its contrasts, and all else that was measured."""
-    rows = [(one.name, *difference(models, one.name)) for one in VARIANTS[1:] if one.name in models]
+    first, *others = told.variants
+    rows = [(name, *difference(models, name, first, told.primary)) for name in others if name in models]
     measured = [row for row in rows if row[5]]
     corrected = dict(zip((row[0] for row in measured), holm([row[4] for row in measured]), strict=True))
     lines = [
-        "| variant | seeds | success from an imposed mistake | difference from full, points | p, Holm |",
+        f"| variant | seeds | success, {told.primary} | difference from {first}, points | p, Holm |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    for one in VARIANTS:
-        if one.name not in models:
-            continue
-        each = [100 * successes(model).mean() for model in models[one.name].values()]
-        contrast = next((row for row in measured if row[0] == one.name), None)
-        told = (
-            f"{contrast[1]:+.1f} [{contrast[2]:+.1f}, {contrast[3]:+.1f}] | {corrected[one.name]:.3f}"
+    for name in _measured(models, told):
+        each = [100 * successes(model, told.primary).mean() for model in models[name].values()]
+        contrast = next((row for row in measured if row[0] == name), None)
+        compared = (
+            f"{contrast[1]:+.1f} [{contrast[2]:+.1f}, {contrast[3]:+.1f}] | {corrected[name]:.3f}"
             if contrast
             else " | "
         )
-        lines.append(f"| {one.name} | {len(each)} | {_spread(each)} | {told} |")
-    return "\n".join([*lines, "", *_others(models)])
+        lines.append(f"| {name} | {len(each)} | {_spread(each)} | {compared} |")
+    return "\n".join([*lines, "", *_others(models, told)])
 
 
-def _others(models: Models) -> list[str]:
+def _measured(models: Models, told: Told) -> list[str]:
+    return [name for name in told.variants if name in models]
+
+
+def _others(models: Models, told: Told) -> list[str]:
     names = list(next(iter(next(iter(models.values())).values()))["starts"]) if models else []
     lines = [
         "Success from each start, %:",
@@ -95,35 +107,29 @@ def _others(models: Models) -> list[str]:
         f"| variant | {' | '.join(names)} |",
         f"| --- |{' ---: |' * len(names)}",
     ]
-    for one in VARIANTS:
-        if one.name in models:
-            cells = [
-                _spread([100 * successes(model, name).mean() for model in models[one.name].values()]) for name in names
-            ]
-            lines.append(f"| {one.name} | {' | '.join(cells)} |")
+    for variant in _measured(models, told):
+        cells = [_spread([100 * successes(model, name).mean() for model in models[variant].values()]) for name in names]
+        lines.append(f"| {variant} | {' | '.join(cells)} |")
     kinds: dict[str, tuple[str, str]] = {
-        "progress": (PRIMARY, "progress"),
-        "repaired within 3 turns": (PRIMARY, "soon"),
-        "repeats what failed": (PRIMARY, "repeated"),
-        "refused, of its turns": (PRIMARY, "refused"),
-        "refused, clean start": ("clean", "refused"),
+        "progress": (told.primary, "progress"),
+        "repaired within 3 turns": (told.primary, "soon"),
+        "repeats what failed": (told.primary, "repeated"),
+        "refused, of its turns": (told.primary, "refused"),
+        "refused, clean start": (told.clean, "refused"),
     }
     lines += [
         "",
-        "From an imposed mistake, greedily, and beside it the clean start, %:",
+        f"From the start *{told.primary}*, greedily, and beside it *{told.clean}*, %:",
         "",
         f"| variant | {' | '.join(kinds)} |",
         f"| --- |{' ---: |' * len(kinds)}",
     ]
-    for one in VARIANTS:
-        if one.name in models:
-            cells = [
-                _spread(
-                    [value for model in models[one.name].values() if (value := model["starts"][start][key]) is not None]
-                )
-                for start, key in kinds.values()
-            ]
-            lines.append(f"| {one.name} | {' | '.join(cells)} |")
+    for variant in _measured(models, told):
+        every = [model["starts"] for model in models[variant].values()]
+        cells = [
+            _spread([value for one in every if (value := one[start][key]) is not None]) for start, key in kinds.values()
+        ]
+        lines.append(f"| {variant} | {' | '.join(cells)} |")
     return lines
 
 
@@ -133,20 +139,20 @@ def _spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
 
 
-def picture(models: Models, path: Path) -> None:
-    """Success from an imposed mistake, a dot for each seed, by variant."""
+def picture(models: Models, told: Told, path: Path) -> None:
+    """Success from the primary start, a dot for each seed, by variant."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shown = [one.name for one in VARIANTS if one.name in models]
+    shown = _measured(models, told)
     figure: Any = Figure(figsize=(8, 0.5 * len(shown) + 1.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for at, name in enumerate(shown):
-        values = [100 * successes(model).mean() for model in models[name].values()]
+        values = [100 * successes(model, told.primary).mean() for model in models[name].values()]
         axes.plot(values, [at] * len(values), "o", alpha=0.5, color="C0")
         axes.plot([float(np.mean(values))], [at], "|", markersize=18, color="black")
     axes.set_yticks(range(len(shown)), shown)
     axes.invert_yaxis()
-    axes.set(xlim=(0, 100), xlabel="success from an imposed mistake, %: each seed, and the mean")
+    axes.set(xlim=(0, 100), xlabel=f"success from the start '{told.primary}', %: each seed, and the mean")
     figure.savefig(path)

@@ -1,13 +1,12 @@
 """A tokenizer of a few hundred words, trained on the data, and an untrained model that speaks them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
-from bench.ablation.worlds import EVERY
 from refinesynth.chat import INSTRUCTIONS
 
 USER, ASSISTANT, END, PAD = "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
@@ -23,8 +22,8 @@ _PIECES = r" ?[A-Z]{2}| ?[A-Za-z]+| ?[^A-Za-z\s]|\s"
 """A name, a word or a mark, with the blank before it: joined again, they are the text."""
 
 
-def trained_tokenizer(texts: Iterable[str], *, vocabulary: int = 512) -> PreTrainedTokenizerFast:
-    """Byte-pair encoding in which every word of these texts and every name becomes a token.
+def trained_tokenizer(texts: Iterable[str], *, names: Sequence[str], vocabulary: int = 512) -> PreTrainedTokenizerFast:
+    """Byte-pair encoding in which every word of these texts and every one of these names becomes a token.
 
     The instructions at the end of every task are one token: they never change, and are a third of the context else.
     """
@@ -38,9 +37,8 @@ def trained_tokenizer(texts: Iterable[str], *, vocabulary: int = 512) -> PreTrai
         special_tokens=[PAD, USER, ASSISTANT, END],
         show_progress=False,
     )
-    every = [*EVERY.places, *EVERY.items, *(word for words in EVERY.verbs for word in words)]
-    names = [" ".join(every) + "".join(f"\n{one}" for one in every)] * 100
-    tokenizer.train_from_iterator((text.replace(INSTRUCTIONS, "") for text in (*names, *texts)), trainer)
+    every = [" ".join(names) + "".join(f"\n{one}" for one in names)] * 100
+    tokenizer.train_from_iterator((text.replace(INSTRUCTIONS, "") for text in (*every, *texts)), trainer)
     tokenizer.add_tokens([AddedToken(INSTRUCTIONS, normalized=False)])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=PAD)
     fast.chat_template = TEMPLATE

@@ -5,6 +5,7 @@ Everything that a player needs to know is said: where things are in the introduc
 description, whether a place is shut when one arrives. So a play without mistakes is never refused.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
@@ -18,6 +19,11 @@ _ALL = tuple(
     first + second for one in "BDFGKLMNPRST" for other in "AEIOU" for first, second in ((one, other), (other, one))
 )
 """Capitals, so that no English word is taken for a name."""
+
+
+def every_name() -> tuple[str, ...]:
+    """All of them, in an order that is always the same."""
+    return _ALL
 
 
 @dataclass(frozen=True)
@@ -123,52 +129,59 @@ def right_way(names: Names, thing: str, source: str, target: str, *, shut: bool)
 
 
 def _actions(names: Names) -> tuple[ActionSpec, ...]:
-    here = _needs("state.you == place", "You are not at {place}.", kind="place")
-    there = _needs("state.at[item] == state.you", "The {item} is at {state:/at/{item}}, not here.", kind="place")
+    here = needs("state.you == place", "You are not at {place}.", kind="place")
+    there = needs("state.at[item] == state.you", "The {item} is at {state:/at/{item}}, not here.", kind="place")
     return (
         _spec(names, "go", "place", "go to a place", "You are at {place}. It is {state:/word/{place}}.").model_copy(
             update={
-                "requires": (_needs("state.you != place", "You are at {place} already."),),
-                "effects": (_sets("/you", "{place}"),),
+                "requires": (needs("state.you != place", "You are at {place} already."),),
+                "effects": (sets("/you", "{place}"),),
             }
         ),
         _spec(names, "take", "item", "take a thing that is here", "You have the {item}.").model_copy(
             update={
-                "requires": (_needs('state.at[item] != "hand"', "You have the {item} already."), there),
-                "effects": (_sets("/at/{item}", "hand"),),
+                "requires": (needs('state.at[item] != "hand"', "You have the {item} already."), there),
+                "effects": (sets("/at/{item}", "hand"),),
             }
         ),
         _spec(names, "open", "place", "open the place where you are", "{place} is open.").model_copy(
             update={
-                "requires": (here, _needs("state.shut[place]", "{place} is open already.")),
-                "effects": (_sets("/shut/{place}", value=False), _sets("/word/{place}", "open")),
+                "requires": (here, needs("state.shut[place]", "{place} is open already.")),
+                "effects": (sets("/shut/{place}", value=False), sets("/word/{place}", "open")),
             }
         ),
         _spec(names, "leave", "item", "leave a thing where you are", "The {item} is at {state:/you}.").model_copy(
             update={
                 "requires": (
-                    _needs('state.at[item] == "hand"', "You do not have the {item}."),
-                    _needs("!state.shut[state.you]", "{state:/you} is shut."),
+                    needs('state.at[item] == "hand"', "You do not have the {item}."),
+                    needs("!state.shut[state.you]", "{state:/you} is shut."),
                 ),
-                "effects": (_sets("/at/{item}", "{state:/you}"),),
+                "effects": (sets("/at/{item}", "{state:/you}"),),
             }
         ),
     )
 
 
 def _spec(names: Names, key: str, what: str, about: str, seen: str) -> ActionSpec:
+    return spec(names.verbs[key], what, about, seen, names.places if what == "place" else names.items)
+
+
+def spec(word: str, what: str, about: str, seen: str, values: Iterable[str]) -> ActionSpec:
+    """An action of a verb's word and one value; what it requires and does is added to it."""
     return ActionSpec(
-        name=f"{names.verbs[key]} {{{what}}}",
+        name=f"{word} {{{what}}}",
         description=about,
-        pattern=f"^{names.verbs[key]} (?P<{what}>.+)$",
-        parameters={what: tuple(sorted(names.places if what == "place" else names.items))},
+        pattern=f"^{word} (?P<{what}>.+)$",
+        parameters={what: tuple(sorted(values))},
         reveals=seen,
     )
 
 
-def _sets(path: str, value: JsonValue) -> Effect:
+def sets(path: str, value: JsonValue) -> Effect:
+    """An effect that sets a value."""
     return Effect(op=EffectOp.SET, path=path, value=value)
 
 
-def _needs(condition: str, hint: str, *, kind: str = "logic") -> Requirement:
+def needs(condition: str, hint: str, *, kind: str = "logic") -> Requirement:
+    """A requirement, and what is said where it does not hold."""
     return Requirement.model_validate({"condition": condition, "hint": hint, "kind": kind})

@@ -1,6 +1,8 @@
 """The experiment's worlds, data and statistics; what they are for is measured, not tested."""
 
 import re
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,9 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra train")
 
+from bench.ablation import families
+from bench.ablation.experiments import EXPERIMENTS
+from bench.ablation.families import FAMILIES, Family
 from bench.ablation.playing import play
 from bench.ablation.report import difference, holm
 from bench.ablation.variants import VARIANTS, Variant, write_data
@@ -29,17 +34,47 @@ def test_a_play_without_mistakes_is_never_refused_and_takes_the_known_way() -> N
         assert one.mistakes() == ()
 
 
-def test_no_form_of_a_thought_tells_a_mistake_from_a_right_turn() -> None:
-    def form(thought: str) -> str:
-        return re.sub(r"[A-Z]{2}", "NAME", thought)
-
-    right, wrong = set[str](), set[str]()
-    for one in plays(200):
+def forms_of(found: Iterable[Trajectory]) -> tuple[set[str], set[str]]:
+    """Of the thoughts of right turns, and of those of mistakes."""
+    forms = set[str](), set[str]()
+    for one in found:
         for act, answer in zip(one.turns[::2], one.turns[1::2], strict=True):
             assert isinstance(act, PlayerTurn)
             assert isinstance(answer, DungeonMasterTurn)
-            (wrong if answer.flagged else right).add(form(act.thought))
+            forms[answer.flagged].add(re.sub(r"[A-Z]{2}", "NAME", act.thought))
+    return forms
+
+
+def test_no_form_of_a_thought_tells_a_mistake_from_a_right_turn() -> None:
+    right, wrong = forms_of(plays(200))
     assert wrong == right
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.name)
+def test_a_chain_takes_its_known_way_and_errs_in_the_words_of_right_turns(family: Family) -> None:
+    for one in islice(families.plays((family,), "test", None), 20):
+        solution = one.script.rulebook.solution if one.script.rulebook else ()
+        assert tuple(turn.action for turn in one.turns if isinstance(turn, PlayerTurn)) == solution
+        assert one.mistakes() == ()
+    right, wrong = forms_of(islice(families.plays((family,), "test", spread(3, clean=0)), 100))
+    assert wrong == right
+
+
+def test_so_many_distinct_worlds_are_played() -> None:
+    found = [one.script.to_json() for one in islice(families.plays(FAMILIES[:4], "test", spread(), distinct=16), 64)]
+    assert len(set(found)) == 16
+    assert len(set(found[:16])) == 16
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_family_that_is_played_was_not_tuned_on(seed: int) -> None:
+    asked = EXPERIMENTS["generalisation"]
+    kinds = asked.kinds(seed, 4)
+    goals = {kind: {record["script"]["goal"].split()[0] for record in records} for kind, records in kinds.items()}
+    for variant in asked.variants(seed):
+        tuned = {record["script"]["goal"].split()[0] for record in islice(variant.records(seed), 8)}
+        assert not tuned & goals["other"], variant.name
+        assert goals["tuned"] <= tuned
 
 
 def test_worlds_of_unseen_names_share_none_with_those_of_training() -> None:
@@ -92,7 +127,8 @@ def test_a_difference_is_paired_by_seed_and_world() -> None:
     def models(marks: list[str]) -> dict[int, dict[str, object]]:
         return {seed: {"starts": {"mistake": {"success": one}}} for seed, one in enumerate(marks)}
 
-    mean, low, high, p, seeds = difference({"full": models(worlds), "clean only": models(flipped)}, "clean only")
+    both = {"full": models(worlds), "clean only": models(flipped)}
+    mean, low, high, p, seeds = difference(both, "clean only", "full", "mistake")
     assert (mean, seeds) == (pytest.approx(-12.5), 8)
     assert low < mean < high < 0
     assert p == pytest.approx(2 / 2**8)
