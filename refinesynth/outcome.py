@@ -22,8 +22,8 @@ class Refused(Value):
     """Id of the episode that it belongs to."""
     persona: Persona
     stage: Literal["script", "draft"]
-    attempt: int = Field(ge=1)
-    """The how-many-th script or draft of its episode this is."""
+    attempt: int = Field(ge=0)
+    """The how-many-th script or draft of its episode this is, from 1; 0 for a script that was there already."""
     script: Script | None = None
     """The refused script; None for a draft (which holds its own) and for a script that could not be read."""
     draft: Draft | None = None

@@ -40,6 +40,15 @@ Personas = Annotated[
         "that come with refinesynth.",
     ),
 ]
+Scripts = Annotated[
+    Path | None,
+    typer.Option(
+        "--scripts",
+        metavar="RUN",
+        help="Play the scripts of this run again, each once, instead of writing new ones: with another player, or "
+        "under other rules.",
+    ),
+]
 Number = Annotated[
     int | None,
     typer.Option("-n", "--number", min=1, help="How many accepted trajectories to make."),
@@ -242,6 +251,7 @@ def run(
     ctx: typer.Context,
     personas: Personas = None,
     *,
+    scripts: Scripts = None,
     number: Number = None,
     config: Config = None,
     backend: BackendOption = None,

@@ -139,8 +139,9 @@ async def _tick(display: Display) -> None:
 
 
 def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
-    personas = asked.get("personas")
+    personas, scripts = asked.get("personas"), asked.get("scripts")
     source = "the personas that come with refinesynth" if personas is None else str(personas)
+    source = source if scripts is None else f"the scripts of {scripts}"
     backend: str | Mapping[str, str | Backend] = asked.get("backend", "rehearsal")
     given = {"default": backend} if isinstance(backend, str) else backend
     labels = {role: each if isinstance(each, str) else each.label for role, each in given.items()}

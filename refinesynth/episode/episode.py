@@ -12,7 +12,7 @@ from refinesynth.client.limiter.permit import deadline
 from refinesynth.client.session import Session
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost
-from refinesynth.episode.play import Cast
+from refinesynth.episode.play import Cast, given_script
 from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
@@ -20,7 +20,7 @@ from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules.repairs import count_refinements, repairs
-from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, Trajectory
+from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, ScriptedPersona, Trajectory
 
 
 def episode_id(persona: Persona, *, index: int, seed: int) -> str:
@@ -83,7 +83,10 @@ async def _played(
     lost = False
     with deadline(settings.deadline) as limit:
         try:
-            script = await play.write(cast)
+            if isinstance(persona, ScriptedPersona):
+                script = given_script(play, cast, persona.script)
+            else:
+                script = await play.write(cast)
             if script is None:
                 reason = why_none(record, "script")
             else:

@@ -56,6 +56,10 @@ class GroundedPlay(Play):
         """See `Play.script_rules`."""
         return chains.grounded_script(difficulty=grounding.difficulty)
 
+    def needs(self) -> Rule:
+        """See `Play.needs`."""
+        return RulebookCompiles()
+
     def digest(self, prompts: Prompts) -> str:
         """See `Play.digest`."""
         return prompts.digest_with(TEMPLATES, Kind.GROUNDED)
@@ -70,7 +74,7 @@ class GroundedPlay(Play):
             "actions": list(settings.grounding.difficulty or USUAL),
         }
         writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)
-        return await write_script(writer, cast, needs=RulebookCompiles())
+        return await write_script(writer, cast, needs=self.needs())
 
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
         """See `Play.play`."""

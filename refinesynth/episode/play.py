@@ -112,7 +112,8 @@ class Play(ABC):
 
     def roles(self, settings: EpisodeSettings) -> tuple[Role, ...]:
         """All roles that an episode asks models for."""
-        return (Role.SCRIPT_WRITER, *self.voices(settings), *((Role.JUDGE,) if settings.judge else ()))
+        writer = () if settings.scripted else (Role.SCRIPT_WRITER,)
+        return (*writer, *self.voices(settings), *((Role.JUDGE,) if settings.judge else ()))
 
     def rules(self) -> Rule:
         """What a draft must satisfy, unless a run says otherwise."""
@@ -122,6 +123,10 @@ class Play(ABC):
         """What a script must satisfy, unless a run says otherwise."""
         del grounding
         return chains.script()
+
+    def needs(self) -> Rule:
+        """What a script must satisfy whatever the script rules are: without it there is no playing."""
+        return all_of()
 
     def digest(self, prompts: Prompts) -> str:
         """Of everything that its models may be asked with, in hexadecimal: a run is gone on with where it is the
@@ -137,7 +142,7 @@ class Play(ABC):
             RunStopped: No episode can go on.
         """
         writer = cast.actor(ScriptWriter, Role.SCRIPT_WRITER, seed=cast.session.seed)
-        return await write_script(writer, cast)
+        return await write_script(writer, cast, needs=self.needs())
 
     @abstractmethod
     async def play(self, cast: Cast, script: Script, start: Turns = ()) -> Draft | None:
@@ -152,7 +157,16 @@ class Play(ABC):
         """
 
 
-async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule | None = None) -> Script | None:
+def given_script(play: Play, cast: Cast, script: Script) -> Script | None:
+    """A script that was there before, if it is accepted now: rules and play may be others than those of its run."""
+    verdict = _judged(script, cast.settings.script_rules, play.needs())
+    if verdict.accepted:
+        return script
+    cast.record.refuse_script(script, verdict.violations)
+    return None
+
+
+async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule) -> Script | None:
     """The first script that the script rules accept, or None when the attempts are used up (paper, section 3.1).
 
     Each refused script goes back to the writer with what is wrong with it. What `needs` refuses is never accepted,
@@ -170,7 +184,7 @@ async def write_script(writer: ScriptWriter, cast: Cast, *, needs: Rule | None =
             previous, violations = None, (invalid_answer(0, error),)
             record.refuse_script(None, violations, text=str(error))
             continue
-        verdict = _judged(script, settings.script_rules, all_of() if needs is None else needs)
+        verdict = _judged(script, settings.script_rules, needs)
         if verdict.accepted:
             return script
         record.refuse_script(script, verdict.violations)

@@ -22,3 +22,5 @@ class EpisodeSettings(PlaySettings):
     """What a script must satisfy; seen as a draft without turns."""
     prompts: Annotated[Prompts, SkipValidation]
     """What the roles are asked with."""
+    scripted: bool = False
+    """Whether personas come with their scripts, so that no ScriptWriter is asked."""

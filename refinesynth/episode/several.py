@@ -146,9 +146,11 @@ def why_none(record: Record, stage: Literal["script", "draft"]) -> str:
     """Why the attempts were not enough: the last violation, which was reported and not repaired."""
     tried = record.scripts if stage == "script" else record.drafts
     last = record.refused[-1] if record.refused else None
-    if not tried or last is None or last.stage != stage:
+    if last is None or last.stage != stage:
         return f"the play gave no {stage}, and left none that was refused"
     found = next((f"{violation.rule}: {violation.message}" for violation in last.violations if rejects(violation)), "")
+    if not tried:
+        return f"the {stage} that was there is not accepted now: {found}"
     return f"no {stage} was accepted in {tried} attempt{'' if tried == 1 else 's'}; the last: {found}"
 
 

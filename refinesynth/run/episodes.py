@@ -14,7 +14,7 @@ from refinesynth.errors import StorageError
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
 from refinesynth.run.figures import EpisodeFigures, Figures
 from refinesynth.text.jsontext import write_json
-from refinesynth.trajectory import Persona, Trajectory, Usage, explain
+from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, Usage, explain
 
 _Kept = TypeVar("_Kept", bound=BaseModel)
 
@@ -23,8 +23,9 @@ _REASON = 300
 
 
 def fingerprint(persona: Persona) -> str:
-    """Sixteen hexadecimal digits that identify this persona."""
-    return hashlib.blake2b(persona.text.encode(), digest_size=8).hexdigest()
+    """Sixteen hexadecimal digits that identify this persona, with its script if it has one."""
+    script = persona.script.digest if isinstance(persona, ScriptedPersona) else ""
+    return hashlib.blake2b(f"{persona.text}{script}".encode(), digest_size=8).hexdigest()
 
 
 class EpisodeLine(BaseModel, frozen=True, extra="forbid"):

@@ -206,6 +206,15 @@ class RunFolder:
         return JournalReader.read(self.journal_file) if self.journal_file.exists() else nullcontext()
 
 
+def read_trajectories(path: Path) -> Iterator[Trajectory]:
+    """Those of a file by itself.
+
+    Raises:
+        RunFolderError: A line is not a trajectory.
+    """
+    return _read(path, Trajectory, None, _raise)
+
+
 def _read(
     path: Path, kind: type[_Value], end: int | None, on_spoilt: Callable[[RunFolderError], None]
 ) -> Iterator[_Value]:

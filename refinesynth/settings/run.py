@@ -73,6 +73,10 @@ class RunSettings(PlaySettings):
     personas: Any = None
     """A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face dataset;
     None for those that come with the package."""
+    scripts: Any = None
+    """A run folder, or a file of its trajectories, whose scripts are played again instead of writing new ones: by
+    another player, under other rules. In the place of personas; what is read from it is each script once, with its
+    persona."""
     n: Annotated[Whole, Field(ge=1, le=10**12)] = 100
     """Accepted trajectories to make; a run ends when so many are accepted at least."""
     backend: Any = "rehearsal"

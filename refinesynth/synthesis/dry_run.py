@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
-from refinesynth.personas import PersonaSource, open_personas
+from refinesynth.personas import PersonaSource
 from refinesynth.run import EpisodeLine, RunFolder
+from refinesynth.run.scripts import ScriptSource, open_source
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.forecast import Estimate
 from refinesynth.synthesis.progress import Progress
@@ -65,7 +66,8 @@ async def estimate(
     _check(n=n, sample=sample, concurrency=concurrency)
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
-    chosen, source = await _spread(personas, sample)
+    scripts: ScriptSource | None = settings.pop("scripts", None)
+    chosen, source = await _spread(personas, scripts, sample)
     # Looked at by `synthesize`; what it would refuse is not multiplied before it does.
     counts = [settings.get(name, 1) for name in ("branches", "episodes_per_script")]
     most = math.prod(count for count in counts if isinstance(count, int) and count > 0)
@@ -79,10 +81,11 @@ async def estimate(
     with TemporaryDirectory(prefix="refinesynth-dry-run-") as folder:
         try:
             result = await synthesize(
-                chosen,
+                None if scripts is not None else chosen,
                 # No sooner is every persona played for sure: one may give so many.
                 len(chosen) * most,
                 backend,
+                scripts=None if scripts is None else chosen,
                 output=Path(folder) / "run",
                 concurrency=min(concurrency, len(chosen)),
                 budget=budget,
@@ -112,12 +115,12 @@ def _check(**counts: object) -> None:
             raise InputError(f"{name} is {value!r}; expected a whole number, 1 or more")
 
 
-async def _spread(source: PersonaSource | None, sample: int) -> tuple[list[Persona], str]:
-    """`sample` personas, and what they were read from."""
+async def _spread(source: PersonaSource | None, scripts: ScriptSource | None, sample: int) -> tuple[list[Persona], str]:
+    """`sample` personas, with their scripts where these are given, and what they were read from."""
     read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
     most = sample if read_once else max(sample, _LOOKED_AT)
     found: list[Persona] = []
-    async with open_personas(source) as personas:
+    async with open_source(source, scripts) as personas:
         await personas.look()
         async for _, persona in personas:
             found.append(persona)

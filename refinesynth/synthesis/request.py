@@ -13,9 +13,10 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.tracing import Tracing
 from refinesynth.episode import plays
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.personas import BadRow, Personas, open_personas
+from refinesynth.personas import BadRow, Personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.logs import level_of
+from refinesynth.run.scripts import open_source
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis.patience import Patience, Yield
 from refinesynth.synthesis.paying import prices_of, tracker_of, what_it_takes
@@ -147,7 +148,7 @@ class Request:
         )
         budget = Budget.of(asked.budget)
         prices = prices_of([*backends.values(), *filter(None, [fallback])], budget, injected=self.call is not None)
-        async with open_personas(asked.personas) as personas:
+        async with open_source(asked.personas, asked.scripts) as personas:
             overlaps, curator, at_most = Overlaps(), None, None
             if not self._has_enough():
                 at_most = await personas.at_most() if asked.patience else None
@@ -201,7 +202,7 @@ class Request:
         from refinesynth.backends import resolve, resolve_roles
 
         asked = self.settings
-        roles = plays.find(asked.play).roles(settings)
+        roles = plays.find(settings.play).roles(settings)
         found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
         return found, None if asked.fallback is None else resolve(asked.fallback)
 
@@ -232,7 +233,13 @@ class Request:
         drafts = _chain("rules", asked.rules, partial(_usual, play, asked.mistakes))
         scripts = _chain("script_rules", asked.script_rules, partial(play.script_rules, asked.grounding))
         prompts = Prompts(asked.prompts, rules=self._replayed_rules() or (drafts, scripts))
-        return EpisodeSettings(**asked.played(), rules=drafts, script_rules=scripts, prompts=prompts)
+        return EpisodeSettings(
+            **asked.played(),
+            rules=drafts,
+            script_rules=scripts,
+            prompts=prompts,
+            scripted=asked.scripts is not None,
+        )
 
     def _replayed_rules(self) -> "tuple[Rule, ...]":
         """The rules of a run that is replayed: its answers are found by prompts that name these rules' numbers, also

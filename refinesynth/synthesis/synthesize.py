@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
     from refinesynth.client.budget.budget import Budget
     from refinesynth.rules import Rule
+    from refinesynth.run.scripts import ScriptSource
 
 
 @configured
@@ -27,6 +28,7 @@ async def synthesize(
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
+    scripts: "ScriptSource | None" = None,
     config: str | PathLike[str] | None = None,
     play: str = "live",
     rules: "Rule | str | None" = None,
@@ -73,6 +75,8 @@ async def synthesize(
             than was missing is kept whole, so there may be up to `branches * episodes_per_script - 1` more.
         backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
             there, a list for a role whose models take turns.
+        scripts: A run folder, or a file of trajectories, whose scripts are played again, each once, instead of personas
+            for which scripts are written: with a tuned model as player its own mistakes become data.
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.
         play: `live`, `narrated`, `grounded`, or the name of a play that an installed package registers. What each of
             the settings from here to `log_level` decides, its unit and its default stand at the fields of

@@ -20,7 +20,7 @@ from refinesynth.trajectory.record import (
     Usage,
 )
 from refinesynth.trajectory.rulebook import Effect, EffectOp, Invariant, Requirement, Rulebook, Sight
-from refinesynth.trajectory.script import ActionSpec, Persona, Script
+from refinesynth.trajectory.script import ActionSpec, Persona, Script, ScriptedPersona
 from refinesynth.trajectory.turns import (
     EXECUTED,
     MAX_RAW_CHARACTERS,
@@ -63,6 +63,7 @@ __all__ = [
     "Requirement",
     "Rulebook",
     "Script",
+    "ScriptedPersona",
     "Sight",
     "Trajectory",
     "Turn",

@@ -100,8 +100,8 @@ class Provenance(Value):
     package_version: str
     attempts: int = Field(ge=1)
     """Drafts played or written until this one was accepted."""
-    script_attempts: int = Field(ge=1)
-    """Scripts written until one passed."""
+    script_attempts: int = Field(ge=0)
+    """Scripts written until one passed; 0 where the script was there already."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included; an equal share of it where the episode gave several
     trajectories."""

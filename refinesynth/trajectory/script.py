@@ -167,3 +167,11 @@ class Script(Value):
         paper["Completion Conditions"] = list(self.completion_conditions)
         paper["Available Actions"] = actions
         return paper
+
+
+class ScriptedPersona(Persona):
+    """A persona for which a script was written before: it is played, and none is written. Records keep the persona
+    alone.
+    """
+
+    script: Script = Field(exclude=True, repr=False)

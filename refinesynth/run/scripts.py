@@ -1,0 +1,47 @@
+"""Scripts of earlier runs, to be played again: each once, with the persona that it was written for."""
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+from refinesynth.errors import InputError
+from refinesynth.personas import Personas, PersonaSource, open_personas
+from refinesynth.run.folder import RunFolder, read_trajectories
+from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory
+
+ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
+"""A run folder, a file of trajectories, or `ScriptedPersona`s."""
+
+
+def open_source(personas: PersonaSource | None, scripts: ScriptSource | None) -> Personas:
+    """Personas, or in their place scripts with theirs, in the order of the trajectories.
+
+    Raises:
+        InputError: Both are given, or what is given cannot be read.
+    """
+    if scripts is None:
+        return open_personas(personas)
+    if personas is not None:
+        raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
+    return _open(scripts)
+
+
+def _open(source: ScriptSource) -> Personas:
+    if not isinstance(source, str | PathLike):
+        return open_personas(source)
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
+    trajectories = RunFolder.open(path).trajectories() if path.is_dir() else read_trajectories(path)
+    found = open_personas(_each_once(trajectories))
+    found.description = f"the scripts of {str(path)!r}"
+    return found
+
+
+def _each_once(trajectories: Iterator[Trajectory]) -> Iterator[ScriptedPersona]:
+    seen = set[str]()
+    for one in trajectories:
+        if (digest := one.script.digest) not in seen:
+            seen.add(digest)
+            yield ScriptedPersona(text=one.persona.text, script=one.script)
