@@ -110,7 +110,7 @@ _NAME = re.compile(r"`(refinesynth(?:\.\w+)+)[(`]")
 _TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
 _OF_OTHERS = {
     *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir", "--seeds", "--workers", "--report"),
-    *("--world-size", "--nb-objects", "--quest-length"),
+    *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds"),
 }
 """Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}

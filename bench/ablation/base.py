@@ -43,10 +43,12 @@ class Base:
     steps: int
 
 
-def pretrained(folder: Path, draw: Draw, names: Sequence[str], *, seed: int, most: int) -> Base:
+def pretrained(
+    folder: Path, draw: Draw, names: Sequence[str], *, seed: int, most: int, falls_after: int | None = None
+) -> Base:
     """Train from random weights until 95 % of clean plays are right, at most so many steps, and save.
 
-    The tokenizer is the same for all seeds: of the words of plays, clean ones and others, and these names.
+    The learning rate stays, or falls with the root of the steps after so many. The tokenizer is the same for all seeds: of the words of plays, clean ones and others, and these names.
     """
     torch.set_num_threads(1)
     plays = (draw(f"words {at}", spread(), at) for at in range(300))
@@ -57,7 +59,8 @@ def pretrained(folder: Path, draw: Draw, names: Sequence[str], *, seed: int, mos
     numbers, right, step = count(), 0.0, 0
     while right < ENOUGH and step < most:
         step += 1
-        optimizer.param_groups[0]["lr"] = _RATE * min(1.0, step / _WARMUP)
+        fallen = 1.0 if falls_after is None else min(1.0, (falls_after / step) ** 0.5)
+        optimizer.param_groups[0]["lr"] = _RATE * min(1.0, step / _WARMUP) * fallen
         ids, trained = _batch(tokenizer, [_clean(draw, f"seed {seed} base {next(numbers)}") for _ in range(_BATCH)])
         logits = model(input_ids=ids).logits[:, :-1]
         losses = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")

@@ -12,7 +12,7 @@ from bench.ablation.playing import MOST_ACTIONS, play
 from bench.ablation.worlds import UNSEEN, scene_of
 from refinesynth.settings.mistakes import spread
 
-_MOST_TOKENS = 40
+MOST_TOKENS = 40
 """Of one turn; the longest right one has about half of that."""
 
 _PROCESSES = 4
@@ -100,7 +100,7 @@ def _measured(model: Path, begun: Path, start: Start, *, seed: int) -> dict[str,
             display="none",
             log_realtime=False,
             max_samples=start.worlds,
-            **GenerateConfig(temperature=start.temperature, max_tokens=_MOST_TOKENS).model_dump(exclude_none=True),
+            **GenerateConfig(temperature=start.temperature, max_tokens=MOST_TOKENS).model_dump(exclude_none=True),
         )[0]
     samples = sorted(log.samples or [], key=lambda sample: str(sample.id))
     if log.status != "success" or len(samples) != start.worlds:

@@ -26,6 +26,8 @@ class Experiment:
     """Plays on which the base model is pretrained, clean ones."""
     names: Sequence[str]
     """All that occur in its worlds."""
+    falls_after: int | None
+    """Steps of the pretraining after which its learning rate falls; None if it stays."""
     variants: Callable[[int], tuple[Variant, ...]]
     """Of a seed; their names are the same for all."""
     starts: Callable[[int], tuple[Start, ...]]
@@ -98,6 +100,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "ablation": Experiment(
         draw=_bring,
         names=(*EVERY.places, *EVERY.items, *(word for words in EVERY.verbs for word in words)),
+        falls_after=None,
         variants=lambda _: VARIANTS,
         starts=starts,
         kinds=lambda _, worlds: kinds_of(worlds),
@@ -107,6 +110,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "generalisation": Experiment(
         draw=_any_family,
         names=every_name(),
+        falls_after=400,
         variants=_generalising,
         starts=_other_families,
         kinds=_of_families,

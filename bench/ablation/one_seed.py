@@ -35,7 +35,7 @@ def one_seed(
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         began = time.process_time()
-        base = pretrained(work / "base", asked.draw, asked.names, seed=seed, most=steps)
+        base = pretrained(work / "base", asked.draw, asked.names, seed=seed, most=steps, falls_after=asked.falls_after)
         facts = {"look_up": base.look_up, "steps": base.steps, "seconds": time.process_time() - began}
         write_starts(work, asked.kinds(seed, worlds))
         for variant in missing:

@@ -91,7 +91,7 @@ def report(models: Models, told: Told) -> str:
             if contrast
             else " | "
         )
-        lines.append(f"| {name} | {len(each)} | {_spread(each)} | {compared} |")
+        lines.append(f"| {name} | {len(each)} | {spread_of(each)} | {compared} |")
     return "\n".join([*lines, "", *_others(models, told)])
 
 
@@ -108,7 +108,9 @@ def _others(models: Models, told: Told) -> list[str]:
         f"| --- |{' ---: |' * len(names)}",
     ]
     for variant in _measured(models, told):
-        cells = [_spread([100 * successes(model, name).mean() for model in models[variant].values()]) for name in names]
+        cells = [
+            spread_of([100 * successes(model, name).mean() for model in models[variant].values()]) for name in names
+        ]
         lines.append(f"| {variant} | {' | '.join(cells)} |")
     kinds: dict[str, tuple[str, str]] = {
         "progress": (told.primary, "progress"),
@@ -127,13 +129,15 @@ def _others(models: Models, told: Told) -> list[str]:
     for variant in _measured(models, told):
         every = [model["starts"] for model in models[variant].values()]
         cells = [
-            _spread([value for one in every if (value := one[start][key]) is not None]) for start, key in kinds.values()
+            spread_of([value for one in every if (value := one[start][key]) is not None])
+            for start, key in kinds.values()
         ]
         lines.append(f"| {variant} | {' | '.join(cells)} |")
     return lines
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread_of(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
     if not values:
         return "-"
     return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else f"{values[0]:.1f}"

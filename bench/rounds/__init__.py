@@ -1,0 +1,1 @@
+"""Does a model learn from its own mistakes?"""
