@@ -65,8 +65,12 @@ def render_task(script: Script) -> str:
     if shared:
         lines += ("", *map(_choice, shared, shared.values()))
     listed = "\n".join(lines)
-    introduction = script.introduction.strip() or "You are in an environment that answers each of your actions."
-    return f"{introduction}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{INSTRUCTIONS}"
+    return f"{introduced(script)}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{INSTRUCTIONS}"
+
+
+def introduced(script: Script) -> str:
+    """What a player is told of the place."""
+    return script.introduction.strip() or "You are in an environment that answers each of your actions."
 
 
 def _choice(name: str, values: Sequence[str]) -> str:

@@ -1,0 +1,46 @@
+"""A trajectory as chat messages, each with its loss flag: ReAct text, or tool calls.
+
+The one rendering that the Player, the exports, training and evaluation share.
+"""
+
+from refinesynth.chat.react import (
+    INSTRUCTIONS,
+    Message,
+    parse_player,
+    render_action,
+    render_player,
+    render_task,
+    render_turns,
+    shared_values,
+    split_thought,
+    to_messages,
+)
+from refinesynth.chat.tools import (
+    TOOL_INSTRUCTIONS,
+    ThoughtIn,
+    ToolMessage,
+    render_tool_task,
+    render_tool_turns,
+    to_react,
+    to_tool_messages,
+)
+
+__all__ = [
+    "INSTRUCTIONS",
+    "TOOL_INSTRUCTIONS",
+    "Message",
+    "ThoughtIn",
+    "ToolMessage",
+    "parse_player",
+    "render_action",
+    "render_player",
+    "render_task",
+    "render_tool_task",
+    "render_tool_turns",
+    "render_turns",
+    "shared_values",
+    "split_thought",
+    "to_messages",
+    "to_react",
+    "to_tool_messages",
+]
