@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
@@ -60,6 +61,18 @@ MaskingOption = Annotated[
         help="How mistakes stay out of training: flag, split or drop. By default the best that the format can say.",
     ),
 ]
+
+
+class FormName(StrEnum):
+    """How a conversation is written."""
+
+    react = "react"
+    tools = "tools"
+
+
+FormNameOption = Annotated[
+    FormName, typer.Option("--form", help="Turns as ReAct text, or with actions as tool calls; not every format can.")
+]
 Card = Annotated[
     bool, typer.Option("--card", help="Also write a dataset card, README.md beside FILE; needs --license.")
 ]
@@ -87,6 +100,7 @@ def export(
     format_name: FormatOption,
     output: Output = None,
     masking: MaskingOption = None,
+    form: FormNameOption = FormName.react,
     held_out: HeldOut = None,
     card: Card = False,
     license_id: License = None,
@@ -107,7 +121,7 @@ def export(
     """
     settings = {"model": model, "tokenizer": tokenizer, "chat_template": chat_template, "max_length": max_length}
     settings |= {"over_length": over_length, "loss_on": loss_on}
-    write = _writer(format_name, masking, settings, set_ or [], schema_version)
+    write = _writer(format_name, masking, settings, set_ or [], schema_version, form=form)
     if output is None:
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
@@ -175,6 +189,8 @@ def _writer(
     settings: Mapping[str, Any],
     assignments: list[str],
     schema_version: str | None,
+    *,
+    form: FormName,
 ) -> _Writes:
     """What writes a file in that format.
 
@@ -186,6 +202,8 @@ def _writer(
     if schema_version is not None and format_name.strip().casefold() != "atif":
         raise InputError("--schema-version is for --format atif alone; leave it out, or give that format")
 
+    if format_name.strip().casefold() in {TOKENS, "atif"} and form is not FormName.react:
+        raise InputError(f"--form {form} is not for --format {format_name}; leave it out")
     if format_name.strip().casefold() == TOKENS:
         from refinesynth.cli.export_tokens import TokensExport
 
@@ -194,8 +212,8 @@ def _writer(
         raise InputError(f"{', '.join(named)} is for --format tokens alone; leave it out, or give that format")
     if assignments:
         raise InputError("--set is for --format tokens alone; leave it out, or give that format")
-    form = format_name if schema_version is None else AtifFormat(schema_version)
-    return partial(write_export, format=form, masking=masking)
+    named_format = format_name if schema_version is None else AtifFormat(schema_version)
+    return partial(write_export, format=named_format, masking=masking, form=form.value)
 
 
 def _written_out(write: _Writes, trajectories: "Iterator[Trajectory]") -> "ExportReport":

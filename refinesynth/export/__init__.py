@@ -3,7 +3,7 @@
 from refinesynth.export.atif import AtifFormat
 from refinesynth.export.card import render_card, write_card
 from refinesynth.export.facts import CardFacts, Tally, check_licence
-from refinesynth.export.formats import FORMATS, TOKENS, Format, find_format, find_masking
+from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.splitting import group_of, one_side
 from refinesynth.export.writing import ExportReport, export, write_export
@@ -14,6 +14,7 @@ __all__ = [
     "AtifFormat",
     "CardFacts",
     "ExportReport",
+    "Form",
     "Format",
     "Masking",
     "Tally",

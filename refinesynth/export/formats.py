@@ -4,11 +4,12 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
-from refinesynth.chat import Message, to_messages
+from refinesynth.actions.calls import Tool, tools_of
+from refinesynth.chat import Message, ToolMessage, to_messages, to_tool_messages
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.atif import AtifFormat
@@ -62,15 +63,49 @@ class ChatFormat:
 
     def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
         for number, messages in enumerate(conversations(to_messages(trajectory), masking), start=1):
-            spoken = sum(message.role == "assistant" for message in messages)
-            trained = sum(message.loss for message in messages)
-            yield Record(self.shape(trajectory.id + self._mark(masking, number), messages), trained, spoken - trained)
+            yield _record(self.shape(trajectory.id + self.mark(masking, number), messages), messages)
 
-    def _mark(self, masking: Masking, number: int) -> str:
+    def mark(self, masking: Masking, number: int) -> str:
         """What stands behind the id where a reader cannot know otherwise what is to be trained on."""
         if masking is Masking.SPLIT:
             return f"#{number}"
         return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
+
+
+def _record(data: dict[str, JsonValue], messages: Sequence[Message | ToolMessage]) -> Record:
+    spoken = sum(message.role == "assistant" for message in messages)
+    trained = sum(message.loss for message in messages)
+    return Record(data, trained, spoken - trained)
+
+
+@dataclass(frozen=True)
+class ToolCallFormat:
+    """A format of chat messages with the actions as tool calls, as `chat.to_tool_messages` renders them."""
+
+    chat: ChatFormat
+    shape: Callable[[str, Sequence[ToolMessage], Sequence[Tool]], dict[str, JsonValue]]
+    """Writes one record from its id, its messages and the tools."""
+
+    @property
+    def name(self) -> str:
+        """That of the format."""
+        return self.chat.name
+
+    @property
+    def reader(self) -> str:
+        """See `Format.reader`."""
+        return self.chat.reader
+
+    @property
+    def advice(self) -> Mapping[Masking, str]:
+        """See `Format.advice`."""
+        return self.chat.advice
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        tools = tools_of(trajectory.script)
+        for number, messages in enumerate(conversations(to_tool_messages(trajectory), masking), start=1):
+            name = trajectory.id + self.chat.mark(masking, number)
+            yield _record(self.shape(name, messages, tools), messages)
 
 
 @dataclass(frozen=True)
@@ -182,16 +217,32 @@ FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL}
 """Every format by its name."""
 
 
-def find_format(name: str | Format) -> Format:
-    """The format of that name; one that is given is taken as it is.
+Form = Literal["react", "tools"]
+"""How a conversation is written: as ReAct text, or with tool calls."""
+
+_WITH_CALLS = MappingProxyType(
+    {
+        "openai": shapes.openai_calls,
+        "trl": shapes.loss_calls,
+        "trl-split": shapes.prompt_completion_calls,
+        "axolotl": shapes.axolotl_calls,
+    }
+)
+"""Formats whose readers take tool calls, with their shapes."""
+
+
+def find_format(name: str | Format, form: str = "react") -> Format:
+    """The format of that name, in this form; one that is given is taken as it is.
 
     Raises:
         InputError: There is none; the message lists what there is.
     """
+    if form not in get_args(Form):
+        raise InputError(f"there is no form {form!r}; choose one of: {', '.join(get_args(Form))}")
     if not isinstance(name, str):
         return name
     if found := FORMATS.get(name.strip().casefold()):
-        return found
+        return found if form == "react" else _with_calls(found)
     if name.strip().casefold() == TOKENS:
         raise InputError(
             f"the format {TOKENS!r} needs a model's tokenizer: `refinesynth export --format {TOKENS} --model NAME`, or "
@@ -200,6 +251,14 @@ def find_format(name: str | Format) -> Format:
     near = difflib.get_close_matches(name.casefold(), (*FORMATS, TOKENS), n=1)
     meant = f"; did you mean {near[0]!r}?" if near else "."
     raise InputError(f"there is no export format {name!r}{meant} Choose one of: {', '.join(FORMATS)}, or {TOKENS}.")
+
+
+def _with_calls(found: Format) -> Format:
+    shape = _WITH_CALLS.get(found.name)
+    if shape is None or not isinstance(found, ChatFormat):
+        able = ", ".join(_WITH_CALLS)
+        raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
+    return ToolCallFormat(found, shape)
 
 
 def find_masking(form: Format, masking: str | None) -> Masking:

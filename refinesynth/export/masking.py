@@ -6,8 +6,9 @@ flags; for one that does not, a conversation is split at its correct turns, or i
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
-from refinesynth.chat import Message
+from refinesynth.chat import Message, ToolMessage
 
 
 class Masking(StrEnum):
@@ -26,10 +27,13 @@ class Masking(StrEnum):
     reject."""
 
 
-def conversations(messages: Sequence[Message], masking: Masking) -> Iterator[tuple[Message, ...]]:
+_M = TypeVar("_M", Message, ToolMessage)
+
+
+def conversations(messages: Sequence[_M], masking: Masking) -> Iterator[tuple[_M, ...]]:
     """The records' messages, in order; none if nothing in `messages` is to be trained on.
 
-    `messages` alternate, a user's first, as `chat.to_messages` gives them. Each conversation ends with an assistant
+    `messages` alternate, a user's first, as `chat.to_messages` and `chat.to_tool_messages` give them. Each conversation ends with an assistant
     message: nothing after the last one can be trained on, and several trainers refuse or skip a conversation that ends
     otherwise.
     """
@@ -45,11 +49,11 @@ def conversations(messages: Sequence[Message], masking: Masking) -> Iterator[tup
         yield tuple(kept)
 
 
-def _without_mistakes(messages: Sequence[Message]) -> list[Message]:
-    kept: list[Message] = []
+def _without_mistakes(messages: Sequence[_M]) -> list[_M]:
+    kept: list[_M] = []
     for message in messages:
         is_mistake = message.role == "assistant" and not message.loss
-        answers_mistake = message.role == "user" and bool(kept) and kept[-1].role == "user"
+        answers_mistake = message.role != "assistant" and bool(kept) and kept[-1].role != "assistant"
         if not is_mistake and not answers_mistake:
             kept.append(message)
     return kept

@@ -7,7 +7,8 @@ from typing import NamedTuple, Self
 
 from pydantic import JsonValue
 
-from refinesynth.chat import Message
+from refinesynth.actions.calls import Tool
+from refinesynth.chat import Message, ToolMessage
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
 
@@ -96,3 +97,39 @@ def prompt_completion(record_id: str, messages: Sequence[Message]) -> dict[str, 
     """TRL's prompt and completion, for a conversation whose last message alone is to be trained on."""
     plain: list[JsonValue] = [{"role": message.role, "content": message.content} for message in messages]
     return {"id": record_id, "prompt": plain[:-1], "completion": plain[-1:]}
+
+
+def openai_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
+    """OpenAI's fine-tuning form with `tools`; one call a turn, as the data has it."""
+    del record_id
+    written: list[JsonValue] = []
+    for message in messages:
+        weight: dict[str, JsonValue] = {"weight": int(message.loss)} if message.role == "assistant" else {}
+        written.append({**message.openai(), **weight})
+    return {"messages": written, "tools": _definitions(tools), "parallel_tool_calls": False}
+
+
+def loss_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
+    """Messages with a boolean `loss` each, and `tools`, whose column TRL gives to the chat template."""
+    written: list[JsonValue] = [{**message.openai(arguments="object"), "loss": message.loss} for message in messages]
+    return {"id": record_id, "messages": written, "tools": _definitions(tools)}
+
+
+def axolotl_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
+    """Messages with a boolean `training` each, and `tools`. Arguments are JSON text: a table of objects would give each
+    call the keys of all others, and Axolotl reads the text.
+    """
+    written: list[JsonValue] = [{**message.openai(), "training": message.loss} for message in messages]
+    return {"id": record_id, "messages": written, "tools": _definitions(tools)}
+
+
+def prompt_completion_calls(
+    record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]
+) -> dict[str, JsonValue]:
+    """TRL's prompt and completion, and `tools`."""
+    plain: list[JsonValue] = [message.openai(arguments="object") for message in messages]
+    return {"id": record_id, "prompt": plain[:-1], "completion": plain[-1:], "tools": _definitions(tools)}
+
+
+def _definitions(tools: Sequence[Tool]) -> list[JsonValue]:
+    return [tool.definition() for tool in tools]

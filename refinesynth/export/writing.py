@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from refinesynth.errors import InputError
 from refinesynth.export.dataset_info import DatasetInfo
-from refinesynth.export.formats import Format, find_format, find_masking
+from refinesynth.export.formats import Form, Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.shapes import Record
 from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
@@ -50,6 +50,7 @@ def export(
     format: str | Format,  # noqa: A002 - the word that users type
     *,
     masking: str | None = None,
+    form: Form = "react",
 ) -> Iterator[dict[str, JsonValue]]:
     """Records in the named format, lazily and in order.
 
@@ -59,15 +60,16 @@ def export(
         trajectories: What to export; read once.
         format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
         masking: `flag`, `split` or `drop` (see `Masking`); the format's own default if None.
+        form: `tools` for tool calls in the place of ReAct text; a few formats have them.
 
     Raises:
-        InputError: There is no such format, or it cannot keep mistakes out of training in this way. At once, not on
-            the first record.
+        InputError: There is no such format, or it cannot keep mistakes out of training in this way, or has no tool
+            calls. At once, not on the first record.
     """
-    form = find_format(format)
-    mask = find_masking(form, masking)
+    found = find_format(format, form)
+    mask = find_masking(found, masking)
     return (
-        record.data for trajectory in trajectories for record in form.records(trajectory, mask) if not record.omitted
+        record.data for trajectory in trajectories for record in found.records(trajectory, mask) if not record.omitted
     )
 
 
@@ -77,6 +79,7 @@ def write_export(
     format: str | Format,  # noqa: A002 - the word that users type
     *,
     masking: str | None = None,
+    form: Form = "react",
     overwrite: bool = False,
 ) -> ExportReport:
     """Write an export as JSONL, one record per line, and say what was written.
@@ -91,29 +94,29 @@ def write_export(
             gives a record.
     """
     path = Path(path)
-    form = find_format(format)
-    mask = find_masking(form, masking)
-    in_files = form.name == "atif" and path.suffix not in (".jsonl", ".json", *COMPRESSED)
+    found = find_format(format, form)
+    mask = find_masking(found, masking)
+    in_files = found.name == "atif" and path.suffix not in (".jsonl", ".json", *COMPRESSED)
     if in_files and path.is_dir():
         raise InputError(f"the folder {path} exists already; name a new one")
     refuse_existing(path, overwrite=overwrite)
-    info = DatasetInfo(path, overwrite=overwrite) if form.name == "sharegpt" and DatasetInfo.is_for(path) else None
+    info = DatasetInfo(path, overwrite=overwrite) if found.name == "sharegpt" and DatasetInfo.is_for(path) else None
     counts = _Count()
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
-        for record in counts.watch(trajectories, form, mask):
+        for record in counts.watch(trajectories, found, mask):
             put(write_json(record.data))
         if not counts.records:
             raise InputError(f"nothing to export: none of {counts.trajectories} trajectories has a turn to train on")
     return ExportReport(
         path=path,
-        format=form.name,
+        format=found.name,
         masking=mask,
         trajectories=counts.trajectories,
         left_out=counts.left_out,
         records=counts.records,
         trained=counts.trained,
         masked=counts.masked,
-        advice=form.advice[mask],
+        advice=found.advice[mask],
         dataset_info=info.write() if info else None,
         remarks=tuple(f"Left out, mistakes {why}: {counted:,}." for why, counted in counts.omitted.items()),
     )
