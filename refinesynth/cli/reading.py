@@ -247,7 +247,8 @@ def _provenance(provenance: Provenance) -> Table:
         f"{counted(provenance.script_attempts, 'script')}, {counted(provenance.attempts, 'draft')}, "
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens{cost}"
     )
-    made = f"{provenance.play} play, {by}, seed {provenance.seed}, refinesynth {provenance.package_version}"
+    form = ", player by tool calls" if provenance.player_form == "tools" else ""
+    made = f"{provenance.play} play{form}, {by}, seed {provenance.seed}, refinesynth {provenance.package_version}"
     return _labelled([("made by", made), ("took", took), ("rules", provenance.rules)], style="dim")
 
 

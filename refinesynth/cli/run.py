@@ -174,6 +174,19 @@ MistakesOption = Annotated[
         help="spread, spread=2, natural, prompted, prompted=1,4 (player turns from 0) or at_least=2.",
     ),
 ]
+
+
+class PlayerForm(StrEnum):
+    """How the player is asked and answers."""
+
+    react = "react"
+    tools = "tools"
+
+
+PlayerFormOption = Annotated[
+    PlayerForm | None,
+    typer.Option("--player-form", help="Ask the player for text, or with native tool calls, an action a function."),
+]
 AttemptsOption = Annotated[
     str | None,
     typer.Option(
@@ -271,6 +284,7 @@ def run(
     preset: PresetOption = None,
     rules: Rules = None,
     script_rules: ScriptRules = None,
+    player_form: PlayerFormOption = None,
     mistakes: MistakesOption = None,
     attempts: AttemptsOption = None,
     concurrency: Concurrency = None,
@@ -320,6 +334,7 @@ def run(
         "mistakes": None if mistakes is None else options.mistakes_policy(mistakes),
         "attempts": None if attempts is None else options.attempts_bounds(attempts),
         "fallback": None,
+        "player_form": None if player_form is None else player_form.value,
         "log_level": None if log_level is None else log_level.value,
         "tracing": Tracing(export=True) if otel else None,
     }

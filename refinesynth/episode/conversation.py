@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from refinesynth.backends.role import Role
+from refinesynth.chat import render_tool_turns, render_turns
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import Cast, Turns, invalid_answer
 from refinesynth.episode.taken_back import TakenBack
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.roles import InvalidAnswer, Player
+from refinesynth.roles import InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation
 from refinesynth.settings.mistakes import Asked
@@ -36,7 +37,8 @@ class Conversation(ABC):
     """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
 
     def __init__(self, cast: Cast, script: Script) -> None:
-        self.player = cast.actor(Player, Role.PLAYER)
+        calls = cast.settings.player_form == "tools"
+        self.player = cast.actor(ToolPlayer, Role.PLAYER, script=script) if calls else cast.actor(Player, Role.PLAYER)
         self.verifier = cast.verifier
         self.script = script
         self.record = cast.record
@@ -90,6 +92,14 @@ class Conversation(ABC):
                 return _Talk(draft, verdict)
             if len(turns) >= self.settings.max_turns:
                 return _Talk(draft, _refused(_out_of_turns(len(turns)), keeping=0), out_of_turns=True)
+
+    async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
+        """What the player does after `turns`."""
+        asked = self._asked(turns)
+        if isinstance(self.player, ToolPlayer):
+            view = render_tool_turns(self.script, turns)
+            return await self.player.act(view, mistake=asked, violations=taken.player)
+        return await self.player.act(render_turns(self.script, turns), mistake=asked, violations=taken.player)
 
     def _asked(self, turns: Turns) -> Asked | None:
         """The mistake to ask the player for after `turns`, or how to repair one, if any."""

@@ -9,7 +9,6 @@ from pydantic import JsonValue
 
 from refinesynth.actions.wording import quoted
 from refinesynth.backends.role import Role
-from refinesynth.chat import render_turns
 from refinesynth.episode import chance
 from refinesynth.episode.conversation import Conversation, Unanswerable
 from refinesynth.episode.play import Cast, Play, Turns, write_script
@@ -100,9 +99,7 @@ class Grounded(Conversation):
 
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
         state = self._state_after(turns)
-        act = await self.player.act(
-            render_turns(self.script, turns), mistake=self._asked(turns), violations=taken.player
-        )
+        act = await self._act(turns, taken)
         ruling = self.world.step(state, act.action)
         if ruling.problem is not None:
             raise Unanswerable(act, _fault(len(turns), act.action, ruling.problem))

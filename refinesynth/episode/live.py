@@ -1,7 +1,6 @@
 """Live play: DungeonMaster and Player converse turn by turn, and the DungeonMaster imagines the world."""
 
 from refinesynth.backends.role import Role
-from refinesynth.chat import render_turns
 from refinesynth.episode.conversation import Conversation
 from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.taken_back import TakenBack
@@ -30,8 +29,7 @@ class Live(Conversation):
         self.dungeon_master = cast.actor(DungeonMaster, Role.DUNGEON_MASTER)
 
     async def _exchange(self, turns: Turns, taken: TakenBack) -> tuple[PlayerTurn, DungeonMasterTurn]:
-        mistake = self._asked(turns)
-        act = await self.player.act(render_turns(self.script, turns), mistake=mistake, violations=taken.player)
+        act = await self._act(turns, taken)
         # The player is not asked to end: it knows of no turns, and its chat is what training sees.
         limit = self.settings.max_turns if self._is_long(turns) else None
         answer = await self.dungeon_master.narrate(

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
+from refinesynth.actions.calls import call_of
 from refinesynth.chat import render_player
-from refinesynth.rehearsal import dungeon_master, narrator, player, rulebook_writer, script_writer, voice
+from refinesynth.rehearsal import calling, dungeon_master, narrator, player, rulebook_writer, script_writer, voice
 from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.rehearsal.schema import instance
 from refinesynth.rehearsal.spoiling import unreadable, without_a_key
@@ -43,6 +44,8 @@ class Rehearsal:
         """The same for callers that are not async."""
         request = Request.read(model, messages, options)
         luck = request.luck(self.faults, self.seed)
+        if request.plays_by_calls:
+            return self._called(request, luck)
         content = self._content(request, luck)
         if content is not None:
             return completion(request, content, luck)
@@ -69,10 +72,15 @@ class Rehearsal:
         fenced = request.form.kind == "text" and luck.pick("fence", (False, False, True))
         return f"```json\n{text}\n```" if fenced else text
 
+    def _called(self, request: Request, luck: Luck) -> dict[str, Any]:
+        """A player's turn as a thought and a call."""
+        seen = calling.read(request)
+        turn = player.act(luck, seen.task, seen.chat, _asked_in(request))
+        broken = luck.strikes("invalid_json")
+        return completion(request, turn.thought, luck, None if broken else call_of(seen.script, turn.action))
+
     def _played(self, request: Request, luck: Luck, task: int) -> str:
-        private = request.blocks.get("private")
-        asked = _asked(private) if isinstance(private, dict) else None
-        turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], asked)
+        turn = player.act(luck, request.messages[task][1], request.messages[task + 1 :], _asked_in(request))
         if luck.strikes("invalid_json"):
             return f"Thought: {turn.thought}"
         return (
@@ -109,6 +117,11 @@ class Rehearsal:
         if "script" in blocks and "trajectory" in blocks:
             return "judgement", {"reason": "The world was executed, so it is consistent.", "accepted": True}
         return None
+
+
+def _asked_in(request: Request) -> Asked | None:
+    private = request.blocks.get("private")
+    return _asked(private) if isinstance(private, dict) else None
 
 
 def _asked(private: Mapping[str, object]) -> Asked | None:

@@ -9,6 +9,8 @@ from typing import Any, Literal, cast
 import orjson
 from pydantic import JsonValue
 
+from refinesynth.actions.calls import Call
+from refinesynth.chat import TOOL_INSTRUCTIONS
 from refinesynth.prompts.blocks import read_blocks
 from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.text.jsontext import scrub
@@ -42,8 +44,10 @@ class Request:
     most_tokens: int | None
     """Upper bound of the answer, in tokens; None sets none."""
     model: str
-    calls: tuple[str, ...]
-    """Tool calls in the messages, as text: they are not read, but they are part of what was asked."""
+    calls: tuple[tuple[int, str, str], ...]
+    """Tool calls in the messages: the message's number, the function's name, its arguments as JSON text."""
+    tools: tuple[Mapping[str, object], ...] = ()
+    """The functions that may be called."""
 
     @classmethod
     def read(cls, model: object, messages: object, options: Mapping[str, object]) -> "Request":
@@ -55,8 +59,14 @@ class Request:
             seed=_seed(options.get("seed")),
             most_tokens=_positive(options.get("max_completion_tokens")) or _positive(options.get("max_tokens")),
             model=model if isinstance(model, str) else "rehearsal",
-            calls=tuple(call for item in given for call in _calls(item.get("tool_calls"))),
+            calls=tuple((at, *call) for at, item in enumerate(given) for call in _calls(item.get("tool_calls"))),
+            tools=tuple(_mapping(_mapping(tool).get("function")) for tool in _items(options.get("tools"))),
         )
+
+    @property
+    def plays_by_calls(self) -> bool:
+        """Whether it is a player's that acts by calling functions."""
+        return bool(self.tools) and any(role == "user" and TOOL_INSTRUCTIONS in text for role, text in self.messages)
 
     @cached_property
     def blocks(self) -> dict[str, JsonValue]:
@@ -70,7 +80,7 @@ class Request:
     def luck(self, faults: Faults, seed: int) -> Luck:
         """The draws for this very request."""
         parts = (part for message in self.messages for part in message)
-        return drawn(faults, seed, self.seed, *parts, *self.calls)
+        return drawn(faults, seed, self.seed, *parts, *(f"{name} {arguments}" for _, name, arguments in self.calls))
 
 
 def drawn(faults: Faults, *parts: int | str | None) -> Luck:
@@ -83,19 +93,23 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
     return Luck(digest.digest(), faults)
 
 
-def completion(request: Request, content: str, luck: Luck) -> dict[str, Any]:
-    """A chat completion in OpenAI's form: `content` as the message, or as the arguments of the tool that is asked
-    for.
+def completion(request: Request, content: str, luck: Luck, call: Call | None = None) -> dict[str, Any]:
+    """A chat completion in OpenAI's form: `content` as the message, with a call or without; or as the arguments of the
+    tool that is asked for.
     """
     content = scrub(content)
-    reason = "tool_calls" if request.form.kind == "tool" else "stop"
+    whole = request.form.kind == "tool" and not request.plays_by_calls
+    reason = "tool_calls" if whole or call is not None else "stop"
     if request.most_tokens is not None and tokens(content) > request.most_tokens:
         content, reason = content[: request.most_tokens * _CHARACTERS_PER_TOKEN], "length"
     message: dict[str, Any] = {"role": "assistant", "content": content}
-    if request.form.kind == "tool":
-        call = {"name": request.form.tool, "arguments": content}
-        message["content"] = None
-        message["tool_calls"] = [{"id": f"call_{luck.digest.hex()[:24]}", "type": "function", "function": call}]
+    function: dict[str, str] | None = None
+    if whole:
+        message["content"], function = None, {"name": request.form.tool, "arguments": content}
+    elif call is not None and reason != "length":
+        function = {"name": call.name, "arguments": dumped(dict(call.arguments))}
+    if function is not None:
+        message["tool_calls"] = [{"id": f"call_{luck.digest.hex()[:24]}", "type": "function", "function": function}]
     read = sum(tokens(text) for _, text in request.messages)
     written = tokens(content)
     return {
@@ -149,10 +163,10 @@ def _text_of(content: object) -> str:
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
-def _calls(calls: object) -> list[str]:
+def _calls(calls: object) -> list[tuple[str, str]]:
     functions = [_mapping(_mapping(call).get("function")) for call in _items(calls)]
     return [
-        f"{function.get('name')} {arguments}"
+        (str(function.get("name")), arguments)
         for function in functions
         if isinstance(arguments := function.get("arguments"), str)
     ]

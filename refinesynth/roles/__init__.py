@@ -5,6 +5,7 @@ from refinesynth.roles.dungeon_master import DungeonMaster, Words
 from refinesynth.roles.narrator import Narrator
 from refinesynth.roles.player import Player
 from refinesynth.roles.script_writer import RulebookWriter, ScriptWriter
+from refinesynth.roles.tool_player import ToolPlayer
 from refinesynth.roles.verifier import Judge, Verifier
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Player",
     "RulebookWriter",
     "ScriptWriter",
+    "ToolPlayer",
     "Verifier",
     "Words",
 ]

@@ -1,6 +1,6 @@
 """What the roles have in common: one question to a model, with bounded retries and calls.
 
-No role needs tools, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same
+No role calls tools in a loop, so models are asked directly: an Agent of pydantic-ai costs milliseconds of CPU for the same
 request.
 """
 
@@ -71,7 +71,7 @@ class Actor:
     async def ask(
         self,
         form: AnswerForm[_Answer],
-        request: str,
+        request: str | ModelRequestPart,
         *,
         instructions: str | None = None,
         history: Sequence[ModelMessage] = (),
@@ -88,7 +88,8 @@ class Actor:
             RunStopped: The model cannot be used at all.
         """
         asked: list[ModelRequestPart] = [] if instructions is None else [SystemPromptPart(instructions)]
-        messages = [*history, form.request([*asked, UserPromptPart(request)])]
+        asked.append(UserPromptPart(request) if isinstance(request, str) else request)
+        messages = [*history, form.request(asked)]
         left = self.answers
         while True:
             response = await _respond(form, messages, self.model, self.calls)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from refinesynth.chat import Message, parse_player
+from refinesynth.prompts import Prompts
 from refinesynth.roles.asking import Actor
 from refinesynth.roles.forms import text_form
 from refinesynth.settings.mistakes import Asked
@@ -36,12 +37,18 @@ class Player(Actor):
         Raises:
             InvalidAnswer: No answer had a thought and an action.
         """
-        notes = [view[-1].content]
-        if violations:
-            notes.append(self.prompts.fill("player_retake", "request", violations=list(violations)))
-        if mistake is not None:
-            notes.append(self.prompts.fill("player_mistake", "request", mistake=mistake.kind, way=mistake.way))
-        return await self.ask(_FORM, "\n\n".join(notes), history=[_as_message(message) for message in view[:-1]])
+        seen = with_notes(self.prompts, view[-1].content, mistake, violations)
+        return await self.ask(_FORM, seen, history=[_as_message(message) for message in view[:-1]])
+
+
+def with_notes(prompts: Prompts, seen: str, mistake: Asked | None, violations: Sequence[str]) -> str:
+    """The last message, and what is asked for in private after it."""
+    notes = [seen]
+    if violations:
+        notes.append(prompts.fill("player_retake", "request", violations=list(violations)))
+    if mistake is not None:
+        notes.append(prompts.fill("player_mistake", "request", mistake=mistake.kind, way=mistake.way))
+    return "\n\n".join(notes)
 
 
 def _turn(text: str) -> PlayerTurn:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Annotated, Any, Final, Self, cast
+from typing import Annotated, Any, Final, Literal, Self, cast
 
 from annotated_types import Ge, Le
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -44,6 +44,9 @@ class PlaySettings(BaseModel):
     """Name in the table of plays: `live` (DungeonMaster and Player converse), `narrated` (one call writes both voices,
     as the paper does), `grounded` (as live, and the world is executed by the rulebook that the script comes with), or a
     play of your own."""
+    player_form: Literal["react", "tools"] = "react"
+    """How the Player is asked and answers: `Thought: ... Action: ...` as text, or with native tool calls, an action a
+    function. What it said is recorded alike; every export can be had in either form."""
     mistakes: Mistakes = Field(default_factory=Mistakes)
     """Where mistakes come from."""
     attempts: Attempts = Field(default_factory=Attempts)

@@ -29,6 +29,7 @@ from refinesynth.synthesis.status_probe import StatusProbe
 from refinesynth.trajectory import Trajectory
 
 if TYPE_CHECKING:
+    from pydantic_ai.models import Model
     from structlog.typing import FilteringBoundLogger
 
     from refinesynth.backends import Backend, Completion, Role
@@ -153,7 +154,7 @@ class Request:
             if not self._has_enough():
                 at_most = await personas.at_most() if asked.patience else None
                 await personas.look()
-                open_once()
+                self._can_call(open_once())
                 curator = await self._curator(overlaps)
             folder = RunWriter.claim(
                 asked.output or next_run_folder(),
@@ -205,6 +206,28 @@ class Request:
         roles = plays.find(settings.play).roles(settings)
         found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
         return found, None if asked.fallback is None else resolve(asked.fallback)
+
+    def _can_call(self, models: "Mapping[Role, Model]") -> None:
+        """Whether the players can be asked with tool calls, where that is asked for.
+
+        Raises:
+            InputError: One cannot, or there is no player.
+        """
+        if self.settings.player_form != "tools":
+            return
+        from refinesynth.client.several import MixedModel
+
+        player = next((model for role, model in models.items() if role == "player"), None)
+        if player is None:
+            raise InputError(
+                f"player_form is 'tools', and nobody plays turn by turn in the play {self.settings.play!r}"
+            )
+        for model in player.models if isinstance(player, MixedModel) else (player,):
+            if not model.profile.get("supports_tools", True):
+                raise InputError(
+                    f"player_form is 'tools', and {model.model_name} is known to call none; leave it at 'react', or give "
+                    "the role player another model"
+                )
 
     async def _curator(self, overlaps: Overlaps) -> "Curator | None":
         """What looks at what the rules accept; reads the evaluation sets, which may be large, off the event loop."""

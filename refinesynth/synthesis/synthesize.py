@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from anyio import get_cancelled_exc_class
 
@@ -33,6 +33,7 @@ async def synthesize(
     play: str = "live",
     rules: "Rule | str | None" = None,
     script_rules: "Rule | str | None" = None,
+    player_form: Literal["react", "tools"] = "react",
     mistakes: Mistakes | None = None,
     attempts: Attempts | None = None,
     grounding: Grounding | None = None,
@@ -83,6 +84,7 @@ async def synthesize(
             `RunSettings`.
         rules: None for those of the play: `rules.strict()`, in grounded play `rules.grounded()`.
         script_rules: None for those of the play: `rules.script()`, in grounded play `rules.grounded_script()`.
+        player_form: `tools` asks the Player with native tool calls instead of text.
         mistakes: None for `spread`: two on average, evenly over the play, none in a fifth of the trajectories.
         attempts: How often an episode may try again.
         grounding: How grounded play is played; for it alone.

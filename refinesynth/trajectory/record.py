@@ -114,6 +114,8 @@ class Provenance(Value):
     refinements: Refinements | None = Field(default=None, exclude_if=absent)
     """Of a grounded trajectory, counted when it was accepted, since the world has to be executed for it; None where an
     earlier version wrote it."""
+    player_form: Literal["tools"] | None = Field(default=None, exclude_if=absent)
+    """`tools` where the player was asked with tool calls; None where it wrote text."""
     branch: Branch | None = Field(default=None, exclude_if=absent)
     """Which of its episode's trajectories this is; None where an episode has one."""
 

@@ -1,0 +1,117 @@
+"""The Player that is asked with tool calls: what it sends, what it makes of the answer, and what it refuses."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from samples import SHED, dm, player
+from scripted import PROMPTS
+
+from refinesynth.actions.calls import call_of, tools_of
+from refinesynth.chat import render_tool_task, render_tool_turns
+from refinesynth.prompts.blocks import read_blocks
+from refinesynth.roles import InvalidAnswer, ToolPlayer
+from refinesynth.settings.mistakes import Asked
+from refinesynth.trajectory import MistakeKind, PlayerTurn
+
+TURNS = (player("open window"), dm("There is no window.", "place"), player("open box"), dm("The box is open."))
+TAKE = call_of(SHED, "take key")
+
+
+def calls(*names: str, thought: str = "It is there.", args: Any = None) -> ModelResponse:
+    made = [ToolCallPart(name, dict(TAKE.arguments) if args is None else args) for name in names]
+    return ModelResponse(parts=[*([TextPart(thought)] if thought else []), *made])
+
+
+class Answering:
+    """A model that gives these answers, the last one again and again."""
+
+    def __init__(self, *answers: ModelResponse) -> None:
+        self.seen: list[tuple[list[ModelMessage], AgentInfo]] = []
+        self._left = list(answers)
+        self.model = FunctionModel(self._answer, model_name="calling")
+
+    def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.seen.append((messages, info))
+        return self._left.pop(0) if len(self._left) > 1 else self._left[0]
+
+    async def act(self, turns: Sequence[Any] = TURNS, answers: int = 2, **more: Any) -> PlayerTurn:
+        asked = ToolPlayer(self.model, PROMPTS, script=SHED, answers=answers)
+        return await asked.act(render_tool_turns(SHED, turns), **more)
+
+
+async def test_a_call_is_the_action_and_the_text_beside_it_the_thought() -> None:
+    model = Answering(calls(TAKE.name))
+    assert await model.act() == player("take key", thought="It is there.")
+    (messages, info), *_ = model.seen
+    assert [tool.name for tool in info.function_tools] == [tool.name for tool in tools_of(SHED)]
+    assert info.instructions is None
+    first, call, answer, *_ = messages
+    assert isinstance(first, ModelRequest)
+    assert [part.content for part in first.parts if isinstance(part, UserPromptPart)] == [render_tool_task(SHED)]
+    assert isinstance(call, ModelResponse)
+    assert [type(part) for part in call.parts] == [TextPart, ToolCallPart]
+    (given,) = answer.parts
+    assert isinstance(given, ToolReturnPart)
+    assert (given.content, given.tool_call_id) == ("There is no window.", "call00000")
+
+
+async def test_a_first_turn_is_asked_for_with_the_task_alone() -> None:
+    model = Answering(calls(TAKE.name))
+    await model.act(())
+    assert len(model.seen[0][0]) == 1
+
+
+async def test_what_the_model_thought_for_itself_is_the_thought_where_there_is_no_other() -> None:
+    thinking = [ThinkingPart("I wonder."), ToolCallPart(TAKE.name, dict(TAKE.arguments))]
+    assert await Answering(ModelResponse(parts=thinking)).act() == player("take key", thought="I wonder.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (ModelResponse(parts=[TextPart("I take the key.")]), "no function is called"),
+        (calls(TAKE.name, TAKE.name), "there are 2 calls; take one action at a time"),
+        (calls(TAKE.name, thought=""), "there is no thought"),
+        (calls(TAKE.name, args="[1]"), "the arguments are no JSON object"),
+        (calls(TAKE.name, args="{"), "the arguments are no JSON object"),
+        (calls("", args={}), "the call says nothing"),
+    ],
+)
+async def test_an_answer_that_is_no_turn_is_refused_in_words(answer: ModelResponse, problem: str) -> None:
+    model = Answering(answer, calls(TAKE.name))
+    assert (await model.act()).action == "take key"
+    back = model.seen[1][0][-1].parts
+    assert {type(part) for part in back} == {
+        ToolReturnPart if any(isinstance(part, ToolCallPart) for part in answer.parts) else UserPromptPart
+    }
+    assert all(problem in str(getattr(part, "content", "")) for part in back)
+    with pytest.raises(InvalidAnswer, match=problem):
+        await Answering(answer).act(answers=0)
+
+
+async def test_a_function_that_there_is_not_is_a_mistake_and_no_fault() -> None:
+    assert (await Answering(calls("dance", args={"how": "wildly"})).act()).action == "dance wildly"
+
+
+async def test_private_notes_stand_in_the_last_answer_and_nowhere_else() -> None:
+    model = Answering(calls(TAKE.name))
+    await model.act(mistake=Asked(MistakeKind.PLACE), violations=["Say something new."])
+    *before, last = model.seen[0][0]
+    (part,) = last.parts
+    assert isinstance(part, ToolReturnPart)
+    text = part.model_response_str()
+    assert text.startswith("The box is open.\n\nA private note")
+    assert read_blocks(text)["private"] == {"slip": "place", "way": "fresh"}
+    assert not any("private" in str(getattr(one, "content", "")) for message in before for one in message.parts)

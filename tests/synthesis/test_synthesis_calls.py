@@ -1,0 +1,100 @@
+"""Runs whose player is asked with tool calls."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refinesynth as rs
+from refinesynth import rules
+from refinesynth.errors import InputError
+from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.trajectory import Script, ScriptedPersona
+
+
+@pytest.mark.parametrize("play", ["live", "grounded"])
+async def test_a_run_by_calls_is_accepted_and_says_so(tmp_path: Path, play: str) -> None:
+    asked: list[dict[str, Any]] = []
+    rehearsal = Rehearsal()
+
+    async def call(**request: Any) -> object:
+        asked.append(request)
+        return await rehearsal(**request)
+
+    found = await rs.synthesize(n=4, play=play, player_form="tools", call=call, output=tmp_path / "run")
+    assert len(found) >= 4
+    for one in found:
+        assert one.provenance.player_form == "tools"
+        assert rules.verify(one.draft(), rules.strict() if play == "live" else rules.grounded()).accepted
+    by_calls = [request for request in asked if any("then call one function" in str(m) for m in request["messages"])]
+    assert by_calls
+    assert all(request["tools"] for request in by_calls)
+    assert {request["tool_choice"] for request in by_calls} == {"auto"}
+
+
+async def test_every_mistake_that_was_asked_for_comes_about(tmp_path: Path) -> None:
+    made = await rs.synthesize(n=8, player_form="tools", call=Rehearsal(Faults.none()), output=tmp_path / "calls")
+    text = await rs.synthesize(n=8, call=Rehearsal(Faults.none()), output=tmp_path / "text")
+    assert made.violations == {}
+    ours, theirs = ([len(one.mistakes()) for one in run] for run in (made, text))
+    assert ours == theirs
+
+
+async def test_a_run_by_calls_goes_on_and_is_replayed(tmp_path: Path) -> None:
+    whole = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "whole")
+    await rs.synthesize(n=1, player_form="tools", output=tmp_path / "parts")
+    parts = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "parts")
+    content = (whole.path / "trajectories.jsonl").read_bytes()
+    assert (parts.path / "trajectories.jsonl").read_bytes() == content
+    again = await rs.synthesize(n=4, player_form="tools", backend=f"replay:{whole.path}", output=tmp_path / "again")
+    assert [one.turns for one in again] == [one.turns for one in whole]
+
+
+async def test_a_strange_script_is_played_by_calls(tmp_path: Path) -> None:
+    answers = {
+        "introduction": "A quay.",
+        "environment": {"boat": "quay"},
+        "goal": "Row.",
+        "completion_conditions": ["rowed"],
+    }
+    action = {"name": "row {boat}", "pattern": "row (.+)", "parameters": {"boat": ["skiff", "punt"]}}
+    rehearsal = Rehearsal(Faults.none())
+    seen: list[str] = []
+
+    async def call(**request: Any) -> object:
+        if "tools" not in request or request["tools"][0]["function"]["name"] != "row":
+            return await rehearsal(**request)
+        answer = await rehearsal(**request)
+        seen.extend(one["function"]["arguments"] for one in answer["choices"][0]["message"]["tool_calls"])
+        return answer
+
+    script = Script.model_validate({**answers, "actions": [action]})
+    given = [ScriptedPersona(text="a rower", script=script)]
+    await rs.synthesize(
+        scripts=given,
+        n=1,
+        player_form="tools",
+        call=call,
+        script_rules=rules.all_of(),
+        max_turns=6,
+        patience=0,
+        output=tmp_path / "run",
+    )
+    assert seen
+    assert set(seen) <= {'{"boat":"skiff"}', '{"boat":"punt"}'}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"play": "narrated"}, "nobody plays turn by turn"),
+        ({"player_form": "xml"}, "player_form"),
+    ],
+)
+async def test_what_cannot_be_asked_by_calls_is_refused_at_once(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    asked: dict[str, Any] = {"player_form": "tools", **settings}
+    with pytest.raises(InputError, match=message):
+        await rs.synthesize(n=1, output=tmp_path / "run", **asked)
+    assert not (tmp_path / "run").exists()
