@@ -15,7 +15,10 @@ personas = typer.Typer(
 
 Files = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="FILE...", help="JSONL, CSV, Parquet or plain text, also .gz and .zst; by default our own."),
+    typer.Argument(
+        metavar="FILE...",
+        help="JSONL, JSON, CSV, TSV, Parquet or plain text, also .gz and .zst, - for standard input; by default our own.",
+    ),
 ]
 Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")

@@ -36,7 +36,7 @@ Personas = Annotated[
     Path | None,
     typer.Argument(
         metavar="PERSONAS",
-        help="JSONL with `persona` or `text`, CSV, Parquet or plain text, .gz and .zst too. Without it, the personas "
+        help="JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for standard input. Without it, the personas "
         "that come with refinesynth.",
     ),
 ]

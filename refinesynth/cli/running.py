@@ -13,6 +13,7 @@ import anyio
 
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.figures import counted
 from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.status import as_json
@@ -148,7 +149,9 @@ def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     one = labels.keys() == {"default"}
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
-    return one_line(f"{asked['n']:,} trajectories from {source}, by {models}{offline}, into {folder}")
+    return one_line(
+        f"{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}, into {folder}"
+    )
 
 
 def _paths(asked: Mapping[str, Any]) -> str:

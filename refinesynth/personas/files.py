@@ -1,27 +1,38 @@
-"""Personas in files: JSONL, CSV, Parquet and plain text, each also compressed."""
+"""Personas in files: JSONL, JSON, CSV, TSV, Parquet and plain text, each also compressed; and from standard input."""
 
 import os
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import orjson
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.compressed import open_binary
-from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines
+from refinesynth.files.encoding import refuse_other_encodings
+from refinesynth.personas.lines import BOM, COMPRESSIONS, MAX_LINE_BYTES, Lines
 from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
 from refinesynth.personas.rows import COLUMNS, BadRow, Row, find_column, read_row
 
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
+
+_MOST_JSON = 256 * 1024 * 1024
+"""Longest JSON file that is read, in bytes: it is read whole."""
+
+STDIN = "-"
+"""In the place of a path: standard input."""
+
+_WHOLE = (".json", ".parquet")
+"""Files that are not read line by line."""
 
 _TOO_LONG = f"is longer than {MAX_LINE_BYTES:,} bytes"
 
@@ -43,6 +54,10 @@ class PersonaFile:
         suffixes = [suffix.lower() for suffix in path.suffixes]
         self._compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else None
         self._format = suffixes[-1] if suffixes else ""
+        if str(path) == STDIN:
+            self._format = STDIN
+            self._lines = None
+            return
         # os.path, because a long sentence taken for a path is an error to pathlib, and no file to os.path.
         if not os.path.exists(path):  # noqa: PTH110
             raise InputError(
@@ -51,10 +66,10 @@ class PersonaFile:
             )
         if path.is_dir():
             raise InputError(f"{str(path)!r} is a folder; expected a file with personas")
-        if self._format not in _READERS and self._format != ".parquet":
+        if self._format not in {*_READERS, *_WHOLE}:
             raise InputError(
                 f"unknown file format by the name of {str(path)!r}; expected one that ends in "
-                f"{', '.join((*_READERS, '.parquet'))}, and perhaps {' or '.join(COMPRESSIONS)} after that"
+                f"{', '.join((*(name for name in _READERS if name != STDIN), *_WHOLE))}, and perhaps {' or '.join(COMPRESSIONS)} after that"
             )
         if self._format == ".parquet":
             check_installed("parquet", "pyarrow")
@@ -73,9 +88,12 @@ class PersonaFile:
         from zstandard import ZstdError
 
         try:
-            with open_binary(self.path, self._compression) as file:
+            with self._open() as file:
                 if self._format == ".parquet":
                     yield from self._parquet_rows(file)
+                    return
+                if self._format == ".json":
+                    yield from _read_json(file, self.path)
                     return
                 self._lines = Lines(file)
                 yield from _READERS[self._format](self._lines, self.path)
@@ -84,13 +102,18 @@ class PersonaFile:
             after = f" after line {read}" if read else ""
             raise InputError(f"{str(self.path)!r} cannot be read{after}: {error}") from error
 
+    def _open(self) -> AbstractContextManager[BinaryIO]:
+        if self._format == STDIN:
+            return nullcontext(sys.stdin.buffer)
+        return open_binary(self.path, self._compression)
+
     def at_most(self) -> int | None:
         """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file
         on a disk.
 
         Of a Parquet file its rows. What cannot be read is said where the rows are.
         """
-        if self._compression is not None or not self.path.is_file():
+        if self._compression is not None or self._format == ".json" or not self.path.is_file():
             return None
         try:
             if self._format == ".parquet":
@@ -101,7 +124,7 @@ class PersonaFile:
                 count = sum(1 for line in Lines(file) if line.strip())
         except (OSError, UnicodeError):
             return None
-        return max(0, count - 1) if self._format == ".csv" else count
+        return max(0, count - 1) if self._format in {".csv", ".tsv"} else count
 
     def stop(self) -> None:
         """End `rows` soon, from whichever thread."""
@@ -133,8 +156,33 @@ def _read_lines(lines: Lines, _: Path, read: Callable[[bytes], object]) -> Itera
             yield BadRow(lines.number, f"is not UTF-8 at byte {error.start}")
 
 
-def _read_csv(lines: Lines, path: Path) -> Iterator[Found | BadRow]:
-    rows = QuotedRows(lines)
+def _read_text(line: bytes) -> object:
+    """A line that may be JSON or a persona as it stands."""
+    return orjson.loads(line) if line.lstrip().startswith(b"{") else line.decode()
+
+
+def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
+    """A list of rows, or an object that holds one."""
+    whole = file.read(_MOST_JSON + 1)
+    if len(whole) > _MOST_JSON:
+        raise InputError(
+            f"{str(path)!r} has more than {_MOST_JSON:,} bytes, and JSON is read whole; write it as JSONL, one row on each line"
+        )
+    refuse_other_encodings(whole[:MAX_LINE_BYTES])
+    try:
+        found: object = orjson.loads(whole.removeprefix(BOM))
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{str(path)!r} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
+    if isinstance(found, dict):
+        lists = [value for value in cast("dict[str, object]", found).values() if isinstance(value, list)]  # pyright: ignore[reportUnknownVariableType]
+        found = cast("object", lists[0]) if len(lists) == 1 else None  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(found, list):
+        raise InputError(f"{str(path)!r} is neither a list of rows nor an object that holds one list of them")
+    yield from enumerate(cast("list[object]", found), start=1)
+
+
+def _read_csv(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[Found | BadRow]:
+    rows = QuotedRows(lines, delimiter)
     header = next(rows, QuotedRow(1, [], too_long=False))
     if problem := _TOO_LONG if header.too_long else header.problem:
         raise InputError(f"the first line of {str(path)!r} is no CSV header: {problem}")
@@ -173,5 +221,7 @@ _READERS: dict[str, Callable[[Lines, Path], Iterator[Found | BadRow]]] = {
     ".jsonl": partial(_read_lines, read=orjson.loads),
     ".ndjson": partial(_read_lines, read=orjson.loads),
     ".csv": _read_csv,
+    ".tsv": partial(_read_csv, delimiter="\t"),
     ".txt": partial(_read_lines, read=bytes.decode),
+    STDIN: partial(_read_lines, read=_read_text),
 }

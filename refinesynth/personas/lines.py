@@ -10,7 +10,7 @@ MAX_LINE_BYTES = 1 << 20
 COMPRESSIONS = (".gz", ".zst")
 """Suffixes of compressed files that can be read."""
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 class Lines:
@@ -46,7 +46,7 @@ class Lines:
                 line = self._file.readline(MAX_LINE_BYTES)
             return b""
         if self.number == 1:
-            line = line.removeprefix(_BOM)
+            line = line.removeprefix(BOM)
         return line.removesuffix(b"\n")
 
     def stop(self) -> None:

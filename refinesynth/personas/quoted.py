@@ -28,18 +28,19 @@ class QuotedRow(NamedTuple):
 
 
 class QuotedRows:
-    """Iterates over the rows of a CSV file; never raises over its content.
+    """Iterates over the rows of a CSV file, or one with another mark between cells; never raises over its content.
 
     Quotes are taken strictly first. If that fails over several lines, the first of them is a bad row and the next row
     begins behind it; a single line is read once more as other programs do, who let quotes stand in the middle of a
     cell. What is held at once is bounded by `csv.field_size_limit`, 128 KiB unless set otherwise, and one line.
     """
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Lines, delimiter: str = ",") -> None:
         self._lines = lines
+        self._delimiter = delimiter
         self._again: deque[Line] = deque()
         self._taken: list[Line] = []
-        self._reader = csv.reader(self._texts(), strict=True)
+        self._reader = csv.reader(self._texts(), delimiter=self._delimiter, strict=True)
 
     def __iter__(self) -> Iterator[QuotedRow]:
         return self
@@ -56,10 +57,12 @@ class QuotedRows:
         first, *rest = self._taken
         self._again.extendleft(reversed(rest))
         # A reader that failed is in the middle of a cell.
-        self._reader = csv.reader(self._texts(), strict=True)
+        self._reader = csv.reader(self._texts(), delimiter=self._delimiter, strict=True)
         if not rest:
             try:
-                return QuotedRow(first.number, next(csv.reader([first.text])), first.too_long)
+                return QuotedRow(
+                    first.number, next(csv.reader([first.text], delimiter=self._delimiter)), first.too_long
+                )
             except csv.Error as error:
                 problem = str(error)
         return QuotedRow(first.number, [], first.too_long, problem)

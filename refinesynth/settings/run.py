@@ -74,7 +74,7 @@ class RunSettings(PlaySettings):
     """A run, whole, but for where its progress goes and what stands in for its backends."""
 
     personas: Any = None
-    """A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging Face dataset;
+    """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or async iterable, a Hugging Face dataset;
     None for those that come with the package."""
     scripts: Any = None
     """A run folder, or a file of its trajectories, whose scripts are played again instead of writing new ones: by

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -85,6 +86,13 @@ class SynthesisResult:
 
     def __len__(self) -> int:
         return self._totals.accepted
+
+    def __getitem__(self, at: int) -> Trajectory:
+        """The trajectory at this place, from 0, or from the end where it is negative; reads the file up to it."""
+        place = at + len(self) if at < 0 else at
+        if not 0 <= place < len(self):
+            raise IndexError(f"there are {len(self):,} trajectories, and none is at {at}")
+        return next(islice(self, place, None))
 
     def __bool__(self) -> bool:
         # A result is a result, even of a run in which nothing was accepted.

@@ -69,7 +69,7 @@ async def synthesize(
     are reached may differ.
 
     Args:
-        personas: A path (.jsonl, .csv, .parquet, .txt, also .gz and .zst), an iterable or async iterable, a Hugging
+        personas: A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or async iterable, a Hugging
             Face dataset, of texts or `Persona`s or rows with `persona` or `text`; None for those that ship with the
             package.
         n: Accepted trajectories to make. A run ends when at least so many are accepted; an episode that brings more

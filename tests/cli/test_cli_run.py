@@ -245,7 +245,7 @@ def test_wrong_input_is_2_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"name": "nobody"}\n', b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"name": "nobody"}\n', b"\xff\xfd\n"])
 def test_a_file_without_personas_is_2(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "personas.jsonl"
     path.write_bytes(content)

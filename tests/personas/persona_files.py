@@ -42,6 +42,17 @@ def as_parquet(texts: Iterable[str]) -> bytes:
     return as_table(id=list(range(len(given))), persona=given)
 
 
+def as_tsv(texts: Iterable[str]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter="\t")
+    writer.writerows([["id", "text"], *([number, text] for number, text in enumerate(texts))])
+    return out.getvalue().encode()
+
+
+def as_json(texts: Iterable[str]) -> bytes:
+    return orjson.dumps([{"persona": text} for text in texts], option=orjson.OPT_INDENT_2)
+
+
 def as_lines(texts: Iterable[str]) -> bytes:
     return b"".join(text.encode() + b"\n" for text in texts)
 
@@ -49,7 +60,9 @@ def as_lines(texts: Iterable[str]) -> bytes:
 FORMATS: dict[str, Callable[[Iterable[str]], bytes]] = {
     ".jsonl": as_jsonl,
     ".ndjson": as_jsonl,
+    ".json": as_json,
     ".csv": as_csv,
+    ".tsv": as_tsv,
     ".parquet": as_parquet,
     ".txt": as_lines,
 }

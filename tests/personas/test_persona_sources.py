@@ -1,6 +1,7 @@
 """Personas come from anything, lazily, and a bad row is counted instead of being fatal."""
 
 import gzip
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Iterator
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 import zstandard
 from hypothesis import example, given
@@ -403,3 +405,42 @@ async def test_shipped_personas_are_the_default() -> None:
     texts, personas = await read(None)
     assert texts == [persona.text for persona in shipped()]
     assert personas.description == "the shipped personas"
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b'["A smith", {"text": "A cook"}, 3, null]', ["A smith", "A cook"]),
+        (b'\xef\xbb\xbf{"version": 1, "rows": [{"persona": "A smith"}]}', ["A smith"]),
+        (b'[{"persona": "A smith", "note": "' + b"x" * (2 << 20) + b'"}]', ["A smith"]),
+    ],
+)
+async def test_json_is_a_list_of_rows_or_holds_one(tmp_path: Path, content: bytes, texts: list[str]) -> None:
+    path = tmp_path / "people.json"
+    path.write_bytes(content)
+    assert [persona.text async for _, persona in open_personas(path)] == texts
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'{"persona": "A smith"}', "neither a list of rows nor an object that holds one list"),
+        (b'{"a": ["A smith"], "b": []}', "neither a list of rows nor an object that holds one list"),
+        (b'{"persona": "A smith"}\n{"persona": "A cook"}\n', "is not JSON: .*JSONL, .jsonl"),
+        (b"[" * 5_000, "is not JSON"),
+        ("[]".encode("utf-16"), "it is UTF-16"),
+    ],
+)
+async def test_json_that_holds_no_list_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "people.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=problem):
+        await open_personas(path).look()
+
+
+def test_standard_input_is_jsonl_or_text(tmp_path: Path) -> None:
+    given = '{"persona": "A smith", "id": 1}\nA cook who hums\n\n'
+    command = [sys.executable, "-m", "refinesynth", "run", "-", "-n", "2", "-o", "run"]
+    subprocess.run(command, input=given, cwd=tmp_path, check=True, capture_output=True, text=True)
+    kept = [orjson.loads(line) for line in (tmp_path / "run" / "trajectories.jsonl").read_bytes().splitlines()]
+    assert [one["persona"]["text"] for one in kept] == ["A smith", "A cook who hums"]

@@ -66,6 +66,11 @@ async def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
     assert [trajectory.id for trajectory in result] == ["000000", "000002", "000003"]
     assert list(result.accepted) == list(result) == list(result.accepted)
     assert len(result) == len(result.accepted) == 3
+    every = list(result)
+    assert [result[at] for at in range(-3, 3)] == every * 2
+    for at in (3, -4):
+        with pytest.raises(IndexError, match="there are 3 trajectories"):
+            result[at]
     assert len(result.rejected) == len(list(result.rejected)) == 3
     assert [refused.attempt for refused in result.rejected] == [1, 2, 3]
     assert (result.scripts_refused, result.drafts_refused) == (0, 3)
