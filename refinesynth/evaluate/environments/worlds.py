@@ -14,8 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from refinesynth.episode import chance
-from refinesynth.episode.ruled import Ruled
+from refinesynth.environments import GroundedEnvironment
 from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
@@ -28,7 +27,7 @@ from refinesynth.evaluate.environments.environment import (
     Step,
 )
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
-from refinesynth.world import Ruling, World, check_solvability
+from refinesynth.world import check_solvability
 from refinesynth.world.errors import RulebookError
 from refinesynth.world.ground import some_ground_actions
 
@@ -45,73 +44,49 @@ class GroundedWorld:
     def __init__(self, *, compat: Compat) -> None:
         """`compat` makes no difference: these worlds are no part of AgentBoard."""
         del compat
-        self._world: World | None = None
-        self._state: Any = None
-        self._progress = 0.0
-        self._slips = 0.0
-        self._seed = 0
-        self._turns: list[PlayerTurn | DungeonMasterTurn] = []
+        self._played: GroundedEnvironment | None = None
 
     def reset(self, instance: Instance, /) -> Start:
         """See `TextEnvironment.reset`."""
         try:
             script = Script.model_validate(instance.data["script"])
-            self._world = World(script)
             history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
-            self._slips = float(instance.data.get("slips", 0))
+            self._played = GroundedEnvironment(script)
+            self._played.reset(int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16))
+            for one in history:
+                self._played.rule(one.action)
+            self._played.slips = float(instance.data.get("slips", 0))
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
-        self._state, self._progress, self._turns = script.environment, 0.0, []
-        self._seed = int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16)
-        for one in history:
-            self._take(one.action)
         actions = tuple(Action(spec.name, spec.description, spec.parameters) for spec in script.actions)
         return Start("", script.goal, actions, script.introduction, history)
 
     @property
-    def _now(self) -> World:
-        if self._world is None:
+    def _now(self) -> GroundedEnvironment:
+        if self._played is None:
             raise RuntimeError("reset comes first")
-        return self._world
+        return self._played
 
     def step(self, action: str, /) -> Step:
         """See `TextEnvironment.step`. What slips is not refused: the action was right."""
-        ruling = self._now.step(self._state, action)
-        ruled = Ruled(action, ruling, (), self._progress, self._excuse(action, ruling))
-        self._turns += [PlayerTurn(thought="", action=action), ruled.turn("", ruled.text)]
-        if ruled.transient:
-            return Step(ruled.text, self._progress, done=False, success=False)
-        self._take(action)
-        return Step(ruled.text, self._progress, ruling.done, ruling.done, refused=ruling.kind is not None)
-
-    def _take(self, action: str) -> None:
-        ruling = self._now.step(self._state, action)
-        self._state = ruling.state
-        self._progress = max(self._progress, ruling.progress)
-
-    def _excuse(self, action: str, ruling: Ruling) -> str | None:
-        """The excuse of an action that slips: what changes something, and never twice in a row."""
-        turn, turns = len(self._turns), tuple(self._turns)
-        if ruling.kind is not None or ruling.state is self._state or chance.tried_before(turns, action):
-            return None
-        if not chance.fails(self._slips, seed=self._seed, replica=0, attempt=1, turn=turn):
-            return None
-        before = sum(isinstance(one, DungeonMasterTurn) and one.transient for one in turns)
-        return chance.excuse(seed=self._seed, replica=0, before=before)
+        ruled, _ = self._now.rule(action)
+        refused = ruled.ruling.kind is not None and not ruled.transient
+        return Step(ruled.text, self._now.progress, ruled.done, ruled.done, refused=refused)
 
     def valid_actions(self) -> Sequence[str]:
         """See `TextEnvironment.valid_actions`."""
-        texts, _ = some_ground_actions(self._now, _MOST_LISTED)
-        return [text for text in texts if self._now.step(self._state, text).kind is None]
+        world, state = self._now.world, self._now.state
+        texts, _ = some_ground_actions(world, _MOST_LISTED)
+        return [text for text in texts if world.step(state, text).kind is None]
 
     def solution(self) -> Sequence[str] | None:
         """The shortest that is known: the author's own, pruned, or one that the search finds; behind turns that were
         given, one that it finds from there.
         """
-        script = self._now.script
-        if self._state is not script.environment and script.rulebook is not None:
+        script, state = self._now.script, self._now.state
+        if state is not script.environment and script.rulebook is not None:
             bare = script.rulebook.model_copy(update={"solution": ()})
-            script = script.model_copy(update={"environment": self._state, "rulebook": bare})
+            script = script.model_copy(update={"environment": state, "rulebook": bare})
         return check_solvability(script).shortest
 
     def close(self) -> None:

@@ -1,0 +1,5 @@
+"""Grounded worlds to act in, for reinforcement learning and for agents of any kind."""
+
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment
+
+__all__ = ["STEPS", "GroundedEnvironment"]

@@ -1,0 +1,139 @@
+"""The world of a grounded script as an environment: reset, act, reward.
+
+What happens depends on the script, the seed and the actions alone: no model is asked, nothing of the script is run but
+its rulebook's expressions, which are bounded. Observations are those of grounded play in the world's own words
+(`terse`), so a model that was tuned on such a run is at home here.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from refinesynth.actions.calls import Call, text_of, tools_of
+from refinesynth.chat import render_task, render_tool_task
+from refinesynth.episode import chance
+from refinesynth.episode.ruled import Ruled
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
+from refinesynth.world import Ruling, World
+
+STEPS = 30
+"""Actions until a play is over, unless asked otherwise; as many as in the paper's evaluation (section 4)."""
+
+OVER = "It is over; nothing more can be done."
+"""What is answered to an action after the end."""
+
+
+class GroundedEnvironment:
+    """One world, played over and over. Many may be used at once, each by one caller; they can be pickled, also in the
+    middle of a play.
+    """
+
+    def __init__(self, script: Script, *, steps: int = STEPS, slips: float = 0.0) -> None:
+        """Compile the world.
+
+        Args:
+            script: A grounded one, such as `trajectory.script`.
+            steps: Actions until the play is over, refused ones counted.
+            slips: Share of the right actions that fail for a moment, as chance has it that the seed decides.
+
+        Raises:
+            RulebookError: The script's world cannot be executed.
+            ValueError: `steps` is below 1, or `slips` no share below 1.
+        """
+        if steps < 1 or not 0 <= slips < 1:
+            raise ValueError(f"steps is {steps} and slips {slips}; expected 1 or more, and at least 0 and below 1")
+        self.script = script
+        self.steps = steps
+        self.slips = slips
+        self.world = World(script)
+        self.reset()
+
+    def reset(self, seed: int = 0, *, form: Literal["react", "tools"] = "react") -> str:
+        """Begin anew; what the player is told: the first user message of `chat`, in this form."""
+        self._seed = seed
+        self._turns: list[PlayerTurn | DungeonMasterTurn] = []
+        self.state: JsonValue = self.script.environment
+        self.progress = 0.0
+        """The highest share of the goal's conditions that held so far."""
+        self.success = False
+        """Whether the goal was reached."""
+        self.taken = 0
+        """Actions so far."""
+        self.mistakes = 0
+        """Actions so far that the world refused."""
+        return render_task(self.script) if form == "react" else render_tool_task(self.script)
+
+    @property
+    def done(self) -> bool:
+        """Whether the goal is reached, or no step is left."""
+        return self.success or self.taken >= self.steps
+
+    @property
+    def turns(self) -> tuple[PlayerTurn | DungeonMasterTurn, ...]:
+        """What was done and answered, for `chat` and for rules; without thoughts, which nobody tells the world."""
+        return tuple(self._turns)
+
+    def act(self, action: str | Call | Mapping[str, Any]) -> str:
+        """Take an action, as text or as a call; what the player perceives.
+
+        A call may be a `Call`, or a chat completion's `{"name": ..., "arguments": ...}`, arguments as an object. What is
+        no action is a mistake, and nothing is raised.
+        """
+        if self.done:
+            return OVER
+        return self.rule(action if isinstance(action, str) else self._text(action))[1].observation
+
+    def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
+        """Take an action's text also after the last step: the world's ruling, and its answer for the record."""
+        ruling = self.world.step(self.state, action)
+        ruled = Ruled(action, ruling, (), self.progress, self._excuse(action, ruling))
+        answer = ruled.turn("", ruled.text)
+        self._turns += [PlayerTurn(thought="", action=action), answer]
+        self.taken += 1
+        if not ruled.transient:
+            self.state = ruling.state
+            self.progress = max(self.progress, ruling.progress)
+            self.success = ruling.done
+            self.mistakes += ruling.kind is not None
+        return ruled, answer
+
+    def reward(
+        self, *, success: float = 1.0, progress: float = 0.0, mistake: float = 0.0, length: float = 0.0
+    ) -> float:
+        """What the play so far is worth: `success` once, if the goal is reached; `progress` times the highest share of
+        its conditions; less `mistake` for each refused action and `length` for each action.
+
+        By default 1 for success and else 0.
+        """
+        return success * self.success + progress * self.progress - mistake * self.mistakes - length * self.taken
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The actions as functions, as a chat completion's `tools` have them."""
+        return [tool.definition() for tool in tools_of(self.script)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is compiled stays behind, and is made again.
+        return {name: value for name, value in vars(self).items() if name != "world"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.world = World(self.script)
+
+    def _text(self, call: Call | Mapping[str, Any]) -> str:
+        if isinstance(call, Call):
+            return text_of(self.script, call)
+        arguments = call.get("arguments")
+        return text_of(
+            self.script, Call(str(call.get("name", "")), arguments if isinstance(arguments, Mapping) else {})
+        )
+
+    def _excuse(self, action: str, ruling: Ruling) -> str | None:
+        """The excuse of an action that slips: what changes something, and never twice in a row."""
+        turn, turns = len(self._turns), tuple(self._turns)
+        if ruling.kind is not None or ruling.state is self.state or chance.tried_before(turns, action):
+            return None
+        if not chance.fails(self.slips, seed=self._seed, replica=0, attempt=1, turn=turn):
+            return None
+        before = sum(isinstance(one, DungeonMasterTurn) and one.transient for one in turns)
+        return chance.excuse(seed=self._seed, replica=0, before=before)

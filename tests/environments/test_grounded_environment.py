@@ -1,0 +1,129 @@
+"""A grounded world as an environment: the reward is of script, seed and actions alone, and nothing that is done to it
+raises.
+"""
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import SHED, SHED_GROUNDED
+
+import refinesynth as rs
+from refinesynth.actions.calls import Call, call_of
+from refinesynth.chat import render_task, render_tool_task, to_messages
+from refinesynth.environments import STEPS, GroundedEnvironment
+from refinesynth.environments.grounded import OVER
+from refinesynth.testing import texts, valid_grounded_scripts
+from refinesynth.trajectory import Script
+from refinesynth.world.errors import RulebookError
+
+SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def played(script: Script, actions: list[str], seed: int = 0, slips: float = 0.0) -> tuple[list[str], float, bool]:
+    world = GroundedEnvironment(script, slips=slips)
+    world.reset(seed)
+    return [world.act(action) for action in actions], world.reward(progress=0.5, mistake=0.25, length=0.01), world.done
+
+
+@given(valid_grounded_scripts())
+def test_the_solution_gets_one_and_nothing_gets_nothing(script: Script) -> None:
+    world = GroundedEnvironment(script)
+    assert (world.reward(), world.done) == (0.0, False)
+    assert world.reset() == render_task(script)
+    observation = ""
+    for action in script.rulebook.solution if script.rulebook else ():
+        assert not world.done
+        observation = world.act(action)
+    assert world.done
+    assert observation.endswith("Task Succeed")
+    assert (world.reward(), world.progress, world.mistakes) == (1.0, 1.0, 0)
+    assert world.act("look") == OVER
+    world.reset()
+    assert (world.reward(progress=1), world.taken, world.turns) == (0.0, 0, ())
+
+
+@given(valid_grounded_scripts(), st.data())
+def test_calls_are_worth_what_their_texts_are(script: Script, data: st.DataObject) -> None:
+    solution = list(script.rulebook.solution) if script.rulebook else []
+    actions = data.draw(st.lists(st.sampled_from(solution) | texts(), max_size=6))
+    text, calls = GroundedEnvironment(script), GroundedEnvironment(script)
+    assert calls.reset(form="tools") == render_tool_task(script)
+    names = {tool["function"]["name"] for tool in calls.tools()}
+    assert len(names) == len(script.actions)
+    for action in actions:
+        name, arguments = call = call_of(script, action)
+        assert text.act(action) == calls.act(call if len(action) % 2 else {"name": name, "arguments": arguments})
+    assert text.reward(progress=1, mistake=1, length=1) == calls.reward(progress=1, mistake=1, length=1)
+
+
+@given(st.lists(texts() | st.sampled_from([*SOLUTION, "look"]), max_size=8), st.integers(), st.sampled_from([0.0, 0.5]))
+def test_the_reward_is_of_script_seed_and_actions_alone(actions: list[str], seed: int, slips: float) -> None:
+    first = played(SHED_GROUNDED, actions, seed, slips)
+    assert played(SHED_GROUNDED, actions, seed, slips) == first
+    world = GroundedEnvironment(SHED_GROUNDED, slips=slips)
+    world.reset(seed)
+    observations: list[str] = []
+    for action in actions:
+        observations.append(world.act(action))
+        world = pickle.loads(pickle.dumps(world))
+    assert (observations, world.reward(progress=0.5, mistake=0.25, length=0.01), world.done) == first
+
+
+@given(st.dictionaries(texts(), JSON, max_size=3) | st.builds(Call, texts(), st.dictionaries(texts(), JSON)) | texts())
+def test_whatever_is_done_is_answered(action: Any) -> None:
+    world = GroundedEnvironment(SHED_GROUNDED)
+    assert world.act(action)
+    assert world.taken == 1
+
+
+def test_a_play_is_over_after_so_many_actions() -> None:
+    world = GroundedEnvironment(SHED_GROUNDED, steps=3)
+    for _ in range(3):
+        assert not world.done
+        world.act("dance")
+    assert world.done
+    assert world.act(next(iter(SOLUTION))) == OVER
+    assert (world.reward(mistake=0.5), world.taken, world.mistakes) == (-1.5, 3, 3)
+    assert GroundedEnvironment(SHED_GROUNDED).steps == STEPS
+
+
+def test_processes_and_threads_give_the_same() -> None:
+    jobs = [(SHED_GROUNDED, ["dance", *SOLUTION[:number]]) for number in range(len(SOLUTION) + 1)]
+    here = [played(*job) for job in jobs]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(played, *zip(*jobs, strict=True))) == here
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        assert list(processes.map(played, *zip(*jobs, strict=True))) == here
+    assert [done for _, _, done in here] == [False] * len(SOLUTION) + [True]
+
+
+async def test_the_observations_are_those_of_training(tmp_path: Path) -> None:
+    run = await rs.synthesize(n=2, play="grounded", grounding=rs.Grounding(terse=True), output=tmp_path / "run")
+    for one in run:
+        world = GroundedEnvironment(one.script)
+        assert world.reset() == to_messages(one)[0].content
+        for act, answer in zip(one.turns[::2], one.turns[1::2], strict=True):
+            assert world.act(getattr(act, "action", "")) == getattr(answer, "observation", "")
+        assert world.reward() == 1.0
+
+
+@pytest.mark.parametrize(("steps", "slips"), [(0, 0.0), (1, 1.0), (1, -0.1), (1, float("nan"))])
+def test_settings_out_of_range_are_refused(steps: int, slips: float) -> None:
+    with pytest.raises(ValueError, match="expected 1 or more"):
+        GroundedEnvironment(SHED_GROUNDED, steps=steps, slips=slips)
+
+
+def test_a_script_that_is_not_grounded_is_refused() -> None:
+    with pytest.raises(RulebookError):
+        GroundedEnvironment(SHED)
