@@ -140,7 +140,7 @@ def _guessed(made: Sequence[Trajectory]) -> str:
     if not found:
         return "-"
     right, chance = (sum(column) / len(found) for column in zip(*found, strict=True))
-    return f"{100 * right:.0f} of {len(found)}; chance {100 * chance:.0f} %"
+    return f"{100 * right:.0f} % of {len(found)}; chance {100 * chance:.0f} %"
 
 
 def _first_guess(one: Trajectory) -> tuple[bool, float] | None:

@@ -11,7 +11,7 @@ from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
 from refinesynth.rehearsal.reasons import meaning, reason, remedy
 from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.searching import plan_of, sought
-from refinesynth.rehearsal.slips import Slip, can_wait, slip
+from refinesynth.rehearsal.slips import Slip, can_wait, is_due, slip
 from refinesynth.rehearsal.strangers import improvise
 from refinesynth.rehearsal.wording import say, sounds_refused
 from refinesynth.settings.mistakes import Asked
@@ -40,12 +40,12 @@ def decide(luck: Luck, past: Past, wanted: Asked | None = None) -> PlayerTurn:
     """The next turn in a scene that is known; a mistake if one is wanted, or if one happens by itself.
 
     Nothing goes wrong by itself right after a mistake: that turn is the repair. Nor after what failed for a moment:
-    that is tried again.
+    that is tried again. Where a mistake's answer was put off, none is made before it.
     """
     if wanted is None and past.stumbled is None and not past.failed and luck.strikes("natural_mistake"):
         wanted = Asked(luck.pick("kind of mistake", _MISTAKES))
     longer = wanted.way if wanted is not None and wanted.way in {"late", "give_up"} else None
-    made = None if wanted is None or longer else slip(luck.rng("slip"), past, wanted.kind)
+    made = None if wanted is None or longer or is_due(past) else slip(luck.rng("slip"), past, wanted.kind)
     if made is not None:
         return confused(luck, past, made)
     late = longer == "late" and past.stumbled is not None and can_wait(past, past.exchanges[-1].action)

@@ -4,7 +4,6 @@ in an order of its own, until the thing is seen.
 
 from collections import deque
 from hashlib import blake2b
-from random import Random
 
 import orjson
 
@@ -27,9 +26,9 @@ def plan_of(past: Past) -> tuple[str, ...]:
     found = _unknown(past)
     if found is None:
         return plan
-    at, thing, truth = found
+    at, _, truth = found
     before = [number for number, step in enumerate(plan[:at]) if not _seeks(scene, step)]
-    place = _next_place(past, thing, truth)
+    place = _next_place(past, truth)
     if place is None:
         return plan
     ways = plan[: before[-1] + 1] if before else _way(position, place)
@@ -69,14 +68,19 @@ def _seeks(scene: Scene, step: str) -> bool:
     return read is not None and scene.verbs[read[0].spec.name].seeks
 
 
-def _next_place(past: Past, thing: str, truth: frozenset[str]) -> str | None:
-    """The first place, in an order that is this scene's for this thing, which the player has not looked into."""
+def _next_place(past: Past, truth: frozenset[str]) -> str | None:
+    """The first place which the player has not looked into, in an order that is this scene's: one for all things, so
+    that a player who looks for two of them does not turn round between two places for ever.
+    """
     scene = past.position.scene
     # A place may be a container too: the longest list is that of all places.
     among = max((values for values in scene.plot.values.values() if truth & set(values)), key=len, default=())
     looked = _looked_into(past.position)
-    rng = Random(int.from_bytes(blake2b(f"{scene.label} {thing}".encode(), digest_size=8).digest()))
-    return next((place for place in rng.sample(among, len(among)) if place not in looked), None)
+    return min((place for place in among if place not in looked), key=lambda place: _turn(scene, place), default=None)
+
+
+def _turn(scene: Scene, place: str) -> bytes:
+    return blake2b(f"{scene.label} {place}".encode(), digest_size=8).digest()
 
 
 def _looked_into(position: Position) -> set[str]:

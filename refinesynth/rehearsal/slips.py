@@ -4,13 +4,13 @@ Every proposal is put to the executor first, so a slip is a mistake of the kind 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from random import Random
 from typing import NamedTuple
 
 from refinesynth.rehearsal.memory import Past, Position
 from refinesynth.rehearsal.reasons import meaning
-from refinesynth.rehearsal.scene import Scene
+from refinesynth.rehearsal.scene import Scene, is_grounded
 from refinesynth.rehearsal.searching import plan_of
 from refinesynth.rules.repairs import WITHIN
 from refinesynth.trajectory import ActionSpec, MistakeKind
@@ -154,6 +154,20 @@ def can_wait(past: Past, mistake: str) -> bool:
     if past.position.judged(mistake) not in _TIMELY:
         return True
     return _comes_about(past.position, _soon(past, WITHIN - 1), mistake)
+
+
+def is_due(past: Past) -> bool:
+    """Whether an earlier mistake still lacks its answer because the player looked round first: the next mistake would
+    keep it from coming in time. Where the world is imagined, whatever comes next answers it.
+    """
+    position = past.position
+    return is_grounded(position.scene.label) and any(
+        first.refused
+        and not then.refused
+        and then.action in position.scene.verbs  # without any value
+        and position.judged(first.action) in _TIMELY
+        for first, then in pairwise(past.exchanges[-WITHIN:])
+    )
 
 
 def _soon(past: Past, steps: int) -> tuple[Position, ...]:

@@ -31,6 +31,7 @@ def test_plays_arrive_in_the_dungeon_master_s_words(
 
 @given(LABELS, MISTAKES, FAILURES)
 @FEW
+@example(f"files-177{GROUNDED}", {}, set())  # two things to look for, in places on either side
 def test_plays_arrive_in_the_world_s_plain_words(
     label: str, mistakes: dict[int, MistakeKind], failures: set[int]
 ) -> None:
