@@ -21,6 +21,7 @@ from refinesynth.chat.tools import (
     ToolMessage,
     render_tool_task,
     render_tool_turns,
+    render_tools,
     to_react,
     to_tool_messages,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "render_task",
     "render_tool_task",
     "render_tool_turns",
+    "render_tools",
     "render_turns",
     "shared_values",
     "split_thought",

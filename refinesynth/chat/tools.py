@@ -9,7 +9,7 @@ there is not, or with a value that is not listed.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from refinesynth.actions.calls import Call, call_of, text_of
+from refinesynth.actions.calls import Call, call_of, text_of, tools_of
 from refinesynth.chat.react import Message, introduced, render_player, render_task
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
@@ -85,6 +85,11 @@ def render_tool_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMaster
 def render_tool_task(script: Script) -> str:
     """The first user message: introduction, goal and how to answer; what can be done is in the functions."""
     return f"{introduced(script)}\n\nGoal: {script.goal}\n\n{TOOL_INSTRUCTIONS}"
+
+
+def render_tools(script: Script) -> list[dict[str, Any]]:
+    """The functions beside the messages, as a chat completion's `tools` have them."""
+    return [tool.definition() for tool in tools_of(script)]
 
 
 def to_react(script: Script, messages: Sequence[ToolMessage]) -> list[Message]:

@@ -134,6 +134,14 @@ ChatTemplate = Annotated[
         help="llama-3, chatml, react or Jinja in a file; by default the tokenizer's own.",
     ),
 ]
+FormOption = Annotated[
+    Literal["react", "tools"] | None,
+    typer.Option(
+        "--form",
+        metavar="FORM",
+        help="Trajectories as ReAct text (react, the default) or with each action as a native tool call (tools).",
+    ),
+]
 ThoughtAsOption = Annotated[
     Literal["content", "reasoning"] | None,
     typer.Option(
@@ -218,6 +226,7 @@ def train(
     processes: Processes = None,
     tokenizer: Tokenizer = None,
     chat_template: ChatTemplate = None,
+    form: FormOption = None,
     thought_as: ThoughtAsOption = None,
     trust_remote_code: TrustRemoteCode = None,
     seed: Seed = None,

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from refinesynth.actions.calls import Call, text_of, tools_of
-from refinesynth.chat import render_task, render_tool_task
+from refinesynth.actions.calls import Call, text_of
+from refinesynth.chat import render_task, render_tool_task, render_tools
 from refinesynth.episode import chance
 from refinesynth.episode.ruled import Ruled
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
@@ -110,7 +110,7 @@ class GroundedEnvironment:
 
     def tools(self) -> list[dict[str, Any]]:
         """The actions as functions, as a chat completion's `tools` have them."""
-        return [tool.definition() for tool in tools_of(self.script)]
+        return render_tools(self.script)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is compiled stays behind, and is made again.

@@ -161,12 +161,15 @@ def is_due(past: Past) -> bool:
     keep it from coming in time. Where the world is imagined, whatever comes next answers it.
     """
     position = past.position
-    return is_grounded(position.scene.label) and any(
-        first.refused
-        and not then.refused
-        and then.action in position.scene.verbs  # without any value
-        and position.judged(first.action) in _TIMELY
-        for first, then in pairwise(past.exchanges[-WITHIN:])
+    return (
+        is_grounded(position.scene.label)
+        and any(
+            first.refused
+            and not then.refused
+            and then.action in position.scene.verbs  # without any value
+            and position.judged(first.action) in _TIMELY
+            for first, then in pairwise(past.exchanges[-WITHIN:])
+        )
     )
 
 

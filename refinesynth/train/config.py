@@ -114,6 +114,9 @@ class TrainConfig(BaseModel):
     chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Variables of the chat template, such as enable_thinking: false; the tuned tokenizer's template has them as
     defaults."""
+    form: Literal["react", "tools"] = "react"
+    """How trajectories are given to the chat template: `react` as text, `tools` with each action as a native tool call
+    and the actions as its `tools`. Exported files have the form that they have."""
     thought_as: Literal["content", "reasoning"] = "content"
     """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of
     its own, given to them apart (`reasoning`: as reasoning_content, the message then begins with Action)."""

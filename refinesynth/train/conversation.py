@@ -4,9 +4,10 @@ No trainer's library is needed to hold one; `train.data` reads them and `train.r
 labels.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class TurnLabel(StrEnum):
@@ -43,18 +44,32 @@ class LossOn(StrEnum):
         return turn_label in {TurnLabel.CORRECT, TurnLabel.REFINEMENT}
 
 
+class ToolCall(NamedTuple):
+    """A function that an assistant calls."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
 class Turn(NamedTuple):
     """One chat message."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
     label: TurnLabel | None
     """The label of an assistant's turn; None for every other role."""
+    calls: tuple[ToolCall, ...] = ()
+    """What an assistant calls beside what it says; all of it is one turn."""
+    answers: str = ""
+    """Of a tool's message: the id of the call that it answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A system turn or none, then user and assistant in alternation, a user first."""
+    """A system turn or none, then user and assistant in alternation, a user first; where an assistant calls tools,
+    their answers come in the user's place.
+    """
 
     id: str
     """Of the trajectory, or of the record that it was read from."""
@@ -72,6 +87,8 @@ class Conversation:
     """Whether its record says which turns are to be learned; where not, all of the assistant's are."""
     source: str = ""
     """Which source of the data it is from, by its label; see `data.mixing`."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """The functions that may be called, as a chat completion's `tools` have them."""
     again: int = 0
     """How many times it was taken before, where its source has a weight above 1."""
 

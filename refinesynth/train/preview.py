@@ -104,7 +104,7 @@ def _previews(config: TrainConfig, sources: Sequence[Any] | None) -> Generator[P
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
 
     reading = read_conversations(
-        sources or config.data, without_refinement=config.without_refinement, seed=config.seed
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
     ).open()
     with closing(reading):
         conversations = list(reading) if config.model == SCRATCH else reading

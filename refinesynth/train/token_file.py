@@ -88,7 +88,9 @@ def _written(config: TrainConfig, sources: Sequence[Any], path: Path, *, overwri
         )
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
-    reading = read_conversations(sources, without_refinement=config.without_refinement, seed=config.seed)
+    reading = read_conversations(
+        sources, without_refinement=config.without_refinement, seed=config.seed, form=config.form
+    )
     account = RunningCounts()
     with output_file(path, overwrite=overwrite) as file:
         for example in examples(reading, renderer, config.max_length, config.over_length, account):

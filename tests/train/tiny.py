@@ -7,7 +7,7 @@ tiny.talk("cmr")                              # a conversation: a correct turn, 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -196,19 +196,33 @@ def tokenizer(
 
     At least 260 entries; padding is the end-of-text token, as in many stock tokenizers.
     """
-    made = Tokenizer.from_str(_trained(kind, vocabulary))
     if family is None:
         bos, eos, specials, template, added = "<s>", "</s>", ("<s>", "</s>"), None, ()
     else:
         made_of = EVERY[family]
         bos, eos, specials, added = made_of.bos, made_of.eos, made_of.specials, made_of.added
         template = made_of.marked if markers else made_of.template
+    return made(specials, added, template, bos=bos, eos=eos, kind=kind, vocabulary=vocabulary)
+
+
+def made(
+    specials: Sequence[str],
+    added: Sequence[str],
+    template: str | None,
+    *,
+    eos: str,
+    bos: str | None = None,
+    kind: str = "byte-level",
+    vocabulary: int = 700,
+) -> Any:
+    """A new tokenizer with these tokens, special ones and others, and this template."""
+    trained = Tokenizer.from_str(_trained(kind, vocabulary))
     every = [AddedToken(text, special=True, normalized=False) for text in specials]
     every += [AddedToken(text, special=False, normalized=False) for text in added]
-    cast("Any", made).add_tokens(every)
+    cast("Any", trained).add_tokens(every)
     named = {"bos_token": bos} if bos is not None else {}
     named |= {"unk_token": "<unk>"} if kind != "byte-level" else {}
-    wrapped: Any = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=eos, pad_token=eos, **named)
+    wrapped: Any = PreTrainedTokenizerFast(tokenizer_object=trained, eos_token=eos, pad_token=eos, **named)
     wrapped.chat_template = template
     return wrapped
 

@@ -10,17 +10,18 @@ from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import tables
 from refinesynth.train.data.files import TRAJECTORIES, records
 from refinesynth.train.data.mixing import Taken, labels, take_share, type_of_source, weighed
-from refinesynth.train.data.shapes import read_record
+from refinesynth.train.data.shapes import ChatForm, read_record
 from refinesynth.train.data.turn_labels import without_mistakes
 
 
 class Reading(Iterator[Conversation]):
     """Conversations, one after the other; they are read when they are asked for."""
 
-    def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int) -> None:
+    def __init__(self, sources: Sequence[Any], *, without_refinement: bool, seed: int, form: ChatForm) -> None:
         pairs = [weighed(source) for source in sources]
         self._sources = [source for source, _ in pairs]
         self._seed = seed
+        self._form: ChatForm = form
         self.taken = [Taken(name, weight) for name, (_, weight) in zip(labels(self._sources), pairs, strict=True)]
         """What became of each source; whole once all is read."""
         self.torn: list[str] = []
@@ -63,7 +64,7 @@ class Reading(Iterator[Conversation]):
 
     def _found_in(self, opened: Iterator[tuple[object, str]], taken: Taken) -> Iterator[Conversation]:
         for record, where in opened:
-            found = record if isinstance(record, Conversation) else read_record(record, where)
+            found = record if isinstance(record, Conversation) else read_record(record, where, self._form)
             taken.found += 1
             taken.unmarked += not found.marked
             yield replace(found, source=taken.name)
@@ -120,7 +121,11 @@ def kind_of(source: str | Path) -> Literal["run", "file", "saved", "hub"]:
 
 
 def read_conversations(
-    sources: Sequence[Any] | str | Path, *, without_refinement: bool = False, seed: int = 0
+    sources: Sequence[Any] | str | Path,
+    *,
+    without_refinement: bool = False,
+    seed: int = 0,
+    form: ChatForm = "react",
 ) -> Reading:
     """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its
     turn comes.
@@ -132,11 +137,12 @@ def read_conversations(
     `seed`; see `mixing`.
 
     `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
-    take; see `speaking.without_mistakes`.
+    take; see `turn_labels.without_mistakes`. `form` is that in which trajectories become messages; exported ones have
+    theirs.
 
     Raises:
         InputError: A weight is no number above 0. While reading: there is no such source, or a record is not sound;
             with file and line.
     """
     named = [sources] if isinstance(sources, str | Path) else sources
-    return Reading(named, without_refinement=without_refinement, seed=seed)
+    return Reading(named, without_refinement=without_refinement, seed=seed, form=form)

@@ -7,6 +7,8 @@
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
+All with `messages` or `prompt` may have `tools`, and messages that call them (`tool_calls`) and answer (role `tool`).
+
 A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a
 prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of
 such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as
@@ -18,21 +20,26 @@ there were.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
-from refinesynth.chat import Message, render_turns, to_messages
+from refinesynth.chat import render_tool_turns, render_tools, render_turns
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
-from refinesynth.train.conversation import Conversation
+from refinesynth.train.conversation import Conversation, ToolCall
+from refinesynth.train.data.messages import read_messages, read_tools
 from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, task_digest
-from refinesynth.trajectory import MalformedTurn, Script, Trajectory, explain, read_turns
+from refinesynth.trajectory import (
+    DungeonMasterTurn,
+    MalformedTurn,
+    PlayerTurn,
+    Script,
+    Trajectory,
+    explain,
+    read_turns,
+)
 
-_FLAGS = ("loss", "loss_weight", "training", "weight")
-"""Keys of a message that say whether it is trained on."""
-
-_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
 _MARKED = re.compile(r"^(?P<whole>.+)#(?:\d+|(?P<correct>correct))$", re.DOTALL)
 
 _WHAT_TO_DO = (
@@ -41,58 +48,63 @@ _WHAT_TO_DO = (
 )
 
 
-def read_record(record: object, where: str) -> Conversation:
-    """One record of any form.
+ChatForm = Literal["react", "tools"]
+"""How a trajectory becomes messages: as ReAct text, or with its actions as calls of tools."""
+
+
+def read_record(record: object, where: str, form: ChatForm = "react") -> Conversation:
+    """One record of any form; a trajectory becomes a conversation in `form`, all else is in the form that it has.
 
     Raises:
         InputError: It is of none, or not sound; the message begins with `where`.
     """
     if isinstance(record, Trajectory):
-        return of_trajectory(record, where)
+        return of_trajectory(record, where, form)
     if not isinstance(record, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {type(record).__name__}")
     # Tables have a column for every key: where a record has none, its value is null.
     given = {key: value for key, value in cast("Mapping[str, Any]", record).items() if value is not None}
     if "script" in given and "turns" in given:
-        return _own(given, where)
+        return _own(given, where, form)
     if "script" in given and "trajectory" in given:
-        return _paper(given, where)
+        return _paper(given, where, form)
     if "prompt" in given and "completion" in given:
         return _prompt_completion(given, where)
     for key in ("conversations", "messages"):
         if key in given:
             if not isinstance(given.get("system", ""), str):
                 raise InputError(f"{where}: `system` is {type(given['system']).__name__}; expected text")
-            return _chat(given, _messages(given[key], key, where), where)
+            return _chat(given, read_messages(given[key], key, where), where)
     raise InputError(
         f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
     )
 
 
-def of_trajectory(trajectory: Trajectory, where: str) -> Conversation:
-    """A trajectory as the conversation that all exports render.
+def of_trajectory(trajectory: Trajectory, where: str, form: ChatForm = "react") -> Conversation:
+    """A trajectory as the conversation that all exports render, in this form.
 
     Its group is its persona, its environment what its script says of it. All that were played in one script share that.
     """
     return conversation(
         trajectory.id,
         _persona(trajectory.persona.text),
-        _plain_messages(to_messages(trajectory)),
+        _rendered(trajectory.script, trajectory.turns, form),
         where,
         environment=_environment(trajectory.script),
         script=trajectory.provenance.script_id or "",
+        tools=render_tools(trajectory.script) if form == "tools" else (),
     )
 
 
-def _own(given: Mapping[str, Any], where: str) -> Conversation:
+def _own(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
     try:
-        return of_trajectory(Trajectory.model_validate(given), where)
+        return of_trajectory(Trajectory.model_validate(given), where, form)
     except ValidationError as error:
         raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
 
 
-def _paper(given: Mapping[str, Any], where: str) -> Conversation:
+def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
     try:
         script = Script.from_llm(_parsed(given["script"]))
         turns = read_turns(_parsed(given["trajectory"]))
@@ -104,16 +116,23 @@ def _paper(given: Mapping[str, Any], where: str) -> Conversation:
     if len(sound) != len(turns):
         at, bad = next((at, turn) for at, turn in enumerate(turns, start=1) if isinstance(turn, MalformedTurn))
         raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {bad.problem}")
-    messages = _plain_messages(render_turns(script, sound))
+    messages = _rendered(script, sound, form)
     persona = given.get("persona")
     name = _id(given) or where
     group = _persona(str(persona)) if persona else f"task {digest(messages[0].content)}"
-    return conversation(name, group, messages, where, environment=_environment(script))
+    return conversation(
+        name,
+        group,
+        messages,
+        where,
+        environment=_environment(script),
+        tools=render_tools(script) if form == "tools" else (),
+    )
 
 
 def _prompt_completion(given: Mapping[str, Any], where: str) -> Conversation:
-    prompt = _messages(given["prompt"], "prompt", where)
-    completion = _messages(given["completion"], "completion", where)
+    prompt = read_messages(given["prompt"], "prompt", where)
+    completion = read_messages(given["completion"], "completion", where)
     if len(completion) != 1:
         raise InputError(f"{where}: `completion` holds {len(completion)} messages; expected the assistant's one")
     return _named(
@@ -155,7 +174,7 @@ def _named(
         if messages[-1].role != "assistant":
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
     marked = _MARKED.match(name) if name else None
-    read = conversation(name or where, "", messages, where, last_only=last_only)
+    read = conversation(name or where, "", messages, where, last_only=last_only, tools=read_tools(given, where))
     group = f"record {marked['whole'] if marked else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group)
 
@@ -179,58 +198,19 @@ def _with_system(given: Mapping[str, Any], messages: list[FlaggedMessage]) -> li
     )
 
 
-def _messages(value: object, key: str, where: str) -> list[tuple[FlaggedMessage, bool | None]]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise InputError(
-            f"{where}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
+def _rendered(script: Script, turns: Sequence[PlayerTurn | DungeonMasterTurn], form: ChatForm) -> list[FlaggedMessage]:
+    if form == "react":
+        return [FlaggedMessage(*message) for message in render_turns(script, turns)]
+    return [
+        FlaggedMessage(
+            message.role,
+            message.content,
+            message.loss,
+            (ToolCall(message.id, *message.call),) if message.call is not None else (),
+            message.id if message.role == "tool" else "",
         )
-    return [_message(item, number, where) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
-
-
-def _message(item: object, number: int, where: str) -> tuple[FlaggedMessage, bool | None]:
-    if not isinstance(item, Mapping):
-        raise InputError(
-            f"{where}: message {number} is {type(item).__name__}; expected an object with role and content"
-        )
-    message = {key: value for key, value in cast("Mapping[str, Any]", item).items() if value is not None}
-    role = message.get("role", message.get("from"))
-    content = _text(message.get("content", message.get("value")))
-    if not isinstance(role, str) or content is None:
-        raise InputError(
-            f"{where}: message {number} has the keys {sorted(map(str, message))}; expected a role and text content"
-        )
-    if message.get("tool_calls"):
-        raise InputError(f"{where}: message {number} calls tools; only text can be trained on")
-    flags = {_flag(message[key], key, number, where) for key in _FLAGS if key in message}
-    if len(flags) > 1:
-        raise InputError(f"{where}: message {number} says both that it is trained on and that it is not. Keep one flag")
-    flag = flags.pop() if flags else None
-    return FlaggedMessage(_ROLES.get(role, role), content, loss=False), flag
-
-
-def _text(value: object) -> str | None:
-    """A content: text, or a list of text parts."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, Sequence) or isinstance(value, bytes):
-        return None
-    parts = [
-        cast("Mapping[str, object]", part).get("value", cast("Mapping[str, object]", part).get("text"))
-        for part in cast("Sequence[object]", value)
-        if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") == "text"
+        for message in render_tool_turns(script, turns)
     ]
-    texts = [part for part in parts if isinstance(part, str)]
-    return "".join(texts) if len(texts) == len(cast("Sequence[object]", value)) else None
-
-
-def _flag(value: object, key: str, number: int, where: str) -> bool:
-    if isinstance(value, bool | int | float) and value in {0, 1}:
-        return bool(value)
-    raise InputError(f"{where}: `{key}` of message {number} is {value!r}; expected true or false (1 or 0)")
-
-
-def _plain_messages(messages: Sequence[Message]) -> list[FlaggedMessage]:
-    return [FlaggedMessage(*message) for message in messages]
 
 
 def _persona(text: str) -> str:

@@ -4,14 +4,14 @@ valid.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from refinesynth.chat import parse_player
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
 
 _OK = re.compile(r"\W*ok(?:ay)?\b", re.IGNORECASE)
 
@@ -23,6 +23,8 @@ class FlaggedMessage(NamedTuple):
     content: str
     loss: bool
     """For an assistant's: whether it is right."""
+    calls: tuple[ToolCall, ...] = ()
+    answers: str = ""
 
 
 def digest(text: str) -> str:
@@ -40,6 +42,7 @@ def conversation(
     last_only: bool = False,
     environment: str = "",
     script: str = "",
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> Conversation:
     """A conversation of sound messages.
 
@@ -53,15 +56,17 @@ def conversation(
     before: TurnLabel | None = None
     for at, message in enumerate(messages):
         if message.role == "assistant":
-            if before is None and _acknowledges(message):
+            if before is None and not message.calls and _acknowledges(message):
                 turns.append(Turn("assistant", message.content, TurnLabel.PREAMBLE))
                 continue
             last = at == len(messages) - 1
             before = _label(message, before, history=last_only and not last)
-            turns.append(Turn("assistant", message.content, before))
+            turns.append(Turn("assistant", message.content, before, message.calls))
+        elif message.role == "tool":
+            turns.append(Turn("tool", message.content, None, answers=message.answers))
         else:
             turns.append(Turn("system" if message.role == "system" else "user", message.content, None))
-    return Conversation(id, group, tuple(turns), where, environment, script)
+    return Conversation(id, group, tuple(turns), where, environment, script, tools=tuple(tools))
 
 
 def without_mistakes(whole: Conversation) -> Conversation | None:
@@ -74,14 +79,15 @@ def without_mistakes(whole: Conversation) -> Conversation | None:
         InputError: It is not known which of its turns are mistakes.
     """
     kept: list[Turn] = []
+    wrong = False
     for turn in whole.turns:
         if turn.label is TurnLabel.HISTORY:
             raise InputError(
                 f"{whole.where}: this record does not say which of its earlier turns are mistakes, so they cannot be taken out; "
                 "give the run's own folder, or an export with a flag per message"
             )
-        answers_mistake = turn.role == "user" and bool(kept) and kept[-1].role == "user"
-        if turn.label is TurnLabel.MISTAKE or answers_mistake:
+        wrong = turn.label is TurnLabel.MISTAKE if turn.role == "assistant" else wrong
+        if wrong:
             continue
         kept.append(turn._replace(label=TurnLabel.CORRECT) if turn.label is TurnLabel.REFINEMENT else turn)
     if not any(turn.label is TurnLabel.CORRECT for turn in kept):
@@ -115,21 +121,38 @@ def _label(message: FlaggedMessage, before: TurnLabel | None, *, history: bool) 
 
 
 def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
-    expected = "system" if messages and messages[0].role == "system" else "user"
+    expected = {"system" if messages and messages[0].role == "system" else "user"}
+    open_calls: set[str] = set()
     for number, message in enumerate(messages, start=1):
-        if message.role != expected:
+        if message.role not in expected:
             raise InputError(
-                f"{where}: message {number} is from {message.role!r} where one from {expected!r} is expected: after a system message "
-                "or none, user and assistant take turns, a user first. Join or remove messages so that they do"
+                f"{where}: message {number} is from {message.role!r} where one from {' or '.join(map(repr, sorted(expected)))} is "
+                "expected: after a system message or none, user and assistant take turns, a user first, and each call of a tool is "
+                "answered by one message of the tool. Join or remove messages so that they do"
             )
-        if not message.content.strip():
+        if not message.content.strip() and not message.calls and message.role != "tool":
             raise InputError(
                 f"{where}: message {number} ({message.role}) is empty. Remove this record, or fill the message in"
             )
-        if message.role == "user" and message.loss:
+        if message.role != "assistant" and message.loss:
             raise InputError(
-                f"{where}: message {number} is a user's and marked for training; only an assistant's can be. Remove the mark"
+                f"{where}: message {number} is a {message.role}'s and marked for training; only an assistant's can be. Remove the mark"
             )
-        expected = "assistant" if expected == "user" else "user"
+        if message.role == "tool" and message.answers not in open_calls:
+            raise InputError(
+                f"{where}: message {number} answers the call {message.answers!r}, and open are {sorted(open_calls)}; expected the id "
+                "of one in tool_call_id"
+            )
+        open_calls = {call.id for call in message.calls} if message.role != "tool" else open_calls - {message.answers}
+        expected = _followers(message, open_calls)
     if not any(message.role == "assistant" for message in messages):
         raise InputError(f"{where}: there is no assistant message, so nothing to learn. Remove this record")
+
+
+def _followers(message: FlaggedMessage, open_calls: Collection[str]) -> set[str]:
+    """Roles that may come next."""
+    if open_calls:
+        return {"tool"}
+    if message.role == "tool":
+        return {"assistant", "user"}
+    return {"assistant": {"user"}, "user": {"assistant"}}.get(message.role, {"user"})

@@ -50,7 +50,7 @@ def prepare_training(
         InputError: Data, tokenizer or model cannot be used, or the plan says that it cannot work.
     """
     reading = read_conversations(
-        sources or config.data, without_refinement=config.without_refinement, seed=config.seed
+        sources or config.data, without_refinement=config.without_refinement, seed=config.seed, form=config.form
     ).open()
     conversations = list(reading) if config.model == SCRATCH else reading
     tokenizer = load_tokenizer(config, conversations)

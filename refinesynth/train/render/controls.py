@@ -66,6 +66,17 @@ class Controls:
             at = following.span() if following else None
         return (found[0], at[1]) if found and at else found
 
+    def closing(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
+        """The last special token of `text[start:stop]`, if nothing but blanks is behind it."""
+        found = [*self._special.finditer(text, start, stop)]
+        return found[-1].span() if found and not text[found[-1].end() : stop].strip() else None
+
+    def opening(self, text: str, start: int) -> tuple[int, int] | None:
+        """The special token that `text[start:]` begins with, blanks left out."""
+        blank = len(text[start:]) - len(text[start:].lstrip())
+        found = self._special.match(text, start + blank)
+        return found.span() if found else None
+
     def forged(self, text: str, start: int, stop: int, *, assistant: bool) -> Iterator[Forged]:
         """What in a message, which is `text[start:stop]`, would become a control token."""
         pattern = self._special if assistant else self._any

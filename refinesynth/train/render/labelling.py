@@ -191,7 +191,8 @@ class Labeller:
         """
         located = record.located
         own = [place for part, place in zip(located.parts, located.places, strict=True) if part.message == at]
-        behind = encoded.at(own[-1].stop) if own[-1] is not None else stop - 1
+        calls = bool(record.conversation.turns[at].calls)  # Which may be written with control tokens of their own.
+        behind = stop - 1 if calls or own[-1] is None else encoded.at(own[-1].stop)
         if not self._controls.kinds(encoded.ids[behind:stop]).any():
             raise TemplateError(
                 f"{record.where}: the tokenizer makes no control token of what ends message {at + 1}, an assistant's "

@@ -6,7 +6,7 @@ would be given for it. What a model writes in a turn begins where that prompt en
 behind the message: so what stands before it is that prompt, character by character, or there is no training on it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -58,7 +58,9 @@ def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMe
     if not markers:
         _refuse_headers(template, controls, text, messages, whole, turns)
     first = messages[: min(turns, default=0)]
-    _refuse_different_openings(text, whole, turns, headers=template.write(first, prompt=True) == template.write(first))
+    headers = template.write(first, prompt=True) == template.write(first)
+    begins = {at: whole[at - 1].stop if headers and at else turn.start for at, turn in turns.items()}
+    refuse_different_openings({at: text[begins[at] : whole[at].start] for at in turns}, headers=headers)
     return Located(text, tuple(parts), tuple(places), turns)
 
 
@@ -74,12 +76,12 @@ def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[C
     last = len(messages) - 1
     own = [part for part in message_parts(messages) if part.message == last]
     prompt = template.write(messages[:-1], prompt=True)
-    places = _laid_out(own, text, len(prompt)) if text.startswith(prompt) else []
+    places = laid_out(own, text, len(prompt)) if text.startswith(prompt) else []
     if (
         not places
     ):  # The prompt may open the message itself, as with <think>; or it is another one, which `begin` refuses.
         bare = template.write(messages[:-1])
-        places = _laid_out(own, text, len(bare)) if text.startswith(bare) else []
+        places = laid_out(own, text, len(bare)) if text.startswith(bare) else []
     if not places and text.startswith(prompt):
         raise TemplateError(
             "the chat template leaves out or changes part of an assistant turn even where it is the last one; "
@@ -109,16 +111,21 @@ def begin(template: ChatTemplate, text: str, messages: Sequence[ChatMessage], at
     """
     prompt = template.write(messages[:at], prompt=True)
     if not text.startswith(prompt) or len(prompt) >= message.stop:
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False)))
-        since = max(0, same - _SHOWN // 2)
-        raise RewritesHistoryError(
-            f"a model that is asked for message {at + 1} is given ...{prompt[since : since + _SHOWN]!r}, and the text of the "
-            f"conversation has ...{text[since : since + _SHOWN]!r} there"
-        )
+        raise different_prompt(prompt, text, at)
     rest = text[len(prompt) : message.start]
     if rest.strip() and prompt == template.write(messages[:at]):
         return message.start
     return len(prompt)
+
+
+def different_prompt(prompt: str, text: str, at: int) -> RewritesHistoryError:
+    """What to say where `text` does not begin with the prompt for message `at`."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False)))
+    since = max(0, same - _SHOWN // 2)
+    return RewritesHistoryError(
+        f"a model that is asked for message {at + 1} is given ...{prompt[since : since + _SHOWN]!r}, and the text of the "
+        f"conversation has ...{text[since : since + _SHOWN]!r} there"
+    )
 
 
 def end_of_turn(controls: Controls, text: str, start: int, stop: int, *, turn: int) -> int:
@@ -136,20 +143,17 @@ def end_of_turn(controls: Controls, text: str, start: int, stop: int, *, turn: i
     return found[1]
 
 
-def _refuse_different_openings(
-    text: str, whole: Sequence[CharRange], turns: dict[int, CharRange], *, headers: bool
-) -> None:
+def refuse_different_openings(opened: Mapping[int, str], *, headers: bool) -> None:
     """What a model writes before its message, such as an empty block of thinking, it is to write in every turn or in
     none.
 
-    `headers`: the template knows no prompt, so what it writes before a message, behind the one before, is the header of
+    `opened` has it by the message's index. `headers`: the template knows no prompt, so what it writes before a message, behind the one before, is the header of
     a turn.
 
     Raises:
         RewritesHistoryError: The template writes it before some turns alone.
     """
-    begins = {at: whole[at - 1].stop if headers and at else turn.start for at, turn in turns.items()}
-    openings = {at: text[start : whole[at].start].strip() for at, start in begins.items()}
+    openings = {at: opening.strip() for at, opening in opened.items()}
     first = min(openings, default=0)
     for at, opening in openings.items():
         if opening != openings[first]:
@@ -211,7 +215,7 @@ def _marker(marked: Sequence[CharRange], messages: Sequence[CharRange], at: int)
     return own[0]
 
 
-def _laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
+def laid_out(parts: Sequence[MessagePart], text: str, start: int) -> list[CharRange]:
     """Where the parts stand in `text`, from `start` on, one after the other; none if one is not there.
 
     Blanks may differ, as where a template lays reasoning out anew.

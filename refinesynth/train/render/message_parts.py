@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.template import THOUGHTS, ChatMessage, ChatTemplate
+from refinesynth.train.render.template import THOUGHTS, ChatMessage, ChatTemplate, Tools
 
 
 class CharRange(NamedTuple):
@@ -33,12 +33,12 @@ class MessagePart(NamedTuple):
 
 
 def message_parts(messages: Sequence[ChatMessage]) -> list[MessagePart]:
-    """All parts in the order of the text: a thought before what comes of it."""
+    """All parts in the order of the text: a thought before what comes of it; what a message calls is none."""
     return [
         MessagePart(at, message["role"], key, message[key])
         for at, message in enumerate(messages)
         for key in (*THOUGHTS, "content")
-        if key in message
+        if message.get(key)
     ]
 
 
@@ -53,7 +53,9 @@ def outer(parts: Sequence[MessagePart], places: Sequence[CharRange]) -> list[Cha
     return found
 
 
-def find_parts(template: ChatTemplate, text: str, messages: Sequence[ChatMessage]) -> list[CharRange]:
+def find_parts(
+    template: ChatTemplate, text: str, messages: Sequence[ChatMessage], *, tools: Tools = ()
+) -> list[CharRange]:
     """Where each part stands in `text`, blanks around it left out: all of them whole and in order.
 
     Raises:
@@ -61,7 +63,7 @@ def find_parts(template: ChatTemplate, text: str, messages: Sequence[ChatMessage
     """
     parts = message_parts(messages)
     opening, middle, closing = _unused_characters(text, messages)
-    marked = template.write(_with_marks(messages, opening, middle, closing))
+    marked = template.write(_with_marks(messages, opening, middle, closing), tools=tools)
     heads = [f"{opening}{number}{middle}" for number in range(len(parts))]
     starts = [marked.find(head) for head in heads]
     for part, head, start in zip(parts, heads, starts, strict=True):
@@ -81,14 +83,16 @@ def find_parts(template: ChatTemplate, text: str, messages: Sequence[ChatMessage
     return list(_unmarked(parts, heads, starts, closing))
 
 
-def find_spoken(template: ChatTemplate, text: str, messages: Sequence[ChatMessage]) -> list[CharRange | None]:
+def find_spoken(
+    template: ChatTemplate, text: str, messages: Sequence[ChatMessage], *, tools: Tools = ()
+) -> list[CharRange | None]:
     """What users and systems say in the prompt that `text` begins with; None for what assistants say, and if it cannot
     be found.
     """
     parts = message_parts(messages)
     spoken = [number for number, part in enumerate(parts) if part.role != "assistant"]
     opening, middle, closing = _unused_characters(text, messages)
-    marked = template.write(_with_marks(messages, opening, middle, closing, only=spoken), prompt=True)
+    marked = template.write(_with_marks(messages, opening, middle, closing, only=spoken), prompt=True, tools=tools)
     heads = [f"{opening}{number}{middle}" for number in spoken]
     written = [parts[number] for number in spoken]
     places = list(_unmarked(written, heads, [marked.find(head) for head in heads], closing))

@@ -1,5 +1,6 @@
 """A conversation as token ids and labels, made together, for any chat template (paper, equation 1)."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -11,7 +12,8 @@ from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.labelling import Labeller, LabelTask
-from refinesynth.train.render.locating import locate, locate_last
+from refinesynth.train.render.locating import Located, locate, locate_last
+from refinesynth.train.render.locating_calls import CallLocator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
 from refinesynth.train.render.template_advice import KWARGS, RenderSettings, advice
 from refinesynth.train.tokens import Rendered
@@ -125,14 +127,25 @@ class Renderer:
         messages = self._messages(conversation)
         if not messages:
             return []
-        trained = conversation.trained(self.loss_on)[: len(messages)]
+        trained = conversation.trained(self.loss_on)
         try:
-            located = locate(self._template, self._controls, messages, markers=self._markers)
+            located = self._located(conversation, messages)
             return [LabelTask(conversation.id, conversation, located, trained)]
         except RewritesHistoryError as error:
             return self._expanded(conversation, error)
         except TemplateError as error:
             raise TemplateError(f"{conversation.where}: {error}") from error
+
+    def _located(self, conversation: Conversation, messages: Sequence[ChatMessage]) -> Located:
+        if conversation.tools or any(turn.calls for turn in conversation.turns):
+            return CallLocator(self._template, self._controls, conversation.tools).locate(messages)
+        return locate(self._template, self._controls, messages, markers=self._markers)
+
+    def _located_last(self, conversation: Conversation, messages: Sequence[ChatMessage], at: int) -> Located:
+        if conversation.tools or any(turn.calls for turn in conversation.turns):
+            # What follows may be what ends the turn; it must not be another one.
+            return CallLocator(self._template, self._controls, conversation.tools).locate_last(messages[: at + 2])
+        return locate_last(self._template, self._controls, messages[: at + 1])
 
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
@@ -158,15 +171,16 @@ class Renderer:
             TemplateError: That does not help either.
         """
         messages = self._messages(conversation)
-        targets = [at for at, train in enumerate(conversation.trained(self.loss_on)[: len(messages)]) if train]
-        if self.on_rewrite == "refuse" and any(at != len(messages) - 1 for at in targets):
+        targets = [at for at, train in enumerate(conversation.trained(self.loss_on)) if train]
+        last = max(at for at, turn in enumerate(conversation.turns) if turn.role == "assistant")
+        if self.on_rewrite == "refuse" and any(at != last for at in targets):
             raise RewritesHistoryError(self._refusal(conversation, error)) from error
         try:
             return [
                 LabelTask(
                     f"{conversation.id}@{at + 1}" if len(targets) > 1 else conversation.id,
                     conversation,
-                    locate_last(self._template, self._controls, messages[: at + 1]),
+                    self._located_last(conversation, messages, at),
                     (*(False,) * at, True),
                     at if apart else None,
                 )
@@ -188,11 +202,11 @@ class Renderer:
         now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as} | {
             KWARGS + name: value for name, value in self.chat_template_kwargs.items()
         }
-        assistant = (turn.content for turn in conversation.turns if turn.role == "assistant")
+        assistant = (turn for turn in conversation.turns if turn.role == "assistant")
         return advice(
             now,
             reads=self._template.mentions,
-            has_thoughts=any(split_thought(content)[0] for content in assistant),
+            has_thoughts=any(turn.calls or split_thought(turn.content)[0] for turn in assistant),
             helps=lambda settings: self._can_render(conversation, now | dict(settings)),
         )
 
@@ -217,7 +231,7 @@ class Renderer:
         return True
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
-        """The turns up to the last assistant's, without their flags."""
+        """The turns up to the last assistant's, without their flags; where tools are called, the one behind it too."""
         turns = conversation.turns
         count = max((at + 1 for at, turn in enumerate(turns) if turn.role == "assistant"), default=0)
         if self.loss_on is not LossOn.REFINEMENT and any(turn.label is TurnLabel.HISTORY for turn in turns):
@@ -225,23 +239,51 @@ class Renderer:
                 f"{conversation.where}: this record does not say which of its earlier turns are mistakes, so loss_on="
                 f"{self.loss_on.value!r} cannot be computed; give the run's own folder, or an export with a flag per message"
             )
-        if any(not turn.content.strip() for turn in turns[:count]):
+        count += bool(count) and count < len(turns) and turns[count].role == "tool"
+        if any(not turn.content.strip() and not turn.calls and turn.role != "tool" for turn in turns[:count]):
             raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
         for number, turn in enumerate(turns[:count], start=1):
             try:
-                turn.content.encode()
+                f"{turn.content}{_json([call.arguments for call in turn.calls])}".encode()
             except UnicodeEncodeError as error:
                 raise InputError(
-                    f"{conversation.where}: message {number} holds half a character ({turn.content[error.start]!r}, a lone "
+                    f"{conversation.where}: message {number} holds half a character ({error.object[error.start]!r}, a lone "
                     "surrogate), which no tokenizer takes; fix it or leave this conversation out"
                 ) from error
         return [self._message(turn) for turn in turns[:count]]
 
     def _message(self, turn: Turn) -> ChatMessage:
+        if turn.calls:
+            return self._calling(turn)
+        if turn.role == "tool":
+            return {"role": turn.role, "content": turn.content, "tool_call_id": turn.answers}
         if turn.role != "assistant" or self._thought is None:
             return {"role": turn.role, "content": turn.content}
         thought, rest = split_thought(turn.content)
         return {"role": turn.role, **({self._thought: thought} if thought else {}), "content": rest}
+
+    def _calling(self, turn: Turn) -> ChatMessage:
+        """What is said beside a call is its thought."""
+        text = self._template.wants_text
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": _json(call.arguments) if text else dict(call.arguments),
+                },
+            }
+            for call in turn.calls
+        ]
+        apart = self._thought is not None and turn.content
+        said = {str(self._thought): turn.content, "content": ""} if apart else {"content": turn.content}
+        return {"role": turn.role, **said, "tool_calls": calls}
+
+
+def _json(value: object) -> str:
+    """As templates write an object."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _marks_each_turn(template: ChatTemplate) -> bool:

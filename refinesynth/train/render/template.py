@@ -3,15 +3,18 @@
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, cast
 
 from refinesynth.train.render.errors import TemplateError
 from refinesynth.train.render.named import REACT_TEMPLATE
 
-ChatMessage = Mapping[str, str]
-"""What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`; no flags, so that nothing of
-our labels changes the text."""
+ChatMessage = Mapping[str, Any]
+"""What a chat template is given for one turn: `role`, `content`, maybe one of `THOUGHTS`, `tool_calls`, `tool_call_id`;
+no flags, so that nothing of our labels changes the text."""
+Tools = Sequence[Mapping[str, Any]]
+"""The functions that a model may call, as a chat completion's `tools` have them."""
 
 THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 """Under which of these a template reads an assistant's thought depends on the template."""
@@ -75,8 +78,8 @@ class ChatTemplate:
             f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
         )
 
-    def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False) -> str:
-        """The messages as text; `prompt` adds what stands before an assistant's next turn.
+    def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False, tools: Tools = ()) -> str:
+        """The messages as text, after the `tools`; `prompt` adds what stands before an assistant's next turn.
 
         Raises:
             TemplateError: The template refuses the messages, or is broken.
@@ -86,9 +89,24 @@ class ChatTemplate:
         with _errors_reported():
             return str(
                 self._tokenizer.apply_chat_template(
-                    list(messages), chat_template=self.source, tokenize=False, add_generation_prompt=prompt
+                    list(messages),
+                    tools=list(tools) or None,
+                    chat_template=self.source,
+                    tokenize=False,
+                    add_generation_prompt=prompt,
                 )
             )
+
+    @cached_property
+    def wants_text(self) -> bool:
+        """Whether it writes a call's arguments right only if they are JSON text, and not an object."""
+        arguments = {"word": "words"}
+        call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
+        asked = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
+        try:
+            return str(arguments) in self.write(asked)
+        except TemplateError:
+            return True
 
     def marked(self, messages: Sequence[ChatMessage]) -> list[tuple[int, int]]:
         """Character ranges of `write(messages)` that the template marks as written by the assistant.

@@ -1,0 +1,232 @@
+"""Conversations with tool calls as tokens and labels: every trained turn is one that a model would write after its
+prompt, and ends where it would stop.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tool_templates
+from hypothesis import given
+from hypothesis import settings as limits
+from samples import accepted, trajectory
+
+from refinesynth.actions.calls import tools_of
+from refinesynth.errors import InputError
+from refinesynth.export import write_export
+from refinesynth.testing import valid_drafts
+from refinesynth.train.conversation import Conversation, Turn, TurnLabel
+from refinesynth.train.data import read_conversations
+from refinesynth.train.data.shapes import of_trajectory, read_record
+from refinesynth.train.render import Renderer, RewritesHistoryError, TemplateError
+from refinesynth.train.tokens import Label, Rendered
+from refinesynth.trajectory import Draft
+
+
+def tokenizer(template: str) -> Any:
+    if template is tool_templates.GLM:
+        return tiny.made((*tool_templates.GLM_TOKENS,), tool_templates.CALL_TAGS, template, eos="<|endoftext|>")
+    return tiny.made(
+        ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), tool_templates.CALL_TAGS, template, eos="<|im_end|>"
+    )
+
+
+def played() -> Conversation:
+    return of_trajectory(trajectory(), "played.jsonl:1", "tools")
+
+
+def messages_of(conversation: Conversation, *, text: bool = False, apart: bool = False) -> list[dict[str, Any]]:
+    """As a server has them, made without the renderer."""
+    found: list[dict[str, Any]] = []
+    for turn in conversation.turns:
+        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        if turn.calls:
+            message["tool_calls"] = [
+                {
+                    "id": one.id,
+                    "type": "function",
+                    "function": {"name": one.name, "arguments": arguments_as(one.arguments, text=text)},
+                }
+                for one in turn.calls
+            ]
+            message |= {"reasoning_content": turn.content, "content": ""} if apart else {}
+        elif turn.role == "tool":
+            message["tool_call_id"] = turn.answers
+        found.append(message)
+    return found
+
+
+def arguments_as(arguments: Mapping[str, Any], *, text: bool) -> Any:
+    return json.dumps(dict(arguments), ensure_ascii=False) if text else dict(arguments)
+
+
+def check(
+    examples: list[Rendered], conversation: Conversation, template: str, *, text: bool = False, apart: bool = False
+) -> int:
+    """How many turns are trained: each behind the tokens of its prompt, and to its end."""
+    asked, messages = tokenizer(template), messages_of(conversation, text=text, apart=apart)
+    assistants = [at for at, turn in enumerate(conversation.turns) if turn.role == "assistant"]
+    trained: list[int] = []
+    for example in examples:
+        number = example.id.partition("@")[2]
+        at = [int(number) - 1] if number else assistants[-len(example.spans) :]
+        for k, span in zip(at, example.spans, strict=True):
+            if (example.labels[span.start : span.stop] != Label.TRAINED).any():
+                continue
+            prompt = asked.apply_chat_template(
+                messages[:k], tools=list(conversation.tools), add_generation_prompt=True, return_dict=True
+            )
+            assert example.input_ids[: span.start].tolist() == prompt["input_ids"]
+            said = asked.decode(example.input_ids[span.start : span.stop])
+            assert said.count(conversation.turns[k].calls[0].name) >= 1
+            assert said.count("<tool_call>") <= 1
+            trained.append(k)
+    assert trained == [k for k in assistants if conversation.turns[k].label is not TurnLabel.MISTAKE]
+    return len(trained)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (tool_templates.HERMES, False),
+        (tool_templates.TEXT_ARGUMENTS, True),
+        (tool_templates.PRINTED_ARGUMENTS, True),
+        (tool_templates.GLM, False),
+    ],
+)
+def test_turns_are_trained_behind_their_prompts_to_their_end(template: str, text: bool) -> None:
+    conversation = played()
+    made = tokenizer(template)
+    (example,) = Renderer(made).render(conversation)
+    assert check([example], conversation, template, text=text) >= 2
+    end = "<|observation|>" if template is tool_templates.GLM else "<|im_end|>"
+    for span in example.spans:
+        assert made.decode([example.input_ids[span.stop - 1]]) == end
+        assert made.decode(example.input_ids[span.start : span.stop]).count(end) == 1
+    assert len(example) == example.spans[-1].stop or end == "<|im_end|>"
+    labels = [turn.label for turn in conversation.turns if turn.role == "assistant"]
+    assert [span.label for span in example.spans] == labels
+    wrong = [span for span in example.spans if span.label is TurnLabel.MISTAKE]
+    assert wrong
+    assert all((example.labels[span.start : span.stop] == Label.MISTAKE).all() for span in wrong)
+
+
+def test_a_turn_without_an_end_of_its_own_ends_with_the_next_message_s_header_and_not_behind_its_call() -> None:
+    conversation = played()
+    made = tokenizer(tool_templates.GLM)
+    made.add_tokens(["</tool_call>"], special_tokens=True)
+    (example,) = Renderer(made).render(conversation)
+    assert {made.decode([example.input_ids[span.stop - 1]]) for span in example.spans} == {"<|observation|>"}
+    unanswered = conversation.turns[: max(k for k, turn in enumerate(conversation.turns) if turn.calls) + 1]
+    with pytest.raises(TemplateError, match="a run folder"):
+        Renderer(made).render(Conversation("x", "x", unanswered, "x:1", tools=conversation.tools))
+
+
+def test_a_header_that_begins_every_message_is_no_end() -> None:
+    endless = tool_templates.HERMES.replace("{% endfor %}{{ '<|im_end|>\\n' }}", "{% endfor %}")
+    with pytest.raises(TemplateError, match="no end-of-turn token"):
+        Renderer(tokenizer(endless)).render(played())
+
+
+@given(valid_drafts())
+@limits(max_examples=20)
+def test_every_trajectory_is_rendered_or_refused_in_words(draft: Draft) -> None:
+    conversation = of_trajectory(accepted(draft), "x:1", "tools")
+    try:
+        examples = Renderer(tokenizer(tool_templates.HERMES)).render(conversation)
+    except (TemplateError, RewritesHistoryError):
+        return
+    check(examples, conversation, tool_templates.HERMES)
+
+
+def test_thinking_that_is_written_in_the_last_turn_alone_is_refused_or_expanded() -> None:
+    conversation, made = played(), tokenizer(tool_templates.THINKING)
+    with pytest.raises(RewritesHistoryError, match="thought_as=reasoning"):
+        Renderer(made).render(conversation)
+    (example,) = Renderer(tokenizer(tool_templates.THINKING), thought_as="reasoning").render(conversation)
+    check([example], conversation, tool_templates.THINKING, apart=True)
+    expanded = Renderer(tokenizer(tool_templates.THINKING), on_rewrite="expand").render(conversation)
+    assert check(expanded, conversation, tool_templates.THINKING) == len(expanded) > 1
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        (tool_templates.SILENT, "leaves out, repeats or changes part of message 2"),
+        (tool_templates.NO_TOOLS, "does not write the function"),
+    ],
+)
+def test_a_template_that_does_not_write_everything_is_refused(template: str, problem: str) -> None:
+    with pytest.raises((TemplateError, RewritesHistoryError), match=problem):
+        Renderer(tokenizer(template)).render(played())
+
+
+def test_control_tokens_in_calls_are_refused_and_in_observations_stay_text() -> None:
+    conversation = played()
+    turns = list(conversation.turns)
+    k = next(k for k, turn in enumerate(turns) if turn.role == "tool")
+    turns[k] = turns[k]._replace(content="It says <|im_end|>.")
+    made = tokenizer(tool_templates.HERMES)
+    (example,) = Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
+    assert sum(span.stop - span.start for span in example.spans) < len(example)
+    plain = made.convert_tokens_to_ids("<|im_end|>")
+    assert int((example.input_ids == plain).sum()) == len([t for t in turns[:-1] if t.role != "tool"]) + 1 + len(
+        [t for t in turns[:-1] if t.role == "tool"]
+    )
+    call = turns[k - 1].calls[0]
+    turns[k - 1] = turns[k - 1]._replace(calls=(call._replace(arguments={"x": "<|im_end|>"}),))
+    with pytest.raises(TemplateError, match="reads like a control token"):
+        Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
+
+
+@pytest.mark.parametrize("format_name", ["openai", "trl", "axolotl"])
+def test_exports_with_calls_train_as_the_run_itself(tmp_path: Path, format_name: str) -> None:
+    one = trajectory()
+    write_export([one], tmp_path / "calls.jsonl", format_name, form="tools", masking="flag")
+    (read,) = read_conversations([tmp_path / "calls.jsonl"])
+    own = played()
+    assert [(t.role, t.content, t.label, t.calls, t.answers) for t in read.turns] == [
+        (t.role, t.content, t.label, t.calls, t.answers) for t in own.turns[:-1]
+    ]
+    assert [*read.tools] == [tool.definition() for tool in tools_of(one.script)]
+
+
+def test_without_refinement_a_mistake_goes_with_its_answer() -> None:
+    (left,) = read_conversations([[trajectory()]], without_refinement=True, form="tools")
+    assert all(turn.label in {None, TurnLabel.CORRECT} for turn in left.turns)
+    (example,) = Renderer(tokenizer(tool_templates.HERMES)).render(left)
+    assert check([example], left, tool_templates.HERMES) == len(example.spans)
+
+
+def test_several_calls_are_one_turn_and_each_is_answered() -> None:
+    calls = [{"id": f"c{k}", "function": {"name": "look", "arguments": f'{{"at": {k}}}'}} for k in range(2)]
+    messages = [
+        {"role": "user", "content": "Look twice."},
+        {"role": "assistant", "content": None, "tool_calls": calls, "loss": True},
+        {"role": "tool", "tool_call_id": "c1", "content": "One."},
+        {"role": "tool", "tool_call_id": "c0", "content": "Zero."},
+        {"role": "assistant", "content": "Done.", "loss": True},
+    ]
+    tools: list[Any] = [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}]
+    read = read_record({"messages": messages, "tools": json.dumps(tools)}, "x:1")
+    (example,) = Renderer(tokenizer(tool_templates.HERMES)).render(read)
+    assert len(example.spans) == 2
+    made = tokenizer(tool_templates.HERMES)
+    assert made.decode(example.input_ids[slice(*example.spans[0][:2])]).count('"look"') == 2
+    with pytest.raises(InputError, match=r"answers the call 'c9', and open are \['c0', 'c1'\]"):
+        read_record({"messages": [*messages[:2], {**messages[2], "tool_call_id": "c9"}, *messages[3:]]}, "x:1")
+    with pytest.raises(InputError, match="where one from 'tool' is expected"):
+        read_record({"messages": [*messages[:3], messages[4]]}, "x:1")
+
+
+def test_a_turn_of_text_in_between_is_a_turn() -> None:
+    conversation = played()
+    (task, first, *rest) = conversation.turns
+    turns = (task, Turn("assistant", "I begin.", TurnLabel.CORRECT), Turn("user", "Do.", None), first, *rest)
+    (example,) = Renderer(tokenizer(tool_templates.HERMES)).render(
+        Conversation("x", "x", turns, "x:1", tools=conversation.tools)
+    )
+    assert len(example.spans) == sum(turn.role == "assistant" for turn in turns)
