@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from bench.ablation.base import ENOUGH
 from refinesynth.evaluate.comparing.statistics import sign_test
 
 _RESAMPLED = 10_000
@@ -92,7 +93,17 @@ def report(models: Models, told: Told) -> str:
             else " | "
         )
         lines.append(f"| {name} | {len(each)} | {spread_of(each)} | {compared} |")
-    return "\n".join([*lines, "", *_others(models, told)])
+    return "\n".join([*lines, "", *_bases(models), *_others(models, told)])
+
+
+def _bases(models: Models) -> list[str]:
+    """The seeds whose base model did not learn to look up what a world says: they are kept, and told."""
+    bases = {seed: model["base"] for each in models.values() for seed, model in each.items()}
+    short = {seed: base for seed, base in sorted(bases.items()) if base["look_up"] < ENOUGH}
+    if not short:
+        return []
+    told = ", ".join(f"seed {seed} {100 * base['look_up']:.0f} %" for seed, base in short.items())
+    return [f"Whose base plays fewer than {100 * ENOUGH:.0f} % of held-out plays right: {told}.", ""]
 
 
 def _measured(models: Models, told: Told) -> list[str]:
