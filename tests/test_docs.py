@@ -110,9 +110,9 @@ _NAME = re.compile(r"`(refinesynth(?:\.\w+)+)[(`]")
 _TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
 _OF_OTHERS = {
     *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir", "--seeds", "--workers", "--report"),
-    *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds"),
+    *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds", "--env", "--client"),
 }
-"""Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld."""
+"""Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
 

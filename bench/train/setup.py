@@ -12,11 +12,19 @@ from pathlib import Path
 VENVS = Path(".parity-venvs")
 """Where they are installed, in the folder that the programs are run in."""
 
+COMPLETE = "complete-2"
+"""What says that an environment is whole; another name where what is in it has changed."""
+
 _PACKAGES = {
     # The torch that this project is tested with, so that what differs is not torch.
     "trl": ["torch==2.13.0", "trl==1.16.0"],
     "llamafactory": ["torch==2.13.0", "llamafactory==0.9.5"],
+    "verifiers": ["verifiers==0.4.0"],
+    "openenv": ["openenv==0.10.0"],
 }
+
+_WITH_OURS = ("trl", "verifiers", "openenv")
+"""Those that act in our worlds."""
 
 _ALONE = {
     # Its data code needs little, and it asks for a GPU's kernels, trackers and clouds besides: four gigabytes.
@@ -36,7 +44,7 @@ def main() -> None:
     (VENVS / ".gitignore").write_text("*\n", encoding="utf-8")
     for name, packages in _PACKAGES.items():
         folder = VENVS / name
-        complete = folder / "complete"
+        complete = folder / COMPLETE
         if complete.exists():
             continue
         print(f"{folder}: {', '.join(packages)}", flush=True)
@@ -47,6 +55,8 @@ def main() -> None:
             _run(*pip, "install", "--no-deps", *_ALONE[name])
         if name in _UNUSED:
             _run(*pip, "uninstall", "--yes", *_UNUSED[name])
+        if name in _WITH_OURS:
+            _run(*pip, "install", "--editable", Path(__file__).parents[2])
         complete.touch()
 
 

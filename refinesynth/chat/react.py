@@ -60,12 +60,17 @@ def render_task(script: Script) -> str:
     Values that several actions take are listed once, after the actions. The environment and the completion conditions
     are the DungeonMaster's and stay out.
     """
+    return task_with_actions(script, INSTRUCTIONS)
+
+
+def task_with_actions(script: Script, instructions: str) -> str:
+    """Introduction, goal and available actions, and how to answer."""
     shared = shared_values(script.actions)
     lines = [render_action(action, shared=shared) for action in script.actions]
     if shared:
         lines += ("", *map(_choice, shared, shared.values()))
     listed = "\n".join(lines)
-    return f"{introduced(script)}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{INSTRUCTIONS}"
+    return f"{introduced(script)}\n\nGoal: {script.goal}\n\nAvailable actions:\n{listed}\n\n{instructions}"
 
 
 def introduced(script: Script) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from refinesynth.actions.calls import Call, call_of, text_of, tools_of
-from refinesynth.chat.react import Message, introduced, render_player, render_task
+from refinesynth.chat.react import Message, introduced, render_player, render_task, task_with_actions
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
 
@@ -18,6 +18,12 @@ TOOL_INSTRUCTIONS = """\
 Each time, think about what you know and what to try next, and write that down; then call one function, which is your action.
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
 """How the player is to answer, at the end of the first user message."""
+
+ACT_INSTRUCTIONS = """\
+Each time, think about what you know and what to try next, and write that down; then call the function act with one available
+action, with every placeholder in braces replaced by a value; case counts. After each action you are told what happened. If
+an action turns out wrong, find out why and correct it."""
+"""The same where the only function is `act(action)`."""
 
 ThoughtIn = Literal["content", "reasoning_content"]
 """The key of an assistant message that holds the thought: text for everybody, or what the model thinks for itself."""
@@ -85,6 +91,11 @@ def render_tool_turns(script: Script, turns: Sequence[PlayerTurn | DungeonMaster
 def render_tool_task(script: Script) -> str:
     """The first user message: introduction, goal and how to answer; what can be done is in the functions."""
     return f"{introduced(script)}\n\nGoal: {script.goal}\n\n{TOOL_INSTRUCTIONS}"
+
+
+def render_act_task(script: Script) -> str:
+    """The task for a player whose one function is `act(action)`, whatever the world: the actions are in the message."""
+    return task_with_actions(script, ACT_INSTRUCTIONS)
 
 
 def render_tools(script: Script) -> list[dict[str, Any]]:

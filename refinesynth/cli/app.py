@@ -26,6 +26,7 @@ from refinesynth.cli.prompts import prompts
 from refinesynth.cli.rules import rules
 from refinesynth.cli.run import run
 from refinesynth.cli.serve import serve
+from refinesynth.cli.serve_world import serve_world
 from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.train import train
@@ -128,7 +129,21 @@ def _refinesynth(
 
 
 app.command(cls=ListsPlays)(run)
-for command in (status, show, verify, export, train, merge, evaluate, compare, view, backends, rules, serve):
+for command in (
+    status,
+    show,
+    verify,
+    export,
+    train,
+    merge,
+    evaluate,
+    compare,
+    view,
+    backends,
+    rules,
+    serve,
+    serve_world,
+):
     app.command("train merge" if command is merge else None)(command)
 app.add_typer(personas)
 app.add_typer(prompts)

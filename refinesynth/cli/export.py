@@ -32,7 +32,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, or tokens with --model.",
+        help="sharegpt, llamafactory, openai, trl, trl-split, axolotl, agentinstruct, ms-swift, paper, preference, atif, rl (the worlds of grounded play, each once), or tokens with --model.",
     ),
 ]
 Output = Annotated[
@@ -271,9 +271,11 @@ def _summary(report: "ExportReport") -> str:
     from refinesynth.cli.figures import counted
 
     left_out = f", {report.left_out:,} left out" if report.left_out else ""
+    begin = f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
+    if report.masking == "world":
+        return f"{begin}, as {report.format}"
     return (
-        f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"
-        f"{left_out}, as {report.format} with masking {report.masking}; "
+        f"{begin}{left_out}, as {report.format} with masking {report.masking}; "
         f"{counted(report.trained, 'turn')} trained on, {report.masked:,} not"
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Call, text_of
-from refinesynth.chat import render_task, render_tool_task, render_tools
+from refinesynth.chat import parse_player, render_task, render_tool_task, render_tools
 from refinesynth.episode import chance
 from refinesynth.episode.ruled import Ruled
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
@@ -83,6 +83,22 @@ class GroundedEnvironment:
         if self.done:
             return OVER
         return self.rule(action if isinstance(action, str) else self._text(action))[1].observation
+
+    def reply(self, message: str) -> str:
+        """Take what a player says, `Thought: ... Action: ...` (`chat.parse_player`); what the player perceives.
+
+        A message without an action costs a step, is a mistake, and is answered with what is wrong with it.
+        """
+        try:
+            # What a model thinks before it speaks may hold actions that it does not take.
+            return self.act(parse_player(message.rpartition("</think>")[2]).action)
+        except ValueError as error:
+            if self.done:
+                return OVER
+            self.taken += 1
+            self.mistakes += 1
+            said = str(error)
+            return f"{said[:1].upper()}{said[1:]}."
 
     def rule(self, action: str) -> tuple[Ruled, DungeonMasterTurn]:
         """Take an action's text also after the last step: the world's ruling, and its answer for the record."""

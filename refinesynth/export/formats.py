@@ -16,6 +16,7 @@ from refinesynth.export.atif import AtifFormat
 from refinesynth.export.masking import Masking, conversations
 from refinesynth.export.preferences import PreferenceFormat
 from refinesynth.export.shapes import Record
+from refinesynth.export.worlds import WorldFormat
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
@@ -208,6 +209,7 @@ _ALL: tuple[Format, ...] = (
     PaperFormat(),
     PreferenceFormat(),
     AtifFormat(),
+    WorldFormat(),
 )
 
 TOKENS = "tokens"
@@ -242,6 +244,8 @@ def find_format(name: str | Format, form: str = "react") -> Format:
     if not isinstance(name, str):
         return name
     if found := FORMATS.get(name.strip().casefold()):
+        if isinstance(found, WorldFormat):
+            return WorldFormat("react" if form == "react" else "tools")
         return found if form == "react" else _with_calls(found)
     if name.strip().casefold() == TOKENS:
         raise InputError(
@@ -256,7 +260,7 @@ def find_format(name: str | Format, form: str = "react") -> Format:
 def _with_calls(found: Format) -> Format:
     shape = _WITH_CALLS.get(found.name)
     if shape is None or not isinstance(found, ChatFormat):
-        able = ", ".join(_WITH_CALLS)
+        able = ", ".join((*_WITH_CALLS, "rl"))
         raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
     return ToolCallFormat(found, shape)
 

@@ -25,6 +25,8 @@ class Masking(StrEnum):
     PAIR = "pair"
     """One record a mistake that is repaired: what came before it, and the two turns, the one to choose and the one to
     reject."""
+    WORLD = "world"
+    """One record a world: its task, and nobody's turns."""
 
 
 _M = TypeVar("_M", Message, ToolMessage)

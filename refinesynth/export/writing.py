@@ -106,7 +106,8 @@ def write_export(
         for record in counts.watch(trajectories, found, mask):
             put(write_json(record.data))
         if not counts.records:
-            raise InputError(f"nothing to export: none of {counts.trajectories} trajectories has a turn to train on")
+            wanted = "a grounded script" if mask is Masking.WORLD else "a turn to train on"
+            raise InputError(f"nothing to export: none of {counts.trajectories} trajectories has {wanted}")
     return ExportReport(
         path=path,
         format=found.name,

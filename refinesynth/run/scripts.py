@@ -30,13 +30,21 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None) ->
 def _open(source: ScriptSource) -> Personas:
     if not isinstance(source, str | PathLike):
         return open_personas(source)
+    found = open_personas(_each_once(stored_trajectories(source)))
+    found.description = f"the scripts of {str(Path(source))!r}"
+    return found
+
+
+def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
+    """What a run folder holds, or a JSONL file of trajectories.
+
+    Raises:
+        InputError: It is not there or is none of both.
+    """
     path = Path(source)
     if not path.exists():
         raise InputError(f"there is no {str(path)!r}; give the folder of a run, or a JSONL file of its trajectories")
-    trajectories = RunFolder.open(path).trajectories() if path.is_dir() else read_trajectories(path)
-    found = open_personas(_each_once(trajectories))
-    found.description = f"the scripts of {str(path)!r}"
-    return found
+    return RunFolder.open(path).trajectories() if path.is_dir() else read_trajectories(path)
 
 
 def _each_once(trajectories: Iterator[Trajectory]) -> Iterator[ScriptedPersona]:

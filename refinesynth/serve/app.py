@@ -126,7 +126,9 @@ class ChatServer:
             return web.Response(body=random.choice(GARBAGE), content_type=wire.JSON)
         try:
             asked = {key: value for key, value in body.items() if key in wire.PASSED_ON and value is not None}
-            answer = _response(wire.plain(await self.call(**asked)))
+            whole = wire.plain(await self.call(**asked))
+            streams = body.get("stream") and "choices" in whole
+            answer = web.Response(body=wire.streamed(whole), content_type=wire.EVENTS) if streams else _response(whole)
         except Exception as error:  # noqa: BLE001 - whatever the completion function does, the next request is answered
             _log.exception("the completion function failed")
             exchange.fault = None
@@ -144,7 +146,7 @@ async def _broken(request: web.Request, exchange: Exchange, answer: web.Response
     whole = bytes(answer.body)  # pyright: ignore[reportArgumentType]
     step = 1 if exchange.fault == "drip" else len(whole) // 2 if exchange.fault == "middle" else len(whole)
     response = web.StreamResponse(status=answer.status)
-    response.content_type, response.content_length = wire.JSON, len(whole)
+    response.content_type, response.content_length = answer.content_type, len(whole)
     exchange.status = response.status
     await response.prepare(request)
     for start in range(0, len(whole), step):

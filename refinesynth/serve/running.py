@@ -37,7 +37,7 @@ def create_app(
 ) -> "web.Application":
     """A completion function as an OpenAI-compatible application.
 
-    `POST /v1/chat/completions` (no streams), `GET /v1/models`, and `GET /stats` with counts of requests, of endings by
+    `POST /v1/chat/completions` (a stream has two pieces), `GET /v1/models`, and `GET /stats` with counts of requests, of endings by
     status or fault, of completions paid for, and of requests at once.
 
     Args:

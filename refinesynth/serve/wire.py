@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from refinesynth.text.jsontext import write_json
 
 JSON = "application/json"
+EVENTS = "text/event-stream"
 
 MAX_BODY_BYTES = 10_000_000
 """Longest request that is read."""
@@ -57,8 +58,8 @@ class _ChatRequest(BaseModel):
 
     model: str = Field(min_length=1)
     messages: list[_Message] = Field(min_length=1)
-    stream: Literal[False] | None = None
-    """Answers come whole."""
+    stream: bool | None = None
+    """Answers are whole before they are sent: a stream of them has two pieces."""
     response_format: _ResponseFormat | None = None
     tools: list[_Tool] | None = None
     n: Literal[1] | None = None
@@ -84,6 +85,22 @@ async def read(request: web.Request) -> dict[str, Any] | web.Response:
         message = f"{param or 'request'}: {first['msg'].removeprefix('Value error, ')}"
         return error(400, message, param=param or None, code="invalid_value")
     return body
+
+
+def streamed(answer: Mapping[str, Any]) -> bytes:
+    """A whole completion as the server-sent events of a stream: what was said, why it ended, what was used."""
+    about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
+    about["object"] = "chat.completion.chunk"
+    [choice] = answer["choices"]
+    said = {key: value for key, value in choice["message"].items() if value is not None}
+    if calls := said.get("tool_calls"):
+        said["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls)]
+    pieces: list[dict[str, Any]] = [
+        {**about, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
+        {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
+        {**about, "choices": [], "usage": answer.get("usage")},
+    ]
+    return b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
 
 
 def error(

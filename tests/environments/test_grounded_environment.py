@@ -127,3 +127,18 @@ def test_settings_out_of_range_are_refused(steps: int, slips: float) -> None:
 def test_a_script_that_is_not_grounded_is_refused() -> None:
     with pytest.raises(RulebookError):
         GroundedEnvironment(SHED)
+
+
+def test_a_players_message_is_read_as_in_a_play() -> None:
+    world = GroundedEnvironment(SHED_GROUNDED, steps=4)
+    same = GroundedEnvironment(SHED_GROUNDED, steps=4)
+    assert world.reply(f"<think>Action: fly</think>Thought: so\nAction: {SOLUTION[0]}") == same.act(SOLUTION[0])
+    assert world.reply("I give up") == (
+        'There is no line that begins with "Action:"; write "Thought: ..." and then "Action: ...".'
+    )
+    assert (world.taken, world.mistakes) == (2, 1)
+    assert "more than one" in world.reply("Action: a\nAction: b")
+    world.reply("")
+    assert world.done
+    assert world.reply("") == OVER
+    assert world.taken == 4

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import zstandard
 from export_samples import REFINED, a_trajectory
-from samples import dm, player
+from samples import SHED_GROUNDED, dm, player, trajectory
 
 from refinesynth.errors import InputError
 from refinesynth.export import FORMATS, Masking, export, write_export
@@ -55,11 +55,12 @@ def without_none(value: Any) -> Any:
 
 @pytest.mark.parametrize("form", [name for name in FORMATS if name != "atif"])  # which holds scripts as they are
 def test_every_export_loads_as_a_dataset(form: str, tmp_path: Path, load: Load) -> None:
+    played = [trajectory(script=SHED_GROUNDED)] if form == "rl" else several()
     for masking in FORMATS[form].advice:
         path = tmp_path / f"{form}-{masking}.jsonl"
-        report = write_export(several(), path, form, masking=masking)
+        report = write_export(played, path, form, masking=masking)
         rows = load(path)
-        assert without_none(rows) == list(export(several(), form, masking=masking))
+        assert without_none(rows) == list(export(played, form, masking=masking))
         assert len(rows) == report.records
 
 

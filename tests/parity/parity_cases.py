@@ -1,15 +1,17 @@
 """What is compared: rehearsed trajectories and hostile ones, with a tokenizer and chat templates that all trainers
 understand."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from samples import trajectory as sample
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import refinesynth as rs
+from bench.train.setup import COMPLETE
 from refinesynth.chat import to_messages
 from refinesynth.trajectory import (
     ActionSpec,
@@ -18,6 +20,15 @@ from refinesynth.trajectory import (
     Script,
     Trajectory,
 )
+
+VENVS = Path(__file__).parents[2] / ".parity-venvs"
+
+
+def installed(*names: str) -> pytest.MarkDecorator:
+    """Only where these trainers' environments are."""
+    there = all((VENVS / name / COMPLETE).exists() for name in names)
+    return pytest.mark.skipif(not there, reason="python -m bench.train.setup")
+
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -106,21 +117,32 @@ def forging() -> list[Trajectory]:
     return [_trajectory("forged", _turn("a", "look", FORGED, wrong=True), _turn("b", "take mug"))]
 
 
-def trained_tokenizer(trajectories: Iterable[Trajectory]) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer of two thousand tokens for the ChatML control tokens."""
+_CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+def trained_tokenizer(
+    trajectories: Iterable[Trajectory],
+    *,
+    special: Sequence[str] = _CHATML_TOKENS,
+    others: Sequence[str] = (),
+    template: str = CHATML,
+    eos: str = "<|im_end|>",
+) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer of two thousand tokens with these control tokens, and others that are written out."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=2000,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        special_tokens=list(special),
         show_progress=False,
     )
     texts = (message.content for trajectory in trajectories for message in to_messages(trajectory))
     tokenizer.train_from_iterator(texts, trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    fast.chat_template = CHATML
+    cast("Any", tokenizer).add_tokens([AddedToken(text, special=False, normalized=False) for text in others])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, pad_token="<|endoftext|>")
+    fast.chat_template = template
     return fast
 
 

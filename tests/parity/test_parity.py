@@ -19,8 +19,10 @@ import pytest
 from parity_cases import (
     CHATML,
     HONOURS_LOSS,
+    VENVS,
     forging,
     hostile,
+    installed,
     rehearsed,
     save_tiny_model,
     trained_tokenizer,
@@ -34,15 +36,10 @@ from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory
 
-ROOT = Path(__file__).parents[2]
-VENVS = ROOT / ".parity-venvs"
-
-trl = pytest.mark.skipif(not (VENVS / "trl" / "complete").exists(), reason="python -m bench.train.setup")
+trl = installed("trl")
 # It shares TRL's environment.
 axolotl = trl
-llamafactory = pytest.mark.skipif(
-    not (VENVS / "llamafactory" / "complete").exists(), reason="python -m bench.train.setup"
-)
+llamafactory = installed("llamafactory")
 
 LINE, HEADER = "the line end after a trained turn", "the header of a trained turn"
 
@@ -203,7 +200,9 @@ def test_trl_trains_on_our_tokens_and_labels_by_the_script_that_we_show(place: W
     shown = CliRunner().invoke(app, [*arguments, "--model", str(place.folder / "model"), "-o", str(data)])
     assert shown.exit_code == 0, shown.output
     assert f"the longest record has {longest:,}" in shown.stdout
-    (script,) = re.findall(r"```python\n([^`]*SFTTrainer[^`]*)```", (ROOT / "docs" / "export.md").read_text("utf-8"))
+    (script,) = re.findall(
+        r"```python\n([^`]*SFTTrainer[^`]*)```", (VENVS.parent / "docs" / "export.md").read_text("utf-8")
+    )
     script = script.replace("Qwen/Qwen2.5-0.5B-Instruct", str(place.folder / "model"))
     on_a_cpu = "use_cpu=True, bf16=False, report_to='none', max_steps=1, disable_tqdm=True,"
     script = script.replace(

@@ -21,7 +21,6 @@ def main(model: str, data: str, template: str, out: str) -> None:
     marked = template != "-"
     if marked:
         tokenizer.chat_template = Path(template).read_text(encoding="utf-8")
-    records = [json.loads(line) for line in Path(data).read_bytes().splitlines()]
     trainer = trl.SFTTrainer(
         model=transformers.AutoModelForCausalLM.from_pretrained(model),
         args=trl.SFTConfig(
@@ -32,7 +31,7 @@ def main(model: str, data: str, template: str, out: str) -> None:
             bf16=False,
             report_to="none",
         ),
-        train_dataset=datasets.Dataset.from_list(records),
+        train_dataset=datasets.load_dataset("json", data_files=data, split="train"),
         processing_class=tokenizer,
     )
     found = [{"input_ids": row["input_ids"], "labels": row["labels"]} for row in trainer.train_dataset]

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -124,6 +125,21 @@ def test_openai_client_gets_a_tool_call(client: openai.OpenAI) -> None:
     assert completion.choices[0].finish_reason == "tool_calls"
 
 
+def test_openai_client_reads_a_stream(client: openai.OpenAI) -> None:
+    create: Any = partial(
+        client.chat.completions.create, model="tiny", messages=[{"role": "user", "content": "naïve ⚗️"}]
+    )
+    whole: Any = create()
+    pieces: list[Any] = list(create(stream=True, stream_options={"include_usage": True}))
+    said = [choice.delta.content or "" for piece in pieces for choice in piece.choices]
+    assert "".join(said) == whole.choices[0].message.content
+    assert [choice.finish_reason for piece in pieces for choice in piece.choices] == [None, "stop"]
+    assert pieces[-1].usage == whole.usage
+    first: Any = next(iter(create(stream=True, tools=[TOOL])))
+    (call,) = first.choices[0].delta.tool_calls
+    assert (call.index, call.function.name) == (0, "look")
+
+
 async def test_many_requests_at_once_over_the_async_client() -> None:
     with served(latency=0.05, jitter=0.5) as address:
         async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
@@ -159,7 +175,7 @@ REFUSED: dict[str, tuple[dict[str, Any] | list[Any], str]] = {
     "unknown role": ({"model": "tiny", "messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role"),
     "no content": ({"model": "tiny", "messages": [{"role": "user"}]}, "messages.0"),
     "two choices": ({**BODY, "n": 2}, "n"),
-    "a stream": ({**BODY, "stream": True}, "stream"),
+    "a stream of what": ({**BODY, "stream": "of words"}, "stream"),
     "hot": ({**BODY, "temperature": 9}, "temperature"),
     "schema without a name": (
         {**BODY, "response_format": {"type": "json_schema", "json_schema": {}}},

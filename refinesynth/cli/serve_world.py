@@ -1,0 +1,40 @@
+"""`refinesynth serve-world`: a run's world for any agent that speaks MCP."""
+
+from typing import Annotated
+
+import typer
+
+from refinesynth.cli.show import RunOrFile
+from refinesynth.errors import InputError
+
+WorldId = Annotated[
+    str | None,
+    typer.Option("--id", metavar="ID", help="Of a trajectory that was played in it; by default the first world."),
+]
+Steps = Annotated[int, typer.Option("--steps", min=1, help="Actions until the play is over.")]
+Slips = Annotated[
+    float, typer.Option("--slips", min=0, max=0.99, help="Share of right actions that fail for a moment.")
+]
+WorldSeed = Annotated[int, typer.Option("--seed", help="Decides which ones.")]
+
+
+def serve_world(
+    source: RunOrFile, *, world_id: WorldId = None, steps: Steps = 30, slips: Slips = 0.0, seed: WorldSeed = 0
+) -> None:
+    """Serve a world of grounded play over MCP, on standard input and output; one session is one play.
+
+    docs/environments.md says how to tell Claude Code and others of it. Needs the extra `mcp`.
+    """
+    import anyio
+
+    from refinesynth.environments import GroundedEnvironment
+    from refinesynth.environments.mcp import serve
+    from refinesynth.environments.worlds import find_world
+    from refinesynth.world import RulebookError
+
+    try:
+        world = GroundedEnvironment(find_world(source, world_id).script, steps=steps, slips=slips)
+    except RulebookError as error:
+        raise InputError(f"the world cannot be executed: {error}") from error
+    world.reset(seed)
+    anyio.run(serve, world)

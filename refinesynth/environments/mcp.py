@@ -1,0 +1,124 @@
+"""A grounded world as a server of the Model Context Protocol: any agent that speaks it can play.
+
+The actions are tools, as in `chat.render_tools`, beside one that tells the task. A session is one play: there is no
+beginning again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from refinesynth._version import __version__
+from refinesynth.chat import render_tool_task
+from refinesynth.environments.grounded import GroundedEnvironment
+from refinesynth.extras import check_installed
+
+TASK = "world_task"
+"""The tool that tells the task, and how far the play is."""
+
+_META = "refinesynth/play"
+"""Where a result holds what the play is worth, for the host; agents are not shown it."""
+
+
+async def serve(world: GroundedEnvironment) -> None:
+    """Serve one play on standard input and output, until the client goes.
+
+    Raises:
+        ConfigurationError: `mcp` is not installed.
+    """
+    check_installed("mcp", "mcp")
+    from mcp.server.stdio import stdio_server
+
+    server = create_server(world)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+def create_server(world: GroundedEnvironment) -> Any:
+    """An `mcp.server.lowlevel.Server` for one play."""
+    import mcp_types as types
+    from mcp.server.lowlevel import Server
+
+    task_name = _free(TASK, world)
+    actions = {tool["function"]["name"]: tool["function"] for tool in world.tools()}
+    told = types.Tool(
+        name=task_name,
+        description="The task, and how far you are. Takes no action.",
+        input_schema={"type": "object", "properties": {}},
+    )
+    listed = [
+        types.Tool(name=name, description=tool["description"], input_schema=tool["parameters"])
+        for name, tool in actions.items()
+    ]
+
+    def result(text: str, *, error: bool = False) -> types.CallToolResult:
+        return types.CallToolResult(
+            content=[types.TextContent(text=text)], is_error=error, _meta={_META: standing(world)}
+        )
+
+    async def list_tools(context: object, params: object) -> types.ListToolsResult:
+        del context, params
+        return types.ListToolsResult(tools=[told, *listed])
+
+    async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
+        del context
+        given = params.arguments or {}
+        if params.name == task_name:
+            return result(_task(world))
+        if params.name not in actions:
+            return result(
+                f"There is no tool {params.name!r}; there are {', '.join([*actions, task_name])}.", error=True
+            )
+        if problem := _problem(actions[params.name]["parameters"], given):
+            return result(problem, error=True)
+        observation = world.act({"name": params.name, "arguments": given})
+        return result("\n\n".join(filter(None, (observation, _ending(world)))))
+
+    return Server(
+        "refinesynth",
+        version=__version__,
+        instructions=render_tool_task(world.script),
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def standing(world: GroundedEnvironment) -> dict[str, Any]:
+    """What a play is worth so far, as `GroundedEnvironment` says."""
+    return {
+        "reward": world.reward(),
+        "done": world.done,
+        "success": world.success,
+        "progress": world.progress,
+        "taken": world.taken,
+        "mistakes": world.mistakes,
+    }
+
+
+def _task(world: GroundedEnvironment) -> str:
+    left = f"{world.taken} of {world.steps} steps are taken."
+    return "\n\n".join(filter(None, (render_tool_task(world.script), left, _ending(world))))
+
+
+def _ending(world: GroundedEnvironment) -> str:
+    if world.success:
+        return "The goal is reached."
+    return "No step is left, and the goal is not reached." if world.done else ""
+
+
+def _problem(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """What is wrong with the form of arguments; which values there are, the world says."""
+    wanted = schema["properties"]
+    if unknown := [name for name in given if name not in wanted]:
+        return f"There is no argument {unknown[0]!r}; expected {', '.join(wanted) or 'none'}."
+    if missing := [name for name in wanted if name not in given]:
+        return f"The argument {missing[0]!r} is missing."
+    if other := [name for name, value in given.items() if not isinstance(value, str)]:
+        return f"The argument {other[0]!r} is no text."
+    return ""
+
+
+def _free(name: str, world: GroundedEnvironment) -> str:
+    taken = {tool["function"]["name"] for tool in world.tools()}
+    while name in taken:
+        name += "_"
+    return name

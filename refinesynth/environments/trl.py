@@ -1,0 +1,136 @@
+"""Grounded worlds for TRL's `GRPOTrainer(environment_factory=...)`, 1.16 and later.
+
+TRL offers an environment's public methods as tools, each class with its own. `TextWorld` plays any world with one tool,
+its world comes with each row; `world_class` makes a class of one world, its actions as tools of their own.
+"""
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from inspect import Parameter, Signature
+from typing import Any, Literal
+
+from refinesynth.actions.calls import Call, Tool, tools_of
+from refinesynth.chat import render_act_task
+from refinesynth.environments.grounded import STEPS, GroundedEnvironment
+from refinesynth.environments.worlds import NamedWorld
+from refinesynth.trajectory import Script
+
+_HEADING = re.compile(r"\b(Args|Returns|Raises):")
+
+
+class TextWorld:
+    """Any grounded world with one tool, `act`: `environment_factory=TextWorld`, or `partial(TextWorld, steps=20)`.
+
+    Rows are those of `refinesynth export --format rl` without their `prompt`: the task is what `reset` returns.
+    """
+
+    def __init__(self, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> None:
+        """Of a play: how many steps it has, the share of right actions that slip, and the weights of
+        `GroundedEnvironment.reward`, such as `progress=0.3`.
+        """
+        self._make = partial(GroundedEnvironment, steps=steps, slips=slips)
+        self._weights = reward
+        self._world: GroundedEnvironment | None = None
+
+    def reset(self, *, script: str, seed: int = 0, **_: Any) -> str:
+        """Begin a play in a row's world; the task, which TRL puts behind the row's prompt.
+
+        Raises:
+            ValueError: `script` is no script as JSON text, or its world cannot be executed.
+        """
+        self._world = self._make(Script.model_validate_json(script))
+        self._world.reset(seed)
+        return render_act_task(self._world.script)
+
+    def act(self, action: str) -> str:
+        """Take one action and be told what happens.
+
+        Args:
+            action: One of the available actions, with every placeholder in braces replaced by a value.
+
+        Returns:
+            What happens.
+        """
+        return self._playing().act(str(action))  # A model may call with anything.
+
+    def get_reward(self) -> float:
+        """What the play was worth."""
+        return self._playing().reward(**self._weights)
+
+    def _playing(self) -> GroundedEnvironment:
+        if self._world is None:
+            raise RuntimeError("no world has begun; call reset first")
+        return self._world
+
+
+def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Callable[[], Any]]:
+    """A class for each world, by its id: `environment_factory=world_classes(read_worlds("runs/worlds"))`, with rows
+    whose `environment` is the id. `settings` are those of `world_class`.
+    """
+    return {world.id: world_class(world.script, **settings) for world in worlds}
+
+
+def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> type:
+    """A class whose methods are the script's actions, as the functions of `chat.render_tools` are named.
+
+    Only what Python or TRL has for itself is renamed, by a `_` behind it: the placeholder `from`, the action `reset`.
+
+    Raises:
+        RulebookError: The script's world cannot be executed.
+    """
+    GroundedEnvironment(script, steps=steps, slips=slips)
+
+    def begin(self: Any) -> None:
+        self._world = GroundedEnvironment(script, steps=steps, slips=slips)
+
+    def reset(self: Any, *, seed: int = 0, **_: Any) -> str:
+        """Begin a play; the task, which TRL puts behind the row's prompt."""
+        return self._world.reset(seed, form="tools")
+
+    def get_reward(self: Any) -> float:
+        """What the play was worth."""
+        return self._world.reward(**reward)
+
+    members: dict[str, Any] = {"__init__": begin, "__doc__": script.goal, "reset": reset, "get_reward": get_reward}
+    for tool in tools_of(script):
+        method = _method(tool)
+        members[method.__name__] = method
+    return type("World", (), members)
+
+
+def _method(tool: Tool) -> Callable[..., str]:
+    """An action as a method whose signature and docstring give its definition, in Google's style."""
+    wanted: Mapping[str, Any] = tool.definition()["function"]["parameters"]["properties"]
+    python = {_python_name(name): name for name in wanted}
+
+    def method(self: Any, **given: Any) -> str:
+        return self._world.act(Call(tool.name, {python.get(name, name): value for name, value in given.items()}))
+
+    types: dict[str, Any] = {name: _type(wanted[given]) for name, given in python.items()}
+    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=types[name]) for name in python]
+    method.__name__ = method.__qualname__ = f"{tool.name}_" if tool.name in {"reset", "get_reward"} else tool.name
+    method.__annotations__ = types
+    vars(method)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), *parameters])
+    method.__doc__ = _docstring(tool, python)
+    return method
+
+
+def _type(wanted: Mapping[str, Any]) -> Any:
+    values = wanted.get("enum")
+    return Literal[tuple(values)] if values else str
+
+
+def _python_name(name: str) -> str:
+    plain = name if name[:1].isalpha() else f"_{name}"
+    return f"{plain}_" if keyword.iskeyword(plain) or plain in {"self", "cls"} else plain
+
+
+def _docstring(tool: Tool, python: Mapping[str, str]) -> str:
+    said = " ".join(tool.definition()["function"]["description"].split())
+    # A heading in a stranger's description would end it.
+    said = _HEADING.sub(r"\1 -", said)
+    placeholders = {name: placeholder for placeholder, name in tool.properties.items()}
+    listed = "".join(f"\n    {ours}: What stands for {{{placeholders[name]}}}." for ours, name in python.items())
+    return f"{said}\n\nArgs:{listed}\n" if listed else said

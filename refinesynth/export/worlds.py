@@ -1,0 +1,63 @@
+"""Grounded worlds as tasks of reinforcement learning: what to ask, and what decides whether it is done."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import JsonValue
+
+from refinesynth.chat import render_task, render_tool_task, render_tools
+from refinesynth.export.masking import Masking
+from refinesynth.export.shapes import Record
+from refinesynth.text.jsontext import write_json
+from refinesynth.trajectory import Difficulty, Trajectory
+from refinesynth.world import check_solvability
+
+Band = Literal["easy", "medium", "hard"]
+
+EASY, MEDIUM = 4, 8
+"""Most actions of the shortest solution for a band. Fixed, so that a world keeps its band when a run goes on."""
+
+
+def band_of(difficulty: Difficulty) -> Band:
+    """For a curriculum; a world whose goal one action can make unreachable is a band harder."""
+    bands: tuple[Band, ...] = ("easy", "medium", "hard")
+    at = (difficulty.steps > EASY) + (difficulty.steps > MEDIUM) + bool(difficulty.losable)
+    return bands[min(at, 2)]
+
+
+@dataclass(frozen=True)
+class WorldFormat:
+    """One record for each grounded script, however many trajectories were played in it. To be used for one file."""
+
+    form: Literal["react", "tools"] = "react"
+    name: str = "rl"
+    reader: str = "reinforcement learning: TRL, verifiers, and others that ask a prompt and reward an answer"
+    advice: Mapping[Masking, str] = field(
+        default_factory=lambda: {
+            Masking.WORLD: "`script` is the world as JSON text: `refinesynth.environments` plays and rewards it, docs/environments.md says how in TRL and verifiers."
+        }
+    )
+    _seen: set[str] = field(default_factory=set[str], repr=False)
+
+    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
+        """At most one."""
+        del masking
+        script = trajectory.script
+        if script.rulebook is None or script.digest in self._seen:
+            return
+        self._seen.add(script.digest)
+        difficulty = trajectory.provenance.difficulty or check_solvability(script).difficulty
+        if difficulty is None:
+            return
+        told = render_task(script) if self.form == "react" else render_tool_task(script)
+        data: dict[str, JsonValue] = {
+            "id": trajectory.id,
+            "prompt": [{"role": "user", "content": told}],
+            "script": write_json(script.model_dump(mode="json")).decode(),
+            "band": band_of(difficulty),
+            "difficulty": difficulty.model_dump(mode="json"),
+        }
+        if self.form == "tools":
+            data["tools"] = write_json(render_tools(script)).decode()
+        yield Record(data, 0, 0)

@@ -1,0 +1,113 @@
+"""Worlds as TRL takes them: public methods are tools, and nothing else is. TRL itself runs in tests/parity."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import SHED_GROUNDED
+from transformers.utils import chat_template_utils
+
+from refinesynth.actions.calls import call_of
+from refinesynth.chat import render_act_task, render_tool_task
+from refinesynth.environments import NamedWorld
+from refinesynth.environments.trl import TextWorld, world_class, world_classes
+from refinesynth.testing import texts, valid_grounded_scripts
+from refinesynth.trajectory import ActionSpec, Script
+
+ROW: dict[str, Any] = {"script": SHED_GROUNDED.model_dump_json(), "id": "x", "band": "easy"}
+
+
+def schema_of(tool: Callable[..., Any]) -> dict[str, Any]:
+    json_schema: Any = vars(chat_template_utils)["get_json_schema"]
+    return json_schema(tool)
+
+
+def solution(script: Script) -> tuple[str, ...]:
+    assert script.rulebook is not None
+    return script.rulebook.solution
+
+
+def tools_of(world: object) -> dict[str, Any]:
+    """As TRL finds them."""
+    found = dict(inspect.getmembers(type(world), predicate=inspect.isfunction))
+    return {
+        name: getattr(world, name) for name in found if not name.startswith("_") and name not in ("reset", "get_reward")
+    }
+
+
+@given(valid_grounded_scripts())
+def test_one_tool_plays_any_world(script: Script) -> None:
+    world = TextWorld(length=0.01)
+    task = world.reset(script=script.model_dump_json(), id="x", band="easy")
+    assert task == render_act_task(script)
+    assert "call the function act" in task
+    for action in solution(script):
+        world.act(action=action)
+    assert world.get_reward() == pytest.approx(1.0 - 0.01 * len(solution(script)))
+    assert list(tools_of(world)) == ["act"]
+    assert schema_of(world.act)["function"]["parameters"]["required"] == ["action"]
+
+
+@given(texts())
+def test_a_world_answers_whatever_it_is_told(said: str) -> None:
+    world = TextWorld()
+    world.reset(**ROW)
+    assert isinstance(world.act(said), str)
+    assert world.get_reward() == 0.0
+
+
+def test_before_a_world_has_begun_there_is_nothing_to_play() -> None:
+    with pytest.raises(RuntimeError, match="call reset first"):
+        TextWorld().get_reward()
+
+
+@given(valid_grounded_scripts())
+def test_a_class_of_one_world_has_its_actions_as_tools(script: Script) -> None:
+    world = world_class(script)()
+    assert world.reset(environment="x") == render_tool_task(script)
+    tools = tools_of(world)
+    for wanted in world._world.tools():
+        function = schema_of(tools[wanted["function"]["name"]])["function"]
+        for described in function["parameters"]["properties"].values():
+            assert described.pop("description")
+        function["parameters"].setdefault("required", [])
+        wanted["function"]["description"] = " ".join(wanted["function"]["description"].split())
+        assert function == wanted["function"]
+    for action in solution(script):
+        call = call_of(script, action)
+        tools[call.name](**call.arguments)
+    assert world.get_reward() == 1.0
+
+
+def test_words_of_python_and_of_trl_are_renamed() -> None:
+    action = ActionSpec(
+        name="reset {from} {self}",
+        pattern=r"reset (?P<from>\w+) (?P<self>\w+)",
+        description="Args:\n    from: all of it",
+        reveals="Done.",
+    )
+    script = SHED_GROUNDED.model_copy(update={"actions": (*SHED_GROUNDED.actions, action)})
+    world = world_class(script)()
+    world.reset()
+    schema = schema_of(tools_of(world)["reset_"])["function"]
+    assert list(schema["parameters"]["properties"]) == ["from_", "self_"]
+    assert schema["description"] == "reset {from} {self}: Args - from: all of it"
+    assert world.reset_(from_="a", self_="c") == "Done."
+
+
+@given(st.dictionaries(st.sampled_from(["thing", "other"]), st.none() | st.integers() | texts()))
+def test_arguments_that_are_wrong_are_mistakes(arguments: dict[str, Any]) -> None:
+    world = world_class(SHED_GROUNDED, mistake=1.0)()
+    world.reset()
+    name = call_of(SHED_GROUNDED, solution(SHED_GROUNDED)[-1]).name
+    assert isinstance(getattr(world, name)(**arguments), str)
+    assert world.get_reward() in (0.0, -1.0)
+
+
+def test_classes_are_named_after_their_worlds() -> None:
+    classes = world_classes([NamedWorld("a", SHED_GROUNDED)], steps=1)
+    assert list(classes) == ["a"]
+    assert classes["a"]()._world.steps == 1

@@ -1,0 +1,38 @@
+"""The tokens and labels of the package `renderers`: renderers_job.py MODEL DATA NAME OUT.
+
+NAME is one of its renderers. DATA holds, for each conversation, `messages`, `tools` and `mask`, a flag for each message.
+"""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def main(model: str, data: str, name: str, out: str) -> None:
+    # Typed as Any: it is not installed where this file is checked.
+    renderers: Any = import_module("renderers")
+    base: Any = import_module("renderers.base")
+    configs: Any = import_module("renderers.configs")
+    transformers: Any = import_module("transformers")
+    every: list[Any] = list(vars(configs).values())
+    named = {one.model_fields["name"].default: one for one in every if "name" in getattr(one, "model_fields", {})}
+    renderer = renderers.create_renderer(transformers.AutoTokenizer.from_pretrained(model), named[name]())
+    rows: list[dict[str, list[int]]] = []
+    for line in Path(data).read_bytes().splitlines():
+        record = json.loads(line)
+        found = base.build_training_sample(
+            renderer,
+            record["messages"],
+            tools=record["tools"],
+            message_loss_mask=record["mask"],
+        )
+        ids = list(found.token_ids)
+        labels = [token if learned else -100 for token, learned in zip(ids, found.loss_mask, strict=True)]
+        rows.append({"input_ids": ids, "labels": labels})
+    Path(out).write_text(json.dumps(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
