@@ -16,7 +16,7 @@ def main(model: str, data: str, name: str, out: str) -> None:
     base: Any = import_module("renderers.base")
     configs: Any = import_module("renderers.configs")
     transformers: Any = import_module("transformers")
-    every: list[Any] = list(vars(configs).values())
+    every: list[Any] = [getattr(configs, one) for one in dir(configs)]
     named = {one.model_fields["name"].default: one for one in every if "name" in getattr(one, "model_fields", {})}
     renderer = renderers.create_renderer(transformers.AutoTokenizer.from_pretrained(model), named[name]())
     rows: list[dict[str, list[int]]] = []

@@ -76,7 +76,7 @@ def main(rows: str, one_each: str, steps: str, folder: str) -> None:
 
 
 def _methods(world: Any) -> list[tuple[str, Any]]:
-    return [(name, getattr(world, name)) for name in dir(type(world)) if not name.startswith("_")]
+    return [(name, getattr(world, name)) for name in dir(world) if not name.startswith("_")]
 
 
 def _by_heart(script: Script, world: Any, record: dict[str, Any]) -> list[dict[str, Any]]:
