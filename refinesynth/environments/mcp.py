@@ -38,8 +38,10 @@ def create_server(world: GroundedEnvironment) -> Any:
     import mcp_types as types
     from mcp.server.lowlevel import Server
 
-    task_name = _free(TASK, world)
     actions = {tool["function"]["name"]: tool["function"] for tool in world.tools()}
+    task_name = TASK
+    while task_name in actions:
+        task_name += "_"
     told = types.Tool(
         name=task_name,
         description="The task, and how far you are. Takes no action.",
@@ -52,7 +54,7 @@ def create_server(world: GroundedEnvironment) -> Any:
 
     def result(text: str, *, error: bool = False) -> types.CallToolResult:
         return types.CallToolResult(
-            content=[types.TextContent(text=text)], is_error=error, _meta={_META: standing(world)}
+            content=[types.TextContent(text=text)], is_error=error, _meta={_META: _standing(world)}
         )
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
@@ -82,7 +84,7 @@ def create_server(world: GroundedEnvironment) -> Any:
     )
 
 
-def standing(world: GroundedEnvironment) -> dict[str, Any]:
+def _standing(world: GroundedEnvironment) -> dict[str, Any]:
     """What a play is worth so far, as `GroundedEnvironment` says."""
     return {
         "reward": world.reward(),
@@ -115,10 +117,3 @@ def _problem(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     if other := [name for name, value in given.items() if not isinstance(value, str)]:
         return f"The argument {other[0]!r} is no text."
     return ""
-
-
-def _free(name: str, world: GroundedEnvironment) -> str:
-    taken = {tool["function"]["name"] for tool in world.tools()}
-    while name in taken:
-        name += "_"
-    return name

@@ -1,12 +1,12 @@
 """The worlds of a run, each once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from os import PathLike
 from typing import NamedTuple
 
 from refinesynth.errors import InputError
-from refinesynth.run.scripts import stored_trajectories
-from refinesynth.trajectory import Script, Trajectory
+from refinesynth.run.scripts import one_of_each_script, stored_trajectories
+from refinesynth.trajectory import Script
 
 _NAMED = 3
 """Trajectories that are named where there is none of the name asked for."""
@@ -28,22 +28,14 @@ def read_worlds(source: str | PathLike[str]) -> Iterator[NamedWorld]:
         InputError: It cannot be read, or no script is grounded, which is said at the end.
     """
     none = True
-    for world in named_worlds(stored_trajectories(source)):
-        none = False
-        yield world
+    for one in one_of_each_script(stored_trajectories(source)):
+        if one.script.rulebook is not None:
+            none = False
+            yield NamedWorld(one.id, one.script)
     if none:
         raise InputError(
             f"no script in {str(source)!r} is grounded, so none is a world to act in; a run with --play grounded has such"
         )
-
-
-def named_worlds(trajectories: Iterable[Trajectory]) -> Iterator[NamedWorld]:
-    """The grounded scripts of trajectories, each once."""
-    seen = set[str]()
-    for one in trajectories:
-        if one.script.rulebook is not None and one.script.digest not in seen:
-            seen.add(one.script.digest)
-            yield NamedWorld(one.id, one.script)
 
 
 def find_world(source: str | PathLike[str], wanted: str | None = None) -> NamedWorld:

@@ -29,10 +29,10 @@ from refinesynth.rules.reasons import is_common
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
-UNREPAIRED: Final = "without a repair"
-CHANGED: Final = "repaired only after other actions had changed the world"
-HINDSIGHT: Final = "whose repair speaks or makes use of the refusal alone"
-ALONE: Final = "that nothing of the environment comes before"
+UNREPAIRED: Final = "mistakes without a repair"
+CHANGED: Final = "mistakes repaired only after other actions had changed the world"
+HINDSIGHT: Final = "mistakes whose repair speaks or makes use of the refusal alone"
+ALONE: Final = "mistakes that nothing of the environment comes before"
 
 _ADMITS = re.compile(
     r"\b(?:mistake[ns]?|mistakenly|wrong(?:ly)?|errors?|erroneous|incorrect(?:ly)?|invalid|fail(?:s|ed|ure)?|misjudged|misread|misremembered"

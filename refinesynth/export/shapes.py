@@ -22,7 +22,7 @@ class Record(NamedTuple):
     masked: int
     """Assistant messages that are context only."""
     omitted: str = ""
-    """Why nothing is written: the end of a sentence that begins with how many mistakes it holds for."""
+    """Why nothing is written: what is left out, such as `mistakes without a repair`."""
 
     @classmethod
     def none(cls, why: str) -> Self:

@@ -19,6 +19,9 @@ EASY, MEDIUM = 4, 8
 """Most actions of the shortest solution for a band. Fixed, so that a world keeps its band when a run goes on."""
 
 
+UNSOLVED = "worlds of which no solution was found"
+
+
 def band_of(difficulty: Difficulty) -> Band:
     """For a curriculum; a world whose goal one action can make unreachable is a band harder."""
     bands: tuple[Band, ...] = ("easy", "medium", "hard")
@@ -49,6 +52,7 @@ class WorldFormat:
         self._seen.add(script.digest)
         difficulty = trajectory.provenance.difficulty or check_solvability(script).difficulty
         if difficulty is None:
+            yield Record.none(UNSOLVED)
             return
         told = render_task(script) if self.form == "react" else render_tool_task(script)
         data: dict[str, JsonValue] = {

@@ -106,7 +106,7 @@ def write_export(
         for record in counts.watch(trajectories, found, mask):
             put(write_json(record.data))
         if not counts.records:
-            wanted = "a grounded script" if mask is Masking.WORLD else "a turn to train on"
+            wanted = "a grounded script with a solution" if mask is Masking.WORLD else "a turn to train on"
             raise InputError(f"nothing to export: none of {counts.trajectories} trajectories has {wanted}")
     return ExportReport(
         path=path,
@@ -119,7 +119,7 @@ def write_export(
         masked=counts.masked,
         advice=found.advice[mask],
         dataset_info=info.write() if info else None,
-        remarks=tuple(f"Left out, mistakes {why}: {counted:,}." for why, counted in counts.omitted.items()),
+        remarks=tuple(f"Left out, {why}: {counted:,}." for why, counted in counts.omitted.items()),
     )
 
 

@@ -30,7 +30,7 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None) ->
 def _open(source: ScriptSource) -> Personas:
     if not isinstance(source, str | PathLike):
         return open_personas(source)
-    found = open_personas(_each_once(stored_trajectories(source)))
+    found = open_personas(_scripted(stored_trajectories(source)))
     found.description = f"the scripts of {str(Path(source))!r}"
     return found
 
@@ -47,9 +47,15 @@ def stored_trajectories(source: str | PathLike[str]) -> Iterator[Trajectory]:
     return RunFolder.open(path).trajectories() if path.is_dir() else read_trajectories(path)
 
 
-def _each_once(trajectories: Iterator[Trajectory]) -> Iterator[ScriptedPersona]:
+def one_of_each_script(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """The first trajectory of each script, lazily and in their order."""
     seen = set[str]()
     for one in trajectories:
         if (digest := one.script.digest) not in seen:
             seen.add(digest)
-            yield ScriptedPersona(text=one.persona.text, script=one.script)
+            yield one
+
+
+def _scripted(trajectories: Iterable[Trajectory]) -> Iterator[ScriptedPersona]:
+    for one in one_of_each_script(trajectories):
+        yield ScriptedPersona(text=one.persona.text, script=one.script)

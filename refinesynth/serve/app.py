@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import anyio
 from aiohttp import web
@@ -127,14 +128,18 @@ class ChatServer:
         try:
             asked = {key: value for key, value in body.items() if key in wire.PASSED_ON and value is not None}
             whole = wire.plain(await self.call(**asked))
-            streams = body.get("stream") and "choices" in whole
-            answer = web.Response(body=wire.streamed(whole), content_type=wire.EVENTS) if streams else _response(whole)
+            answer = _stream(whole, body) if body.get("stream") else _response(whole)
         except Exception as error:  # noqa: BLE001 - whatever the completion function does, the next request is answered
             _log.exception("the completion function failed")
             exchange.fault = None
             return wire.error(500, f"the backend failed with {type(error).__name__}")
         exchange.paid = True
         return answer if fault is None else await _broken(request, exchange, answer)
+
+
+def _stream(whole: dict[str, Any], body: dict[str, Any]) -> web.Response:
+    options: dict[str, Any] = body.get("stream_options") or {}
+    return web.Response(body=wire.streamed(whole, usage=bool(options.get("include_usage"))), content_type=wire.EVENTS)
 
 
 async def _broken(request: web.Request, exchange: Exchange, answer: web.Response) -> web.StreamResponse:

@@ -48,6 +48,10 @@ class _ResponseFormat(BaseModel):
         return self
 
 
+class _StreamOptions(BaseModel):
+    include_usage: bool | None = None
+
+
 class _Tool(BaseModel):
     type: Literal["function"]
     function: dict[str, Any]
@@ -60,6 +64,7 @@ class _ChatRequest(BaseModel):
     messages: list[_Message] = Field(min_length=1)
     stream: bool | None = None
     """Answers are whole before they are sent: a stream of them has two pieces."""
+    stream_options: _StreamOptions | None = None
     response_format: _ResponseFormat | None = None
     tools: list[_Tool] | None = None
     n: Literal[1] | None = None
@@ -87,8 +92,10 @@ async def read(request: web.Request) -> dict[str, Any] | web.Response:
     return body
 
 
-def streamed(answer: Mapping[str, Any]) -> bytes:
-    """A whole completion as the server-sent events of a stream: what was said, why it ended, what was used."""
+def streamed(answer: Mapping[str, Any], *, usage: bool) -> bytes:
+    """A whole completion as the server-sent events of a stream: what was said, why it ended, and, where it was asked
+    for, what was used. That piece has no choice, and clients that did not ask for it trip over it.
+    """
     about = {key: answer[key] for key in ("id", "created", "model") if key in answer}
     about["object"] = "chat.completion.chunk"
     [choice] = answer["choices"]
@@ -98,8 +105,9 @@ def streamed(answer: Mapping[str, Any]) -> bytes:
     pieces: list[dict[str, Any]] = [
         {**about, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
         {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]},
-        {**about, "choices": [], "usage": answer.get("usage")},
     ]
+    if usage:
+        pieces.append({**about, "choices": [], "usage": answer.get("usage")})
     return b"".join(b"data: " + piece + b"\n\n" for piece in (*map(write_json, pieces), b"[DONE]"))
 
 

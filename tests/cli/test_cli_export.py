@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from cli_records import a_refused_draft, a_trajectory, write_run
-from samples import dm, player
+from samples import SHED_GROUNDED, dm, player, trajectory
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
@@ -58,6 +58,16 @@ def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
     assert "cc-by-4.0" in card
     assert "personas started" in card
     assert "first" in card
+
+
+def test_the_card_tells_of_worlds_and_not_of_turns_to_train_on(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [trajectory(script=SHED_GROUNDED)]) / "trajectories.jsonl"
+    result = export(run, "--format", "rl", "-o", tmp_path / "rl.jsonl", "--card", "--license", "mit")
+    assert result.exit_code == 0, result.output
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "1 text worlds to act in" in card
+    assert "| messages to train on |" not in card
+    assert "not to be trained on" not in card
 
 
 def test_a_card_in_the_way_is_said_before_anything_is_written(run: Path, tmp_path: Path) -> None:

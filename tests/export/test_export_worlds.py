@@ -10,7 +10,7 @@ from refinesynth.chat import render_task, render_tool_task, render_tools
 from refinesynth.environments import GroundedEnvironment
 from refinesynth.errors import InputError
 from refinesynth.export import export, write_export
-from refinesynth.export.worlds import band_of
+from refinesynth.export.worlds import UNSOLVED, band_of
 from refinesynth.trajectory import Difficulty, Script
 from refinesynth.world import check_solvability
 
@@ -54,6 +54,14 @@ def test_with_tools_the_task_leaves_the_actions_to_them() -> None:
 def test_a_world_keeps_its_band_whatever_is_beside_it(steps: int, losable: bool | None, band: str) -> None:
     measured = Difficulty(steps=steps, branching=1.0, preconditions=1, distractors=0.0, hidden=0, losable=losable)
     assert band_of(measured) == band
+
+
+def test_a_world_without_a_solution_is_left_out_and_said(tmp_path: Path) -> None:
+    assert SHED_GROUNDED.rulebook is not None
+    stuck = SHED_GROUNDED.rulebook.model_copy(update={"goal": ("false",)})
+    unsolved = trajectory(script=SHED_GROUNDED.model_copy(update={"rulebook": stuck}))
+    report = write_export([*PLAYED, unsolved], tmp_path / "rl.jsonl", "rl")
+    assert (report.records, report.remarks) == (1, (f"Left out, {UNSOLVED}: 1.",))
 
 
 def test_a_run_without_worlds_is_said(tmp_path: Path) -> None:

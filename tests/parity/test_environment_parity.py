@@ -113,7 +113,7 @@ def _said(trace: dict[str, Any]) -> list[str]:
 def test_openenv_validates_the_package_and_its_own_client_solves_it(run: Path, tmp_path: Path) -> None:
     bin_ = VENVS / "openenv" / "bin"
     folder = tmp_path / "package"
-    script = f"from refinesynth.environments.openenv import write_package; write_package({str(run)!r}, {str(folder)!r})"
+    script = f"from refinesynth.environments.openenv_package import write_package; write_package({str(run)!r}, {str(folder)!r})"
     done([str(bin_ / "python"), "-c", script], tmp_path)
     told = done([str(bin_ / "openenv"), "validate", str(folder), "--level", "static", "--skip-build"], tmp_path)
     assert "Verdict: PASS" in told

@@ -135,6 +135,8 @@ def test_openai_client_reads_a_stream(client: openai.OpenAI) -> None:
     assert "".join(said) == whole.choices[0].message.content
     assert [choice.finish_reason for piece in pieces for choice in piece.choices] == [None, "stop"]
     assert pieces[-1].usage == whole.usage
+    unasked: list[Any] = list(create(stream=True))
+    assert [len(piece.choices) for piece in unasked] == [1, 1]
     first: Any = next(iter(create(stream=True, tools=[TOOL])))
     (call,) = first.choices[0].delta.tool_calls
     assert (call.index, call.function.name) == (0, "look")
