@@ -26,11 +26,17 @@ def find(name: str) -> Factory:
     """The factory of that name; an entry point is loaded now.
 
     Raises:
-        InputError: No such name, or the entry point cannot be loaded.
+        InputError: No such name, the entry point cannot be loaded, or it takes the name of a built-in rule, so that
+            nobody knows which one is meant.
     """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
     installed = _installed()
+    if name in BUILT_IN:
+        if (shadow := installed.get(name)) is not None:
+            raise InputError(
+                f"the rule {name!r} is built in, and {shadow.value!r} of {_package(shadow)} is registered under the same "
+                f"name; register it under another one, or uninstall that package"
+            )
+        return BUILT_IN[name]
     if name not in installed:
         raise InputError(_unknown(name, [*BUILT_IN, *installed]))
     entry = installed[name]
@@ -45,6 +51,10 @@ def find(name: str) -> Factory:
 
 def _installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _package(entry: EntryPoint) -> str:
+    return "an installed package" if entry.dist is None else f"the package {entry.dist.name!r}"
 
 
 def _summary(factory: Factory) -> str:

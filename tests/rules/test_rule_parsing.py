@@ -184,7 +184,7 @@ class TestEntryPoints:
     def test_classes_and_factories_are_found_by_name(self) -> None:
         assert rules.parse("NeverSay(word='darn')") == NeverSay("darn")
         assert rules.parse("NeverSay") == NeverSay()
-        assert rules.parse("strict & never_shout('ho')") == rules.strict() & NeverSay("HO")
+        assert rules.parse("script & never_shout('ho')") == rules.script() & NeverSay("HO")
 
     def test_rules_without_the_base_class_compose(self) -> None:
         shout = draft(right("say zounds"))
@@ -209,8 +209,10 @@ class TestEntryPoints:
         with pytest.raises(InputError, match=said):
             rules.parse(text)
 
-    def test_built_in_names_stay_built_in(self) -> None:
-        assert rules.parse("strict") == rules.strict()
+    def test_one_with_the_name_of_a_built_in_rule_is_refused_by_name(self) -> None:
+        said = "'strict' is built in, and 'rule_drafts:makes_trouble' of the package 'their-rules' is registered"
+        with pytest.raises(InputError, match=said):
+            rules.parse("strict")
 
     def test_listing_loads_nothing(self) -> None:
         known = rules.available()
