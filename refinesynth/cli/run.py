@@ -90,7 +90,7 @@ Output = Annotated[
         "-o",
         "--output",
         metavar="FOLDER",
-        help="Where the run is written; by default runs/DATE-TIME. A run that is there is continued.",
+        help="Where the run is written; by default the next free runs/NNN. A run that is there is continued.",
     ),
 ]
 Fresh = Annotated[
@@ -311,11 +311,12 @@ def run(
     """
     typed = locals()
     from refinesynth.cli import options
-    from refinesynth.cli.running import fresh_folder, run_and_report
+    from refinesynth.cli.running import run_and_report
     from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
     from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.errors import InputError
+    from refinesynth.run import free_run_folder
     from refinesynth.settings import RunSettings
     from refinesynth.synthesis.configured import settings_of
 
@@ -364,5 +365,5 @@ def run(
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
-    folder = Path(asked.pop("output", None) or fresh_folder())
+    folder = Path(asked.pop("output", None) or free_run_folder())
     raise typer.Exit(run_and_report({**asked, "fresh": fresh}, folder, invocation.arguments, json=json))

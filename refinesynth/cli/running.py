@@ -1,7 +1,6 @@
 """A run from start to report: synthesize under a display, end on a signal, say what came of it."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -32,16 +31,6 @@ if TYPE_CHECKING:
     from refinesynth.client.http.choosing import Chosen
 
 _Result = TypeVar("_Result")
-
-
-def fresh_folder(parent: Path = Path("runs")) -> Path:
-    """A folder under `parent` named by the time, which is not there yet."""
-    name = time.strftime("%Y%m%d-%H%M%S")
-    folder, number = parent / name, 1
-    while folder.exists():
-        number += 1
-        folder = parent / f"{name}-{number}"
-    return folder
 
 
 def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[str], *, json: bool = False) -> ExitCode:

@@ -1,6 +1,6 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
-from refinesynth.run.claiming import next_run_folder
+from refinesynth.run.claiming import free_run_folder, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Totals, fingerprint
 from refinesynth.run.finished import Finished
@@ -18,6 +18,7 @@ __all__ = [
     "Totals",
     "differences",
     "fingerprint",
+    "free_run_folder",
     "is_run_file",
     "next_run_folder",
     "shard_journal",

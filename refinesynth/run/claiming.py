@@ -47,6 +47,23 @@ def holds_run(path: Path) -> bool:
     return (path / CONFIG).is_file()
 
 
+def free_run_folder(parent: str | Path = "runs") -> Path:
+    """The next free folder `parent/NNN`, which is not made.
+
+    Raises:
+        RunFolderError: No folder can be there.
+        StorageError: `parent` cannot be read.
+    """
+    parent = Path(parent)
+    try:
+        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+    except FileNotFoundError:
+        taken = []
+    except OSError as error:
+        raise _unusable("make a folder in", parent, error) from error
+    return parent / f"{max(taken, default=0) + 1:03d}"
+
+
 def next_run_folder(parent: str | Path = "runs") -> Path:
     """Make and return the next free folder `parent/NNN`; two callers at once get two folders.
 
@@ -57,15 +74,14 @@ def next_run_folder(parent: str | Path = "runs") -> Path:
     parent = Path(parent)
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
-        number = max(taken, default=0)
+        folder = free_run_folder(parent)
         while True:
-            number += 1
             try:
-                (parent / f"{number:03d}").mkdir()
+                folder.mkdir()
             except FileExistsError:
+                folder = parent / f"{int(folder.name) + 1:03d}"
                 continue
-            return parent / f"{number:03d}"
+            return folder
     except OSError as error:
         raise _unusable("make a folder in", parent, error) from error
 

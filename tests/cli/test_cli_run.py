@@ -13,7 +13,7 @@ from aiohttp import web
 from samples import POT
 from typer.testing import CliRunner, Result
 
-from refinesynth.cli import app, running
+from refinesynth.cli import app
 from refinesynth.cli.display import Display
 from refinesynth.cli.reading import why_refused
 from refinesynth.errors import StorageError
@@ -21,6 +21,7 @@ from refinesynth.files.output_folder import FolderLock
 from refinesynth.outcome import Refused
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rules import Violation
+from refinesynth.run import next_run_folder
 from refinesynth.serve import HttpFaults, create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis import Progress
@@ -146,21 +147,13 @@ def test_bad_rows_are_counted(tmp_path: Path) -> None:
     assert numbers(result)["rows without a persona"] == 1
 
 
-def test_by_default_the_folder_is_named_by_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_it_is_the_next_free_folder_as_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    assert run("-n", 1, "--play", "no such play").exit_code == 2
+    assert not (tmp_path / "runs").exists()
     assert run("-n", 1).exit_code == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert re.fullmatch(r"\d{8}-\d{6}", folder.name)
-
-
-def test_a_taken_name_gets_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def now(_: str) -> str:
-        return "now"
-
-    monkeypatch.setattr("refinesynth.cli.running.time.strftime", now)
-    for name in ("now", "now-2"):
-        (tmp_path / name).mkdir()
-    assert running.fresh_folder(tmp_path) == tmp_path / "now-3"
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["001"]
+    assert next_run_folder() == Path("runs/002")
 
 
 def test_options_reach_the_run(tmp_path: Path, personas: Path) -> None:
