@@ -5,6 +5,7 @@ A block that needs a key, a network or a shell of its own is marked by `<!-- not
 
 import ast
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -44,12 +45,12 @@ def blocks(document: Path) -> Iterator[Block]:
         yield Block(found["language"], found["code"], line, found["reason"])
 
 
-def run_python(block: Block, document: Path) -> None:
+def run_python(block: Block, document: Path, namespace: dict[str, object] | None = None) -> None:
     """Run a block as a notebook would, `await` on its top level included."""
     # Padded, so that a traceback names the line in the document.
     source = "\n" * (block.line - 1) + block.code
     code = compile(source, str(document), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    namespace = {"__name__": "__main__"} if namespace is None else namespace
     if code.co_flags & inspect.CO_COROUTINE:
         anyio.run(partial(_evaluate, code, namespace))
     else:
@@ -84,6 +85,16 @@ def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pyt
             run_python(block, document)
         elif block.language == "bash":
             run_shell(block, warm)
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, namespace = ROOT / "docs" / "quickstart.ipynb", dict[str, object]()
+    cells = [cell for cell in json.loads(path.read_bytes())["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
+        assert cell["outputs"] == []
+        run_python(Block("python", "".join(cell["source"]), 1, None), path, namespace)
+    assert (tmp_path / "quickstart.openai.jsonl").stat().st_size > 0
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

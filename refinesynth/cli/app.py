@@ -20,6 +20,7 @@ from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.invocation import Invocation
+from refinesynth.cli.list import list_runs
 from refinesynth.cli.personas import personas
 from refinesynth.cli.plays import ListsPlays
 from refinesynth.cli.prompts import prompts
@@ -128,9 +129,13 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
+_NAMES = {"merge": "train merge", "list_runs": "list"}
+"""Functions that are named otherwise than their command."""
+
 app.command(cls=ListsPlays)(run)
 for command in (
     status,
+    list_runs,
     show,
     verify,
     export,
@@ -144,7 +149,7 @@ for command in (
     serve,
     serve_world,
 ):
-    app.command("train merge" if command is merge else None)(command)
+    app.command(_NAMES.get(command.__name__))(command)
 app.add_typer(personas)
 app.add_typer(prompts)
 

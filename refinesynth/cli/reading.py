@@ -61,6 +61,11 @@ def in_one_line(record: Trajectory | Refused) -> str:
     return one_line(f"{record.episode}  {record.stage} {record.attempt}{turns}: {why}")
 
 
+def as_line(record: Trajectory | Refused) -> str:
+    """The record as a line of JSON, printable."""
+    return printable(record.to_json().decode())
+
+
 def as_json(record: Trajectory | Refused, *, paper: bool) -> str:
     """The record as indented JSON, printable; in the paper's keys only script and turns, which is all it has keys
     for.

@@ -29,7 +29,7 @@ def show(
     full: Annotated[
         bool, typer.Option("--full", help="Also what only the DungeonMaster knows: world, thoughts, patterns.")
     ] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="The record as JSON.")] = False,
+    raw: Annotated[bool, typer.Option("--json", "--raw", help="The record as JSON; with --list one a line.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="Script and turns as JSON in the paper's own keys.")] = False,
 ) -> None:
     """Read one trajectory, its mistakes and refinements marked: the first, any one, or the one asked for."""
@@ -42,7 +42,7 @@ def show(
     console = output()
     if listing or (refused and wanted is None and not at_random):
         for record in _all(path):
-            console.print(reading.in_one_line(record), soft_wrap=True)
+            console.print(reading.as_line(record) if raw else reading.in_one_line(record), soft_wrap=True)
         return
     for at, record in enumerate(_chosen(path, wanted, any_one=at_random)):
         if raw or paper:
@@ -57,7 +57,7 @@ def _refuse_contradictions(by_id: bool, *, at_random: bool, listing: bool, raw: 
     if by_id + at_random + listing > 1:
         raise InputError("give one of ID, --random and --list")
     if raw and paper:
-        raise InputError("give --raw or --paper, not both")
+        raise InputError("give --json or --paper, not both")
 
 
 def _chosen(path: Path, wanted: str | None, *, any_one: bool) -> "list[Trajectory | Refused]":

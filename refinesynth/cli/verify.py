@@ -1,12 +1,13 @@
 """`refinesynth verify`: check again what is on disk."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.show import RunOrFile
+from refinesynth.cli.status import AsJson
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,9 @@ ScriptRules = Annotated[
 ]
 
 
-def verify(source: RunOrFile, *, rules: DraftRules = None, script_rules: ScriptRules = None) -> None:
+def verify(
+    source: RunOrFile, *, rules: DraftRules = None, script_rules: ScriptRules = None, json: AsJson = False
+) -> None:
     """Check again what is on disk, kept and refused alike. Needs no model and costs nothing.
 
     Exits with 1 when a trajectory that was kept fails now, or a line cannot be read.
@@ -37,15 +40,20 @@ def verify(source: RunOrFile, *, rules: DraftRules = None, script_rules: ScriptR
 
     files = [file_of(source), *([source / REFUSED] if is_run(source) else [])]
     drafts_by, scripts_by = _rules_for(source, rules, script_rules)
-    console, count = output(), Recount()
+    console, count, changes = output(), Recount(), list[dict[str, Any]]()
     for path in files:
         for item in recheck(lines(path), rules=drafts_by, script_rules=scripts_by, count=count):
             if isinstance(item, Unreadable):
                 notes().print(str(item), soft_wrap=True)
+            elif item.changed and json:
+                changes.append(_as_object(item))
             elif item.changed:
                 console.print(_change(item), soft_wrap=True)
-    console.print(_table(count))
-    console.print(f"checked by {drafts_by!r}", style="dim", soft_wrap=True)
+    if json:
+        console.print(_as_json(count, changes, drafts_by), soft_wrap=True)
+    else:
+        console.print(_table(count))
+        console.print(f"checked by {drafts_by!r}", style="dim", soft_wrap=True)
     if count.kept_and_fail:
         raise typer.Exit(ExitCode.FELL_SHORT)
 
@@ -80,6 +88,32 @@ def _change(item: "Checked") -> str:
         )
     )
     return one_line(f"{item.id}  {item.stage}: accepted then, refused now: {why}")
+
+
+def _as_object(item: "Checked") -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "stage": item.stage,
+        "accepted_then": item.accepted_then,
+        "accepted_now": item.accepted_now,
+        "violations": [found.model_dump(mode="json") for found in item.violations],
+    }
+
+
+def _as_json(count: "Recount", changes: list[dict[str, Any]], rules: "Rule") -> str:
+    from refinesynth.text.jsontext import write_json
+    from refinesynth.text.printable import printable
+
+    value = {
+        "seen": count.seen,
+        "changed": count.changed,
+        "by_rule": count.by_rule,
+        "warnings": count.warnings,
+        "unreadable": count.unreadable,
+        "changes": changes,
+        "rules": repr(rules),
+    }
+    return printable(write_json(value).decode())
 
 
 def _table(count: "Recount") -> "Table":

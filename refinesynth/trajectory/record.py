@@ -1,10 +1,12 @@
 """A trajectory: an accepted draft with its provenance."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from refinesynth.text.notebook import html_table
+from refinesynth.text.printable import printable
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
 from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns
@@ -138,20 +140,22 @@ class Trajectory(Value):
         """Indices of the player turns that the DungeonMaster flagged."""
         return flagged_turns(self.turns)
 
+    def __str__(self) -> str:
+        rows = [(head, printable(text).replace("\n", f"\n{'':<11}")) for head, text in self._rows()]
+        return "\n".join(f"{head:<10} {text}" for head, text in rows)
+
     def _repr_html_(self) -> str:
+        return html_table(self._rows())
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """What a reader is shown: label and text of the task, then of each turn."""
+        yield "id", self.id
+        yield "persona", self.persona.text
+        yield "goal", self.script.goal
+        yield "actions", "\n".join(action.name for action in self.script.actions)
         mistakes = frozenset(self.mistakes())
-        return html_table(
-            [
-                ("id", self.id),
-                ("persona", self.persona.text),
-                ("goal", self.script.goal),
-                ("actions", "\n".join(action.name for action in self.script.actions)),
-                *(
-                    _told(number, turn, mistake=number - 1 in mistakes)
-                    for number, turn in enumerate(self.turns, start=1)
-                ),
-            ]
-        )
+        for at, turn in enumerate(self.turns):
+            yield _told(at + 1, turn, mistake=at in mistakes)
 
 
 def _told(number: int, turn: Turn, *, mistake: bool) -> tuple[str, str]:

@@ -40,6 +40,12 @@ def show(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["show", *map(str, arguments)])
 
 
+def test_a_list_for_programs_has_the_lines_of_the_file(folder: Path) -> None:
+    result = show(folder, "--list", "--json")
+    assert result.stdout.encode() == (folder / "trajectories.jsonl").read_bytes()
+    assert [orjson.loads(line)["episode"] for line in show(folder, "--refused", "--json").stdout.splitlines()]
+
+
 def unwrapped(text: str) -> str:
     return " ".join(text.split())
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import orjson
 import pytest
 from cli_records import a_refused_draft, a_refused_script, a_trajectory, an_unreadable_answer, write_journal, write_run
 from run_records import CONFIG
@@ -47,6 +48,18 @@ def test_a_kept_one_that_fails_exits_with_1_and_is_named(folder: Path) -> None:
     assert result.exit_code == 1
     assert "000000-aaaaaaaa  trajectory: accepted then, refused now: EnoughMistakes (too_few_errors)" in result.stdout
     assert rows(result)["trajectories kept"] == ["1", "0"]
+
+
+def test_programs_get_one_object(folder: Path) -> None:
+    held = orjson.loads(verify(folder, "--json").stdout)
+    assert held["seen"] == {"trajectory": 1, "script": 2, "draft": 1}
+    assert held["by_rule"]["TaskSucceed"] == 1
+    assert held["changes"] == []
+    result = verify(folder, "--json", "--rules", "agentrefine(min_refinements=3)")
+    assert result.exit_code == 1
+    (change,) = orjson.loads(result.stdout)["changes"]
+    assert (change["id"], change["accepted_then"], change["accepted_now"]) == ("000000-aaaaaaaa", True, False)
+    assert [found["code"] for found in change["violations"]] == ["too_few_errors"]
 
 
 def test_a_refused_one_that_passes_now_is_named_and_no_failure(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ def test_a_trajectory_is_shown_with_its_mistakes_and_nothing_that_a_model_wrote_
     assert all(printable(told) == told for told in shown.texts)
     mistakes = sum(isinstance(turn, DungeonMasterTurn) and turn.flagged for turn in draft.turns)
     assert sum("✗ mistake" in told for told in shown.texts) == mistakes
+    printed = str(trajectory(draft, text))
+    assert printable(printed) == printed
+    assert printed.count("✗ mistake") == mistakes
 
 
 @given(texts() | st.just(HOSTILE))

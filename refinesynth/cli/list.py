@@ -1,0 +1,69 @@
+"""`refinesynth list`: the runs in a folder, a line each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refinesynth.cli.status import AsJson
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from refinesynth.run import RunFolder
+    from refinesynth.run.status import RunStatus
+
+Parent = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the runs are.")]
+
+
+def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
+    """Say of each run in a folder how far it is, what it cost and which models made it. Changes nothing.
+
+    With --json one object a line, as `status --json` has it. Exits with 1 when a run cannot be read.
+    """
+    from rich.table import Table
+
+    from refinesynth.cli.exits import ExitCode
+    from refinesynth.cli.status import as_json
+    from refinesynth.cli.terminal import notes, output
+    from refinesynth.errors import InputError, RefinesynthError
+    from refinesynth.run import RunFolder
+    from refinesynth.run.claiming import holds_run
+    from refinesynth.run.status import RunStatus
+
+    if not parent.is_dir():
+        raise InputError(f"there is no folder {str(parent)!r}; give the one that your runs are in")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("run", "state", "accepted", "cost", "play", "models"):
+        table.add_column(name, justify="right" if name in {"accepted", "cost"} else "left", overflow="fold")
+    failed = False
+    for path in sorted(filter(holds_run, parent.iterdir())):
+        try:
+            folder = RunFolder.open(path)
+            found = RunStatus.of(folder)
+        except RefinesynthError as error:
+            failed = True
+            notes().print(f"refinesynth: {error}", soft_wrap=True)
+            continue
+        if json:
+            output().print(as_json(found), soft_wrap=True)
+        else:
+            _add(table, folder, found)
+    if table.row_count:
+        output().print(table)
+    elif not json and not failed:
+        output().print(f"there are no runs in {str(parent)!r}", soft_wrap=True)
+    if failed:
+        raise typer.Exit(ExitCode.FELL_SHORT)
+
+
+def _add(table: "Table", folder: "RunFolder", found: "RunStatus") -> None:
+    from refinesynth.cli.figures import dollars
+    from refinesynth.cli.terminal import styled
+    from refinesynth.text.printable import one_line
+
+    accepted = f"{found.written:,} of {found.n:,}"
+    cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
+    models = ", ".join(dict.fromkeys(one.model for one in found.spent))
+    texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)
+    table.add_row(*(styled(one_line(text)) for text in texts))
