@@ -4,12 +4,12 @@ them.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
@@ -67,13 +67,6 @@ _READERS: Mapping[str, Mapping[str, int]] = {
 """What no rule says, because it is refused before rules are asked."""
 
 _GAP = re.compile(r"\n\n\n+")
-_TAG = re.compile(r"[a-z_]+")
-
-
-class _Inserted(str):
-    """Text that came through the filter `block`: the only text that an expression in a template may print."""
-
-    __slots__ = ()
 
 
 class Prompts:
@@ -102,7 +95,10 @@ class Prompts:
         self.limits = {name: SimpleNamespace(**figures) for name, figures in limits.items()}
         self.examples = shipped_examples() if examples is None else examples
         self._sources = {**_shipped_sources(), **_own_sources(self.folder)}
-        environment = _environment(frozenset(self._sources.items()))
+        # Imported here: only a run fills prompts, and Jinja takes its time.
+        from refinesynth.prompts.language import environment_of
+
+        environment = environment_of(frozenset(self._sources.items()))
         self._templates = {name: self._compile(name, environment) for name in SECTIONS}
         self._try_out()
 
@@ -137,18 +133,21 @@ class Prompts:
         """One section of a template with `data` filled in, without blank space around it.
 
         Raises:
-            ConfigurationError: The template asks for data that is not there, or prints data past the filter `block`.
+            ConfigurationError: The template asks for data that is not there, prints data past the filter `block`, or
+                gives more than a prompt can be.
         """
         from jinja2 import TemplateError
+
+        from refinesynth.prompts.language import joined
 
         template = self._templates[name]
         try:
             parts = template.blocks[section](template.new_context({"limits": self.limits, **data}))
             # Data has no line breaks of its own in it, so this closes only the gaps that conditions leave.
-            return _GAP.sub("\n\n", "".join(parts)).strip()
+            return _GAP.sub("\n\n", joined(parts)).strip()
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from None
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
             raise ConfigurationError(f"{self._where(name)}, block {section!r}: {error}") from error
 
     def _compile(self, name: str, environment: "Environment") -> "Template":
@@ -174,45 +173,6 @@ class Prompts:
     def _where(self, name: str) -> str:
         own = None if self.folder is None else self.folder / f"{name}{SUFFIX}"
         return f"prompt template {own}" if own is not None and own.is_file() else f"prompt template {name}{SUFFIX}"
-
-
-@lru_cache(maxsize=4)
-def _environment(sources: frozenset[tuple[str, str]]) -> "Environment":
-    """Of the same templates always the same one, which keeps what it has compiled."""
-    # Imported here: only a run fills prompts.
-    from jinja2 import DictLoader, StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    environment = ImmutableSandboxedEnvironment(
-        loader=DictLoader(dict(sources)),
-        undefined=StrictUndefined,
-        autoescape=False,  # this is no HTML; what enters a prompt is escaped by the filter `block`
-        finalize=_only_inserted,
-    )
-    environment.filters.clear()
-    environment.filters["block"] = _insert
-    return environment
-
-
-def _insert(value: object, name: str) -> _Inserted:
-    _must_be_there(value)
-    if not _TAG.fullmatch(name):
-        raise ConfigurationError(f"a block's name is made of a-z and _, got {name!r}")
-    return _Inserted(block(value, name))
-
-
-def _only_inserted(value: Any) -> Any:
-    _must_be_there(value)
-    if isinstance(value, _Inserted) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise ConfigurationError('data is printed through the filter "block" only: {{ name | block("name") }}')
-
-
-def _must_be_there(value: object) -> None:
-    from jinja2 import StrictUndefined
-
-    if isinstance(value, StrictUndefined):
-        str(value)  # raises an error that names the variable
 
 
 def _shipped_sources() -> dict[str, str]:
