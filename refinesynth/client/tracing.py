@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from pydantic_ai.models import Model
 
+    from refinesynth.client.span_export import SpanExport
+
 NAME = "refinesynth"
 """Name of the tracer."""
 ACCEPTED = f"{NAME}.accepted"
@@ -60,17 +62,16 @@ def traced(tracing: Tracing | None) -> Generator[None]:
     Raises:
         ConfigurationError: They are to be exported, and the packages for that are not installed.
     """
-    provider = None if tracing is None or not tracing.export else _exporter()
-    if tracing is not None and provider is not None:
-        tracing = Tracing(provider=provider, content=tracing.content)
+    export = None if tracing is None or not tracing.export else _exporter()
+    if tracing is not None and export is not None:
+        tracing = Tracing(provider=export.provider, content=tracing.content)
     token = _tracing.set(tracing)
     try:
         yield
     finally:
         _tracing.reset(token)
-        if provider is not None:
-            # Sends what is still there.
-            provider.shutdown()
+        if export is not None:
+            export.close()
 
 
 @contextmanager
@@ -100,14 +101,9 @@ def instrumented(model: "Model") -> "Model":
     return InstrumentedModel(model, settings)
 
 
-def _exporter() -> Any:
+def _exporter() -> "SpanExport":
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from refinesynth.client.span_export import SpanExport
     except ImportError as error:
         raise ConfigurationError(missing("opentelemetry", "otel")) from error
-    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: NAME}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
+    return SpanExport(NAME)
