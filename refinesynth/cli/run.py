@@ -40,6 +40,10 @@ Personas = Annotated[
         "that come with refinesynth.",
     ),
 ]
+Column = Annotated[
+    str | None,
+    typer.Option("--column", metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
+]
 Scripts = Annotated[
     Path | None,
     typer.Option(
@@ -264,6 +268,7 @@ def run(
     ctx: typer.Context,
     personas: Personas = None,
     *,
+    column: Column = None,
     scripts: Scripts = None,
     number: Number = None,
     config: Config = None,

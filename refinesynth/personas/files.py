@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from shutil import copyfileobj
 from typing import BinaryIO, cast
@@ -20,7 +21,7 @@ from refinesynth.files.encoding import refuse_other_encodings
 from refinesynth.personas.lines import BOM, COMPRESSIONS, MAX_LINE_BYTES, Lines
 from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
-from refinesynth.personas.rows import COLUMNS, BadRow, Row, find_column, read_row
+from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row, read_row_of
 
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
@@ -43,14 +44,15 @@ Found = tuple[int, object]
 class PersonaFile:
     """A file of personas. Making one checks that it can be read in principle; `rows` reads it, blocking."""
 
-    def __init__(self, path: Path) -> None:
-        """Look at the path alone.
+    def __init__(self, path: str | PathLike[str], *, column: str | None = None) -> None:
+        """Look at the path alone; `column` is where a row's persona stands, by default `persona` or `text`.
 
         Raises:
             InputError: There is no such file, or its suffix is unknown.
             ConfigurationError: A package that it needs is not installed.
         """
-        self.path = path
+        self.path = path = Path(path)
+        self.column = column
         suffixes = [suffix.lower() for suffix in path.suffixes]
         self._compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else None
         self._format = suffixes[-1] if suffixes else ""
@@ -82,7 +84,12 @@ class PersonaFile:
             InputError: The file has no column for personas, or cannot be read on.
         """
         for found in self._found():
-            yield found if isinstance(found, BadRow) else read_row(found[1], found[0])
+            if isinstance(found, BadRow):
+                yield found
+            elif self.column is None:
+                yield read_row(found[1], found[0])
+            else:
+                yield read_row_of(found[1], found[0], self.column)
 
     def _found(self) -> Generator[Found | BadRow, None, None]:
         from zstandard import ZstdError
@@ -96,7 +103,7 @@ class PersonaFile:
                     yield from _read_json(file, self.path)
                     return
                 self._lines = Lines(file)
-                yield from _READERS[self._format](self._lines, self.path)
+                yield from _READERS[self._format](self._lines, self)
         except (OSError, EOFError, UnicodeError, zlib.error, ZstdError) as error:
             read = self._lines.number if self._lines and not isinstance(error, UnicodeError) else 0
             after = f" after line {read}" if read else ""
@@ -133,16 +140,16 @@ class PersonaFile:
 
     def _parquet_rows(self, file: BinaryIO) -> Iterator[Found | BadRow]:
         if self._compression is None:
-            yield from read_parquet(file, self.path)
+            yield from read_parquet(file, self.path, self.column)
             return
         # Parquet is read from its end, so it has to be unpacked first: to disk, not to memory.
         with closing(tempfile.TemporaryFile()) as unpacked:
             copyfileobj(file, unpacked)
             unpacked.seek(0)
-            yield from read_parquet(unpacked, self.path)
+            yield from read_parquet(unpacked, self.path, self.column)
 
 
-def _read_lines(lines: Lines, _: Path, read: Callable[[bytes], object]) -> Iterator[Found | BadRow]:
+def _read_lines(lines: Lines, _: PersonaFile, read: Callable[[bytes], object]) -> Iterator[Found | BadRow]:
     for line in lines:
         if lines.too_long:
             lines.too_long = False
@@ -181,16 +188,14 @@ def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
     yield from enumerate(cast("list[object]", found), start=1)
 
 
-def _read_csv(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[Found | BadRow]:
+def _read_csv(lines: Lines, source: PersonaFile, delimiter: str = ",") -> Iterator[Found | BadRow]:
     rows = QuotedRows(lines, delimiter)
     header = next(rows, QuotedRow(1, [], too_long=False))
     if problem := _TOO_LONG if header.too_long else header.problem:
-        raise InputError(f"the first line of {str(path)!r} is no CSV header: {problem}")
-    column = find_column(header.cells)
+        raise InputError(f"the first line of {str(source.path)!r} is no CSV header: {problem}")
+    column = find_column(header.cells, source.column)
     if column is None:
-        raise InputError(
-            f"{str(path)!r} has the columns {header.cells[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
-        )
+        raise no_column(repr(str(source.path)), header.cells, source.column)
     at = header.cells.index(column)
     names = _names(header.cells, at)
     for row in rows:
@@ -217,7 +222,7 @@ def _names(header: list[str], at: int) -> list[str | None]:
     ]
 
 
-_READERS: dict[str, Callable[[Lines, Path], Iterator[Found | BadRow]]] = {
+_READERS: dict[str, Callable[[Lines, PersonaFile], Iterator[Found | BadRow]]] = {
     ".jsonl": partial(_read_lines, read=orjson.loads),
     ".ndjson": partial(_read_lines, read=orjson.loads),
     ".csv": _read_csv,

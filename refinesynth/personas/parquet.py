@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from refinesynth.errors import InputError
-from refinesynth.personas.rows import COLUMNS, BadRow, find_column
+from refinesynth.personas.rows import BadRow, find_column, no_column
 
 _ROWS_AT_ONCE = 256
 
@@ -21,11 +21,11 @@ def row_count(path: Path) -> int | None:
         return None
 
 
-def read_parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, object] | BadRow]:
+def read_parquet(file: BinaryIO, path: Path, wanted: str | None = None) -> Iterator[tuple[int, object] | BadRow]:
     """The rows' numbers and fields, some hundred in memory at a time; of columns of one name none but the persona.
 
     Raises:
-        InputError: It is no Parquet file, or has no column `persona` or `text`.
+        InputError: It is no Parquet file, or has no column for personas.
     """
     # Typed as Any: pyarrow is optional, and has no types.
     arrow: Any = import_module("pyarrow")
@@ -33,11 +33,9 @@ def read_parquet(file: BinaryIO, path: Path) -> Iterator[tuple[int, object] | Ba
     try:
         table = parquet.ParquetFile(file)
         names: list[str] = table.schema_arrow.names
-        column = find_column(names)
+        column = find_column(names, wanted)
         if column is None:
-            raise InputError(
-                f"{str(path)!r} has the columns {names[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
-            )
+            raise no_column(repr(str(path)), names, wanted)
         read = [name for name in dict.fromkeys(names) if name == column or names.count(name) == 1]
         number = 0
         for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=read):

@@ -88,7 +88,7 @@ def _pieces(source: RecordSource | None) -> Iterable[object]:
     if source is None:
         return shipped()
     if isinstance(source, str | PathLike):
-        return (PersonaFile(Path(source)),)
+        return (PersonaFile(source),)
     if isinstance(source, list | tuple):
         return list(map(_opened, cast("Iterable[object]", source)))
     if isinstance(source, Mapping | bytes | bytearray) or not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -98,7 +98,7 @@ def _pieces(source: RecordSource | None) -> Iterable[object]:
 
 
 def _opened(piece: object) -> object:
-    return PersonaFile(Path(cast("PathLike[str]", piece))) if isinstance(piece, PathLike) else piece
+    return PersonaFile(cast("PathLike[str]", piece)) if isinstance(piece, PathLike) else piece
 
 
 def write_records(records: Iterable[Record], output: str | PathLike[str], *, overwrite: bool = False) -> int:

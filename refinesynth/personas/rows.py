@@ -1,12 +1,13 @@
 """One row of a source: a persona with what stands beside it, or why it is none."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import orjson
 from pydantic import JsonValue, ValidationError
 
+from refinesynth.errors import InputError
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, explain
 
@@ -103,7 +104,26 @@ def _unwrapped(row: Mapping[object, object]) -> tuple[Mapping[object, object], s
     return None if key is None else (row, key)
 
 
-def find_column(names: Iterable[str]) -> str | None:
+def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
     """The column that holds personas, in any case and with blanks around it; None if there is none."""
     folded = {name.strip().casefold(): name for name in reversed(list(names))}
-    return next((folded[name] for name in (*COLUMNS, WRAPPER) if name in folded), None)
+    looked_for = (*COLUMNS, WRAPPER) if wanted is None else (wanted.strip().casefold(),)
+    return next((folded[name] for name in looked_for if name in folded), None)
+
+
+def no_column(what: object, names: Sequence[str], wanted: str | None) -> InputError:
+    """That none of a table's columns is the one for personas."""
+    expected = "persona or text" if wanted is None else repr(wanted)
+    return InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}")
+
+
+def read_row_of(value: object, line: int, column: str) -> Row:
+    """As `read_row`, with the persona in `column` and nowhere else."""
+    if not isinstance(value, Mapping):
+        return read_row(value, line)
+    row = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
+    found = find_column(row, column)
+    if found is None:
+        return BadRow(line, f"has no key {column!r}")
+    others = {key: at for key, at in row.items() if key not in (found, *COLUMNS, WRAPPER)}
+    return read_row({"persona": row[found], **others}, line)

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, 
 from contextlib import suppress
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 import anyio.to_thread
@@ -12,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from refinesynth.errors import InputError
 from refinesynth.personas.files import PersonaFile
-from refinesynth.personas.rows import COLUMNS, Row, find_column, read_row
+from refinesynth.personas.rows import Row, find_column, no_column, read_row
 from refinesynth.personas.shipped import shipped
 from refinesynth.personas.stream import Personas
 from refinesynth.trajectory import Persona
@@ -40,8 +39,10 @@ _ROWS_AT_ONCE = 64
 _EXPECTED = "a path, an iterable or async iterable of texts, or a Hugging Face dataset"
 
 
-def open_personas(source: PersonaSource | None = None) -> Personas:
+def open_personas(source: PersonaSource | None = None, *, column: str | None = None) -> Personas:
     """Personas from `source`, read lazily; those that ship with the package if it is None.
+
+    `column` names where they stand in a file's rows, if not in `persona` or `text`; other sources have none to name.
 
     A row that is no persona is counted (`Personas.bad`), for every kind of fault. Files and datasets are read in a
     thread; an iterable is asked on the event loop, row by row, and a blocking one blocks it.
@@ -54,7 +55,7 @@ def open_personas(source: PersonaSource | None = None) -> Personas:
         personas = shipped()
         return Personas(_iterated(personas), "the shipped personas", count=lambda: len(personas))
     if isinstance(source, str | PathLike):
-        file = PersonaFile(Path(source))
+        file = PersonaFile(source, column=column)
         return Personas(_threaded(file.rows()), f"the file {str(file.path)!r}", stop=file.stop, count=file.at_most)
     if isinstance(source, Persona):
         return Personas(_iterated((source,)), "one persona", count=lambda: 1)
@@ -93,9 +94,7 @@ def _dataset_rows(dataset: Any) -> Generator[Row, None, None]:
     if dataset.column_names is not None:
         column = find_column(dataset.column_names)
         if column is None:
-            raise InputError(
-                f"the dataset has the columns {dataset.column_names[:20]}; expected one of them to be {' or '.join(COLUMNS)}"
-            )
+            raise no_column("the dataset", dataset.column_names, None)
         for number, row in enumerate(dataset.select_columns([column]), start=1):
             yield read_row({column.strip().casefold(): row[column]}, number)
     else:

@@ -209,7 +209,7 @@ def _read(kind: type[_Kept], data: bytes) -> _Kept:
     except ValidationError as error:
         raise StorageError(
             f"the journal is damaged, or of another version: {kind.__name__}: {explain(error)}. Put the original back, or "
-            f"start over with fresh=True (--fresh), which keeps the old folder"
+            f"start over with --fresh (in Python fresh=True), which keeps the old folder"
         ) from error
 
 

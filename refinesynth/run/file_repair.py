@@ -66,5 +66,5 @@ def _totals_before(journal: Journal, index: int) -> Totals:
 def _changed(path: Path, end: int) -> RunFolderError:
     return RunFolderError(
         f"{str(path)!r} has {size_of(path):,} bytes, and a line was expected to end at byte {end:,}; it was changed after the "
-        f"run wrote it. Put the original back, or start over with fresh=True (--fresh), which keeps the old folder"
+        f"run wrote it. Put the original back, or start over with --fresh (in Python fresh=True), which keeps the old folder"
     )

@@ -14,14 +14,16 @@ ScriptSource: TypeAlias = str | PathLike[str] | Iterable[Persona]
 """A run folder, a file of trajectories, or `ScriptedPersona`s."""
 
 
-def open_source(personas: PersonaSource | None, scripts: ScriptSource | None) -> Personas:
+def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *, column: str | None = None) -> Personas:
     """Personas, or in their place scripts with theirs, in the order of the trajectories.
 
     Raises:
-        InputError: Both are given, or what is given cannot be read.
+        InputError: Both are given, a column without a file of personas, or what is given cannot be read.
     """
+    if column is not None and not isinstance(personas, str | PathLike):
+        raise InputError(f"column is {column!r}, and there is no file of personas whose rows it could be of")
     if scripts is None:
-        return open_personas(personas)
+        return open_personas(personas, column=column)
     if personas is not None:
         raise InputError("personas and scripts are both given; scripts come with the personas they were written for")
     return _open(scripts)

@@ -156,11 +156,11 @@ def _refuse_changes(path: Path, config: RunConfig) -> None:
     if changed := differences(before.config, config):
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
-            f"another folder for the new ones, or fresh=True (--fresh) to start over and keep the old run beside it"
+            f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
         )
     if not before.journal_file.exists() and (size_of(before.trajectories_file) or size_of(before.rejected_file)):
         raise RunFolderError(
             f"{str(path)!r} has lost {before.journal_file.name}, which says what of the rest counts and what was paid for; put "
-            f"it back, or start over with fresh=True (--fresh), which keeps the old folder. What was accepted can still be "
+            f"it back, or start over with --fresh (in Python fresh=True), which keeps the old folder. What was accepted can still be "
             f"exported"
         )

@@ -76,6 +76,8 @@ class RunSettings(PlaySettings):
     personas: Any = None
     """A path (.jsonl, .json, .csv, .tsv, .parquet, .txt, also .gz and .zst; `-` for standard input), an iterable or async iterable, a Hugging Face dataset;
     None for those that come with the package."""
+    column: str | None = None
+    """Where in the rows of a file of personas they stand; None for `persona` or `text`."""
     scripts: Any = None
     """A run folder, or a file of its trajectories, whose scripts are played again instead of writing new ones: by
     another player, under other rules. In the place of personas; what is read from it is each script once, with its

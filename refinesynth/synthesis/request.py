@@ -149,7 +149,7 @@ class Request:
         )
         budget = Budget.of(asked.budget)
         prices = prices_of([*backends.values(), *filter(None, [fallback])], budget, injected=self.call is not None)
-        async with open_source(asked.personas, asked.scripts) as personas:
+        async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
             overlaps, curator, at_most = Overlaps(), None, None
             if not self._has_enough():
                 at_most = await personas.at_most() if asked.patience else None

@@ -28,6 +28,7 @@ async def synthesize(
     n: int = 100,
     backend: "BackendSpec" = "rehearsal",
     *,
+    column: str | None = None,
     scripts: "ScriptSource | None" = None,
     config: str | PathLike[str] | None = None,
     play: str = "live",
@@ -76,6 +77,7 @@ async def synthesize(
             than was missing is kept whole, so there may be up to `branches * episodes_per_script - 1` more.
         backend: A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
             there, a list for a role whose models take turns.
+        column: Where in the rows of a file of personas they stand; None for `persona` or `text`.
         scripts: A run folder, or a file of trajectories, whose scripts are played again, each once, instead of personas
             for which scripts are written: with a tuned model as player its own mistakes become data.
         config: A YAML or JSON file with any of these settings by name; what is given as an argument counts before it.

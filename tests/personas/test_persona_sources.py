@@ -18,6 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read, write
 
+from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import BadRow, open_personas, shipped
 from refinesynth.personas.lines import MAX_LINE_BYTES, Lines
@@ -38,6 +39,23 @@ async def test_every_format_and_compression_is_read(tmp_path: Path, suffix: str,
     assert str(path) in personas.description
     again, _ = await read(path)
     assert again == PEOPLE
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
+async def test_the_column_that_is_named_is_read_and_no_other(tmp_path: Path, suffix: str) -> None:
+    content = (
+        as_table(text=["not this"] * len(PEOPLE), Bio=PEOPLE)
+        if suffix == ".parquet"
+        else FORMATS[suffix](PEOPLE).replace(b"persona", b"Bio").replace(b"text", b"Bio")
+    )
+    path = write(tmp_path / f"people{suffix}", content)
+    async with open_personas(path, column="bio") as personas:
+        assert [one.text async for _, one in personas] == PEOPLE
+    async with open_personas(path, column="nobody") as personas:
+        with pytest.raises(InputError, match="'nobody'"):
+            await personas.look()
+    with pytest.raises(InputError, match="there is no file of personas"):
+        await synthesize(PEOPLE, 1, column="bio", output=tmp_path / "run")
 
 
 @example(texts=["0\r\n0"], suffix=".csv")
