@@ -23,7 +23,7 @@ _IN_FLIGHT = 128
 def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int) -> Path:
     """Play the scenes of these names once each, at temperature 1; the file of what the rules accepted.
 
-    Nobody asks the player for mistakes, and a play that a rule refuses is not tried again.
+    Nobody asks the player for mistakes; what reaches the goal is kept, and a play that does not is not tried again.
     """
     torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
     player = Generating(model)
@@ -42,6 +42,10 @@ def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int) -> 
             play="grounded",
             grounding=rs.Grounding(terse=True),
             mistakes=natural(),
+            # Not `ActionsUsable`: where no place is shut, the verb that opens one is of no use.
+            script_rules=rs.rules.script(),
+            # Not `RealRefinement`: what is repaired late is what there is to learn.
+            rules=rs.rules.agentrefine(0) & rs.rules.Replays(),
             attempts=Attempts(drafts=1),
             max_turns=2 * MOST_ACTIONS,
             patience=0,

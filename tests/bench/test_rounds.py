@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra train")
 
 from bench.rounds.one_seed import ARMS, mixed
-from bench.rounds.report import report
+from bench.rounds.report import picture, read_rounds, report
 
 
 def test_own_plays_and_the_teachers_come_by_turns() -> None:
@@ -25,7 +25,10 @@ def test_the_last_round_is_compared_by_seed_and_world(tmp_path: Path) -> None:
             one = {"arm": arm, "round": at, "seed": seed, "own plays": 10 * at, "mistakes in them": 5}
             starts = {"mistake": {"success": success}, "clean": {"success": "1111"}}
             (folder / f"{arm[:3]}-{at}.json").write_bytes(orjson.dumps({**one, "starts": starts}))
-    told = report(tmp_path)
+    models = read_rounds(tmp_path)
+    told = report(models)
     assert "| own plays | 1 | 4 | 75.0 ± 0.0 | 100.0 ± 0.0 | 10 | 0.50 |" in told
     assert "own plays less teacher's plays alone: +25.0 points" in told
     assert "p = 0.125, 4 seeds" in told
+    picture(models, tmp_path / "rounds.png")
+    assert (tmp_path / "rounds.png").read_bytes().startswith(b"\x89PNG")
