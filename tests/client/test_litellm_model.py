@@ -126,7 +126,7 @@ async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
     assert system["content"].startswith("Be brief.")
     assert '"seeds"' in system["content"]
     assert "tools" not in call.requests[0]
-    assert call.requests[0]["response_format"] == {"type": "json_object"}
+    assert "response_format" not in call.requests[0]
 
 
 @pytest.mark.parametrize("mode", [OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED])
@@ -153,7 +153,7 @@ async def test_open_schemas_take_the_mode_that_can_express_them() -> None:
         result = await Agent(open_model(PRESETS[name].backend, call=call), output_type=Basket).run("hi")
         assert result.output == Basket(by_colour={"red": "cherry"})
     assert "tools" in claude.requests[0]
-    assert gemini.requests[0]["response_format"] == {"type": "json_object"}
+    assert not gemini.requests[0].keys() & {"tools", "response_format"}
 
 
 async def test_closed_schemas_and_explicit_modes_are_left_alone() -> None:
