@@ -316,7 +316,7 @@ class LiteLLMModel(Model):
             ),
             "timeout": self._timeout(settings),
         }
-        if not self._accepts_seed or Lack.SEED in lacks:
+        if not (self._accepts_seed and self.backend.seed) or Lack.SEED in lacks:
             request.pop("seed", None)
         if tools := wire.tools(parameters, strict=strict):
             request["tools"] = tools
@@ -328,6 +328,8 @@ class LiteLLMModel(Model):
             request["response_format"] = form
         if (server := server_of(self.backend)) is not None:
             request["api_base"] = server
+        for name in (name for name, value in self.backend.extra.items() if value is None):
+            request.pop(name, None)
         return request
 
     def _key(self) -> dict[str, str]:
