@@ -47,6 +47,10 @@ class EpisodeLost(EpisodeAbandoned):
     """
 
 
+class NoTools(EpisodeAbandoned):
+    """A model that is asked to call one of several functions takes no tools; it may be asked for text."""
+
+
 class RunStopped(BackendError):
     """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""
 

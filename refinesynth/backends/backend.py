@@ -48,6 +48,8 @@ class Backend(BaseModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one answer."""
+    seed: bool = Field(default=True, exclude_if=bool)
+    """Whether requests carry a seed, with which a server that heeds it answers alike; False for one that takes none."""
     timeout: float = Field(default=300, gt=0)
     """Seconds that one attempt may take, from the request to the last byte; waiting for a turn does not count."""
     requests_per_minute: float | None = Field(default=None, gt=0)
@@ -76,7 +78,8 @@ class Backend(BaseModel):
     output_price: float | None = Field(default=None, ge=0)
     """US dollars per million completion tokens."""
     extra: Mapping[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`."""
+    """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`; null takes one out of the
+    request."""
 
     @property
     def label(self) -> str:
@@ -120,6 +123,11 @@ class Backend(BaseModel):
         for name in _keys(self.extra):
             if _SECRET.search(name):
                 raise ValueError(f"extra: {name!r} looks like a secret; put it in a variable named by api_key_env")
+        for name in ("model", "messages", "timeout"):
+            if self.extra.get(name, name) is None:
+                raise ValueError(
+                    f"extra: without {name} there is no request; null is for arguments that it can do without"
+                )
         return self
 
 

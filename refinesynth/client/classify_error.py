@@ -73,6 +73,8 @@ class Fault:
     """False for a STOP that only the text of an answer suggests, which may repeat what the prompt says."""
     status: int | None = None
     """The HTTP status, as far as there is one; litellm makes one up where there is none."""
+    names: tuple[str, ...] = ()
+    """Arguments of the request that the server names, in its order; of a refusal, what it may be about."""
     page: str | None = None
     """The title or the beginning of a web page that came instead of an answer: from a server that has never answered, a
     sign that no completion API is there. None where a status says that the page is about something else: the key, the
@@ -127,6 +129,18 @@ _QUOTED = re.compile(r"(?:Original Response: |Received: '|beginning with )\W{0,4
 _TITLE = re.compile(r"<title[^<>]{0,100}>([^<>]{1,100})", re.IGNORECASE)
 _GLANCE = 80
 """Characters of a page without a title that are shown."""
+_ARGUMENTS: Mapping[str, re.Pattern[str]] = {
+    "response_format": re.compile(
+        r"response[_ ]?format|json[_ ]?schema|structured[_ ]outputs?|\bgrammar", re.IGNORECASE
+    ),
+    "tool_choice": re.compile(r"tool[_ ]choice", re.IGNORECASE),
+    "tools": re.compile(r"\btools?\b(?![_ ]choice)|function[_ ]call", re.IGNORECASE),
+    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
+    "max_tokens": re.compile(r"\bmax_(completion_)?tokens\b", re.IGNORECASE),
+}
+"""How servers call the arguments that a backend's settings decide; those in `extra` are called as they are."""
 _UNPARSED = (json.JSONDecodeError, UnicodeError, RecursionError)
 _NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "requests", "urllib3", "anyio"})
 """Libraries whose errors mean that the server could not be talked to."""
@@ -164,7 +178,8 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
     )
     after = _seconds(_header(error, "retry-after")) if row.step is FaultStep.RETRY else None
     certain = row.step is not FaultStep.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
-    return Fault(row.step, row.kind, redact(f"{backend.label} {says}", key=key), after, certain, status, page)
+    message = redact(f"{backend.label} {says}", key=key)
+    return Fault(row.step, row.kind, message, after, certain, status, _named(text, backend), page)
 
 
 @dataclass(frozen=True)
@@ -264,6 +279,12 @@ def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row
         return None
     known = next((row for row in _BY_STATUS if row.step is FaultStep.STOP and row.fits(0, text)), None)
     return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
+
+
+def _named(text: str, backend: Backend) -> tuple[str, ...]:
+    extra = {name: re.compile(rf"\b{re.escape(name)}\b") for name in backend.extra}
+    found = ((pattern.search(text), name) for name, pattern in {**extra, **_ARGUMENTS}.items())
+    return tuple(name for _, name in sorted((match.start(), name) for match, name in found if match is not None))
 
 
 def _out_of_reach(error: Exception) -> bool:

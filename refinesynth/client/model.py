@@ -1,7 +1,7 @@
 """The port to LLMs: a pydantic-ai model over one completion function, `litellm.acompletion` unless another is given."""
 
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -9,34 +9,28 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends.backend import Backend
+from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.completion import Completion
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
 from refinesynth.client.answers import Answer, read_answer
 from refinesynth.client.budget.price_table import unknown
-from refinesynth.client.classify_error import Fault, FaultKind, FaultStep, classify_error
+from refinesynth.client.classify_error import classify_error
+from refinesynth.client.lacks import Lack, Lacks, Trial, carried
 from refinesynth.client.limiter.endpoints import limiter_of
 from refinesynth.client.limiter.permit import Permit
 from refinesynth.client.limiter.rate_headers import headers_of
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.retry import GaveUp, Sleep, retry
+from refinesynth.client.verdicts import Verdicts
 from refinesynth.client.watch import Call, Calls, CallStage
-from refinesynth.client.wire import forces_tools, is_open, mode_for_open_schema, profile_of
-from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, RefinesynthError, RunStopped
+from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
+from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
-_FRUITLESS = 5
-"""Requests that gave nothing, before any that gave an answer to use, after which the settings are at fault and not the
-prompts."""
-_TO_LOOK_AT = {FaultKind.REJECTED: "output_mode and extra", FaultKind.CONTENT: "max_tokens, output_mode and extra"}
-"""Kinds of fault that settings can bring about at every request, with the settings."""
-_DOUBTFUL = 5
-"""Requests in a row, without an answer to any, that must seem to say that no episode can go on, where none says it for
-sure."""
 _SEED_STEP = 0x9E3779B1
 """Added to the seed when an answer is asked for again, lest the same empty answer come back."""
 _SEEDS = 2**31
@@ -68,6 +62,7 @@ class LiteLLMModel(Model):
         accepts_seed: bool = True,
         limiter: RateLimiter | None = None,
         calls: Calls | None = None,
+        lacks: Lacks | None = None,
         sleep: Sleep = anyio.sleep,
     ) -> None:
         """Nothing is sent yet.
@@ -79,6 +74,7 @@ class LiteLLMModel(Model):
             accepts_seed: Whether requests may carry a seed; litellm refuses it for providers that have none.
             limiter: Says when a request may go; shared by all models on one server and key. One of its own if None.
             calls: Where the requests in flight are listed.
+            lacks: What is known of servers, and where more is written that this one turns out not to have.
             sleep: Waits between attempts.
         """
         self.backend = backend
@@ -93,13 +89,12 @@ class LiteLLMModel(Model):
             tokens_per_minute=backend.tokens_per_minute,
             longest_wait=backend.longest_wait,
         )
-        self._prepared: dict[int, tuple[ModelRequestParameters, ModelRequestParameters]] = {}
+        self._known = Lacks() if lacks is None else lacks
+        self._proved: set[str] = set()
+        """What the server has, because it was answered."""
+        self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
         """What requests ask for, and what became of it here: the roles have one object each for all their requests."""
-        self._answered = 0
-        self._fruitless = 0
-        self._usable = False
-        """Whether any answer could be used so far."""
-        self._doubtful = 0
+        self.verdicts = Verdicts(backend, self.limiter)
         own: dict[str, Any] = {
             "temperature": backend.temperature,
             "top_p": backend.top_p,
@@ -126,21 +121,33 @@ class LiteLLMModel(Model):
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
-        """As every model does, after choosing another output mode for schemas that the usual one cannot express."""
+        """As every model does, after choosing another output mode where the schema cannot be expressed in the usual one,
+        or the server does not take it.
+        """
+        return self._prepare(model_settings, model_request_parameters, self.lacks)
+
+    def _prepare(
+        self, model_settings: ModelSettings | None, asked: ModelRequestParameters, lacks: frozenset[Lack]
+    ) -> tuple[ModelSettings | None, ModelRequestParameters]:
         settings = {**(self.settings or {}), **(model_settings or {})}
         lasting = _FORMLESS.issuperset(settings)
-        known = self._prepared.get(id(model_request_parameters)) if lasting else None
+        known = self._prepared.get((id(asked), lacks)) if lasting else None
         if known is not None:
             return cast("ModelSettings", settings) or None, known[1]
-        parameters = model_request_parameters
-        mode = mode_for_open_schema(self.backend)
-        if mode is not None and parameters.output_mode == "auto" and _asks_for_free_keys(parameters):
-            parameters = parameters.with_default_output_mode(cast("Any", mode.value))
+        parameters = asked
+        if asked.output_mode == "auto":
+            mode = output_mode(self.backend, self.profile, lacks, free_keys=_asks_for_free_keys(asked))
+            parameters = asked.with_default_output_mode(cast("Any", mode.value))
         prepared = super().prepare_request(model_settings, parameters)
         if lasting and len(self._prepared) < _FORMS:
             # The key's object is kept too: another one of that id cannot come about.
-            self._prepared[id(model_request_parameters)] = (model_request_parameters, prepared[1])
+            self._prepared[id(asked), lacks] = (asked, prepared[1])
         return prepared
+
+    @property
+    def lacks(self) -> frozenset[Lack]:
+        """What the server is known not to have."""
+        return self._known.of(self.backend)
 
     async def aclose(self) -> None:
         """Close the connections; they open again when they are needed."""
@@ -160,20 +167,33 @@ class LiteLLMModel(Model):
             RunStopped: Nothing can be asked of this backend.
             UserError: A message or setting that cannot be sent.
         """
-        settings, parameters = self.prepare_request(model_settings, model_request_parameters)
-        request = self._request(messages, settings or {}, parameters)
         account = current_account()
-        answered_before = self._answered
+        answered_before = self.verdicts.answered
+        asking = _Asking(messages, model_settings, model_request_parameters, self._trial(model_request_parameters))
+        form = await self._form(asking)
         with self.calls.begun(
             model=self.backend.label,
             role=account.role,
             episode=account.episode,
             index=account.priority,
-            timeout=request["timeout"],
+            timeout=form.request["timeout"],
         ) as call:
 
             async def attempt(content_faults: int) -> ModelResponse:
-                return await self._ask(_reseeded(request, content_faults), parameters, account, call)
+                nonlocal form
+                while True:
+                    form = await self._form(asking, form)
+                    request = _reseeded(form.request, content_faults)
+                    try:
+                        response = await self._ask(request, form.parameters, account, call)
+                    except RefinesynthError:
+                        raise
+                    except Exception as error:
+                        if not asking.trial.goes_on(classify_error(error, self.backend), request):
+                            raise
+                    else:
+                        await self._known.add(self.backend, asking.trial.without)
+                        return response
 
             async def back_off(seconds: float) -> None:
                 call.enter(CallStage.BACKOFF)
@@ -184,9 +204,33 @@ class LiteLLMModel(Model):
                     attempt, self.backend, met=lambda: self.limiter.met, excuses=self.limiter.excuses, sleep=back_off
                 )
             except GaveUp as gave_up:
-                final = self._verdict(gave_up, others_answered=self._answered > answered_before)
+                final = self.verdicts.on(gave_up, others_answered=self.verdicts.answered > answered_before)
         # Outside of the handler: an exception that hangs on this one would carry the server's own words.
         raise final
+
+    def _trial(self, asked: ModelRequestParameters) -> Trial:
+        # An output mode that the user chose stays; what a player may call is no output mode.
+        free = self.backend.output_mode is OutputMode.AUTO or asked.function_tools
+        return Trial(frozenset(Lack) if free else frozenset({Lack.SEED, Lack.DEMAND}), self._proved)
+
+    async def _form(self, asking: "_Asking", before: "_Form | None" = None) -> "_Form":
+        """A request in the form that the server takes, as far as is known; the one before, if that is still so.
+
+        Raises:
+            NoTools: It is to call one of several functions, and the server takes none.
+        """
+        without = asking.trial.without
+        if asking.parameters.function_tools:
+            if Lack.TOOLS in without or not self.profile.get("supports_tools", True):
+                # No other form could be answered, so this is believed at once.
+                await self._known.add(self.backend, frozenset({Lack.TOOLS}))
+            if Lack.TOOLS in self.lacks:
+                raise NoTools(f"{self.backend.label} takes no tools, and is asked to call one of several")
+        lacks = self.lacks | without
+        if before is not None and before.lacks == lacks:
+            return before
+        settings, parameters = self._prepare(asking.settings, asking.parameters, lacks)
+        return _Form(self._request(asking.messages, settings or {}, parameters, lacks), parameters, lacks)
 
     async def _ask(
         self, request: dict[str, Any], parameters: ModelRequestParameters, account: Account, call: Call
@@ -197,7 +241,7 @@ class LiteLLMModel(Model):
         else:
             answer, cost = await self._buy(request, account, call)
         answer.check(max_tokens=request.get("max_tokens"))
-        self._usable = True
+        self.verdicts.usable = True
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
@@ -228,8 +272,8 @@ class LiteLLMModel(Model):
                 raise
         cost = self._price(answer.usage)
         reservation.settle(answer.usage, cost)
-        self._answered += 1
-        self._doubtful = 0
+        self.verdicts.note_answer()
+        self._proved.update(carried(request).values())
         await account.keep(answer, cost, model=self.model_name)
         return answer, cost
 
@@ -254,7 +298,11 @@ class LiteLLMModel(Model):
         return answer
 
     def _request(
-        self, messages: list[ModelMessage], settings: ModelSettings, parameters: ModelRequestParameters
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings,
+        parameters: ModelRequestParameters,
+        lacks: frozenset[Lack],
     ) -> dict[str, Any]:
         profile: ModelProfile = self.profile
         strict = split(self.backend.model)[0] in _STRICT and self.backend.base_url is None
@@ -268,18 +316,20 @@ class LiteLLMModel(Model):
             ),
             "timeout": self._timeout(settings),
         }
-        if not self._accepts_seed:
+        if not (self._accepts_seed and self.backend.seed) or Lack.SEED in lacks:
             request.pop("seed", None)
         if tools := wire.tools(parameters, strict=strict):
             request["tools"] = tools
-            request["tool_choice"] = wire.tool_choice(parameters, settings, forced=forces_tools(self.backend, profile))
+            forced = Lack.DEMAND not in lacks and forces_tools(self.backend, profile)
+            request["tool_choice"] = wire.tool_choice(parameters, settings, forced=forced)
             if (parallel := settings.get("parallel_tool_calls")) is not None:
                 request["parallel_tool_calls"] = parallel
-        json_mode = profile.get("supports_json_object_output", False)
-        if form := wire.response_format(parameters, strict=strict, json_mode=json_mode):
+        if form := wire.response_format(parameters, strict=strict):
             request["response_format"] = form
         if (server := server_of(self.backend)) is not None:
             request["api_base"] = server
+        for name in (name for name, value in self.backend.extra.items() if value is None):
+            request.pop(name, None)
         return request
 
     def _key(self) -> dict[str, str]:
@@ -289,65 +339,26 @@ class LiteLLMModel(Model):
         # The OpenAI client insists on a key, even for servers that look at none.
         return {} if server_of(self.backend) is None else {"api_key": "none"}
 
-    def _timeout(self, settings: ModelSettings) -> float:
-        asked = settings.get("timeout")
+    def _timeout(self, settings: ModelSettings | None) -> float:
+        asked = (settings or {}).get("timeout")
         return float(asked) if isinstance(asked, int | float) else self.backend.timeout
 
-    def _verdict(self, gave_up: GaveUp, *, others_answered: bool) -> BackendError:
-        fault = gave_up.fault
-        if fault.page is not None and not self.limiter.met:
-            return RunStopped(_no_api(self.backend, fault.page))
-        if fault.step is FaultStep.STOP:
-            return self._stop_or_abandon(fault)
-        if fault.step is FaultStep.RETRY:
-            message = f"{fault.message} (after {gave_up.attempts} attempts)"
-            if fault.kind is FaultKind.CONTENT:
-                return self._abandoned_or_hopeless(message, fault)
-            if others_answered:
-                return EpisodeLost(message)
-            return _stopped(f"{message}{self._outlook(fault)}")
-        return self._abandoned_or_hopeless(fault.message, fault)
 
-    def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
-        """One episode is given up, or all are: where the first requests of a backend give nothing to use, none will."""
-        if fault.kind in _TO_LOOK_AT and not self._usable:
-            self._fruitless += 1
-            if self._fruitless >= _FRUITLESS:
-                return _stopped(
-                    f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
-                    f"wrong: look at {_TO_LOOK_AT[fault.kind]} of the backend"
-                )
-        return EpisodeAbandoned(message)
+class _Asking(NamedTuple):
+    """A request, whatever form it takes."""
 
-    def _stop_or_abandon(self, fault: Fault) -> BackendError:
-        """One answer that only seems to say that no episode can go on may echo its prompt; several in a row do not."""
-        if not fault.certain and self._answered:
-            self._doubtful += 1
-            if self._doubtful < _DOUBTFUL:
-                return EpisodeAbandoned(fault.message)
-        return _stopped(fault.message)
-
-    def _outlook(self, fault: Fault) -> str:
-        if fault.kind is FaultKind.DEFECT:
-            return ""
-        if fault.kind is FaultKind.UNREACHED and not self.limiter.met:
-            return "; check that the server is running and its address right"
-        return "; it stays down, try again later"
+    messages: list[ModelMessage]
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters
+    trial: Trial
 
 
-def _no_api(backend: Backend, page: str) -> str:
-    server = server_of(backend)
-    where = "its address" if server is None else f"base_url ({server})"
-    usually = "" if server is not None and server.rstrip("/").endswith("/v1") else ", which mostly ends in /v1"
-    return (
-        f"{backend.label} is asked at an address where no completion API is: a web page came back, {page!r}. Check {where}{usually}, "
-        f"and whether a login or a proxy stands in between."
-    )
+class _Form(NamedTuple):
+    """What is sent for it, to a server that lacks something."""
 
-
-def _stopped(message: str) -> RunStopped:
-    # A sentence: where the run is kept is said after it.
-    return RunStopped(message if message.endswith((".", "!", "?")) else f"{message}.")
+    request: dict[str, Any]
+    parameters: ModelRequestParameters
+    lacks: frozenset[Lack]
 
 
 def _asks_for_free_keys(parameters: ModelRequestParameters) -> bool:

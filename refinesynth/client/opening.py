@@ -15,6 +15,7 @@ from refinesynth.errors import ConfigurationError
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+    from refinesynth.client.lacks import Lacks
     from refinesynth.client.limiter.rate_limiter import RateLimiter
     from refinesynth.client.model import LiteLLMModel
     from refinesynth.client.watch import Calls
@@ -26,8 +27,9 @@ def open_model(
     call: Completion | None = None,
     limiter: "RateLimiter | None" = None,
     calls: "Calls | None" = None,
+    lacks: "Lacks | None" = None,
 ) -> "LiteLLMModel":
-    """The pydantic-ai model for a backend; `limiter` and `calls` are those that it shares with others.
+    """The pydantic-ai model for a backend; `limiter`, `calls` and `lacks` are those that it shares with others.
 
     With `call`, requests go to that function. litellm is imported, which takes seconds once, for the backends alone
     that go through it: all but the rehearsal and those of `path=direct`. What `path=auto` is in a run, `routed` says;
@@ -40,13 +42,15 @@ def open_model(
     from refinesynth.client.model import LiteLLMModel
 
     if call is not None:
-        return LiteLLMModel(backend, call=call, price=price_of(backend, listings=False), limiter=limiter, calls=calls)
+        return LiteLLMModel(
+            backend, call=call, price=price_of(backend, listings=False), limiter=limiter, calls=calls, lacks=lacks
+        )
     if backend.rehearses:
         from refinesynth.client.rehearsing import Rehearsing
         from refinesynth.rehearsal import Faults, Rehearsal
 
         played = Rehearsing(Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model))))
-        return LiteLLMModel(backend, call=played, price=price_of(backend), limiter=limiter, calls=calls)
+        return LiteLLMModel(backend, call=played, price=price_of(backend), limiter=limiter, calls=calls, lacks=lacks)
     _require_key(backend)
     if backend.path == "direct":
         from refinesynth.client.http.completion import direct_completion
@@ -59,6 +63,7 @@ def open_model(
             accepts_seed=direct.accepts("seed"),
             limiter=limiter,
             calls=calls,
+            lacks=lacks,
         )
     from refinesynth.client import litellm_sdk
 
@@ -69,6 +74,7 @@ def open_model(
         accepts_seed=litellm_sdk.accepts(backend.model, "seed"),
         limiter=limiter,
         calls=calls,
+        lacks=lacks,
     )
 
 
@@ -78,27 +84,30 @@ def open_models(
     call: Completion | None = None,
     fallback: Backend | None = None,
     calls: "Calls | None" = None,
+    lacks: "Lacks | None" = None,
 ) -> "dict[Role, Model]":
     """A model for every role; for a mixture of backends a `MixedModel`, of which one is to be taken for each play.
 
     Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
     limiter. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
-    in `calls`.
+    in `calls`; what servers turn out not to have, in `lacks`.
 
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
+    from refinesynth.client.lacks import Lacks
     from refinesynth.client.limiter.endpoints import endpoint, limiters_of
     from refinesynth.client.several import FallbackModel, mixture
     from refinesynth.client.watch import Calls
 
     calls = Calls() if calls is None else calls
+    lacks = Lacks() if lacks is None else lacks
     second = () if fallback is None else (fallback,)
     every = [one for backend in backends.values() for one in backend.each]
     limiters = limiters_of((*every, *second), fallback=fallback)
 
     def opened(backend: Backend) -> "LiteLLMModel":
-        return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls)
+        return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls, lacks=lacks)
 
     found: list[tuple[Backend, Model]] = []
     reserve = None if fallback is None else opened(fallback)
@@ -142,7 +151,10 @@ def open_replay(folder: Path, role: Role) -> "Model":
         breaker=CircuitBreaker(longest_wait=backend.longest_wait, outage=0.0),
         longest_wait=backend.longest_wait,
     )
-    return mixture([LiteLLMModel(one, call=replay, price=free, limiter=unhindered) for one in backend.each])
+    lacks = replay.lacks()
+    return mixture(
+        [LiteLLMModel(one, call=replay, price=free, limiter=unhindered, lacks=lacks) for one in backend.each]
+    )
 
 
 async def close_models(models: "Iterable[Model]") -> None:

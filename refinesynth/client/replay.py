@@ -8,6 +8,7 @@ from typing import Any
 from refinesynth.backends.replayed import ReplayedRun, journals
 from refinesynth.client.account import current_account
 from refinesynth.client.answers import Answer
+from refinesynth.client.lacks import Lacks
 from refinesynth.client.session import Session, SessionAccount
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import JournalReader, Paid, Recorded
@@ -60,6 +61,12 @@ class Replay:
                 f"episode {session.id}: it was not asked then, because rules, prompts or bounds are others or that run ended"
             )
         return as_completion(paid)
+
+    def lacks(self) -> Lacks:
+        """What the servers turned out not to have that were asked then."""
+        found = Lacks()
+        found.read(self._journals)
+        return found
 
     def _recorded(self, session: Session) -> Recorded:
         known = self._known.get(session)

@@ -29,6 +29,7 @@ from refinesynth.backends.role import Role
 from refinesynth.client.account import CostTracker, Forgetful, Ledger, Memory, Price, Reservation, Unlimited, charged_to
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.tracing import instrumented
+from refinesynth.errors import NoTools
 from refinesynth.journal.values import Paid
 
 SESSION_HEADER = "x-session-id"
@@ -67,6 +68,10 @@ class Session:
         text = f"{self.seed}/{role}/{self._requests[role]}"
         self._requests[role] += 1
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) >> 1
+
+    def take_back_seed(self, role: Role) -> None:
+        """The role's last request does not count."""
+        self._requests[role] -= 1
 
     def step(self, role: Role) -> int:
         """How many completions the role has had, recalled ones included."""
@@ -107,7 +112,12 @@ class SessionModel(WrapperModel):
         account = SessionAccount(self.session, self.role, digest_of(messages, model_request_parameters))
         before = self.session.step(self.role)
         with charged_to(account):
-            response = await self.wrapped.request(messages, settings, model_request_parameters)
+            try:
+                response = await self.wrapped.request(messages, settings, model_request_parameters)
+            except NoTools:
+                # What is asked in its place has its seed: with a server that is known to have none there is no such try.
+                self.session.take_back_seed(self.role)
+                raise
         if self.session.step(self.role) == before:
             # Not a model of ours: what it says of itself is all there is.
             cost = None if response.usage.cost is None else float(response.usage.cost)

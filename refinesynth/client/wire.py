@@ -31,6 +31,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.providers import PROVIDERS, split
+from refinesynth.client.lacks import Lack
 from refinesynth.text.jsontext import scrub
 
 _PASSED = {
@@ -91,12 +92,10 @@ def tool_choice(parameters: ModelRequestParameters, settings: ModelSettings, *, 
     return "required" if wanted and forced else "auto"
 
 
-def response_format(parameters: ModelRequestParameters, *, strict: bool, json_mode: bool) -> dict[str, Any] | None:
-    """What holds the answer to JSON: the schema in native mode, JSON mode for prompted output where there is one."""
+def response_format(parameters: ModelRequestParameters, *, strict: bool) -> dict[str, Any] | None:
+    """What holds the answer to a schema, in native mode; in the others nothing does."""
     if parameters.output_mode == "native" and parameters.output_object is not None:
         return {"type": "json_schema", "json_schema": _schema(parameters.output_object, strict=strict)}
-    if parameters.output_mode == "prompted" and json_mode:
-        return {"type": "json_object"}
     return None
 
 
@@ -235,6 +234,25 @@ def _best(table: ModelProfile) -> OutputMode:
     if table.get("supports_json_schema_output", False):
         return OutputMode.NATIVE
     return OutputMode.TOOL if table.get("supports_tools", True) else OutputMode.PROMPTED
+
+
+def output_mode(
+    backend: Backend, profile: ModelProfile, lacks: frozenset[Lack], *, free_keys: bool = False
+) -> OutputMode:
+    """How a structured answer is asked for, of a server that lacks something; `free_keys` says that its schema has an
+    object with keys that it does not name.
+
+    A mode that the user chose stays.
+    """
+    mode = OutputMode(profile.get("default_structured_output_mode", OutputMode.TOOL))
+    if backend.output_mode is not OutputMode.AUTO:
+        return mode
+    if free_keys:
+        mode = mode_for_open_schema(backend) or mode
+    if mode is OutputMode.NATIVE and Lack.SCHEMA in lacks:
+        mode = OutputMode.TOOL
+    has_tools = profile.get("supports_tools", True) and Lack.TOOLS not in lacks
+    return mode if has_tools or mode is not OutputMode.TOOL else OutputMode.PROMPTED
 
 
 def mode_for_open_schema(backend: Backend) -> OutputMode | None:

@@ -16,7 +16,7 @@ from refinesynth.chat import render_tool_turns, render_turns
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.episode.play import Cast, Turns, invalid_answer
 from refinesynth.episode.taken_back import TakenBack
-from refinesynth.errors import EpisodeAbandoned
+from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import InvalidAnswer, Player, ToolPlayer
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.rules.rule import Verdict, Violation
@@ -37,8 +37,11 @@ class Conversation(ABC):
     """One script being played. Who answers the player, and how, is what the kinds of play differ in."""
 
     def __init__(self, cast: Cast, script: Script) -> None:
-        calls = cast.settings.player_form == "tools"
-        self.player = cast.actor(ToolPlayer, Role.PLAYER, script=script) if calls else cast.actor(Player, Role.PLAYER)
+        self.player = cast.actor(Player, Role.PLAYER)
+        self.caller: ToolPlayer | None = None
+        """Plays in the place of `player`, as long as its model is one that can call."""
+        if cast.settings.player_form == "tools":
+            self.caller = cast.actor(ToolPlayer, Role.PLAYER, script=script)
         self.verifier = cast.verifier
         self.script = script
         self.record = cast.record
@@ -96,9 +99,13 @@ class Conversation(ABC):
     async def _act(self, turns: Turns, taken: TakenBack) -> PlayerTurn:
         """What the player does after `turns`."""
         asked = self._asked(turns)
-        if isinstance(self.player, ToolPlayer):
+        if self.caller is not None:
             view = render_tool_turns(self.script, turns)
-            return await self.player.act(view, mistake=asked, violations=taken.player)
+            try:
+                return await self.caller.act(view, mistake=asked, violations=taken.player)
+            except NoTools:
+                self.caller = None
+                self.record.in_text = True
         return await self.player.act(render_turns(self.script, turns), mistake=asked, violations=taken.player)
 
     def _asked(self, turns: Turns) -> Asked | None:

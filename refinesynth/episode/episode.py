@@ -135,7 +135,7 @@ def _trajectory(accepted: Accepted, *, spent: Cost, record: Record, settings: Ep
         script_id=script.digest,
         difficulty=_difficulty(script),
         refinements=count_refinements(repairs(accepted.draft)) if script.grounded else None,
-        player_form="tools" if settings.player_form == "tools" and Role.PLAYER.value in accepted.models else None,
+        player_form="tools" if accepted.by_calls else None,
         branch=accepted.branch,
     )
     return Trajectory.model_validate(

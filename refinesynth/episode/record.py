@@ -36,6 +36,8 @@ class Record:
     """Scripts tried so far."""
     drafts: int = 0
     """Drafts tried so far, of the current play."""
+    in_text: bool = False
+    """Whether the current play's player, asked for tool calls, turned out to have none and plays in text."""
     _drafts_before: int = 0
     """Drafts of earlier plays of the episode."""
     _refused: list[Refused] = field(default_factory=list[Refused])
@@ -66,6 +68,7 @@ class Record:
         self._kept.clear()
         self._drafts_before += self.drafts
         self.drafts = 0
+        self.in_text = False
 
     def begin_script(self) -> None:
         """Another script is tried."""

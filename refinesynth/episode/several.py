@@ -31,6 +31,8 @@ class Accepted:
     """Role name to the model that was asked."""
     answered: dict[str, str]
     """Role name to the models that answered, those before the play included on which it builds."""
+    by_calls: bool
+    """Whether its player was asked with tool calls."""
     branch: Branch | None
     """None where one trajectory was asked for."""
 
@@ -109,6 +111,7 @@ class SeveralPlays:
             attempts=self.record.drafts,
             asked=cast.asked,
             answered=dict(self.record.session.answered_by),
+            by_calls=self.settings.player_form == "tools" and Role.PLAYER in cast.models and not self.record.in_text,
             branch=self._branch(number, shared),
         )
         self.accepted.append(accepted)

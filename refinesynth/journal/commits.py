@@ -47,8 +47,8 @@ class Batch:
         self.begun: list[Row] = []
         self.committed: list[Row] = []
         self.held: dict[int, Row] = {}
-        self.totals: tuple[bytes | None] | None = None
-        """The new value, None included; None: it stays."""
+        self.notes: dict[str, bytes | None] = {}
+        """New values; those of other names stay."""
         self.size = 0
         """Roughly, in bytes."""
         self.failure: Failure | None = None
@@ -152,8 +152,8 @@ class Commits:
                 self._insert("INTO entries", ENTRY_COLUMNS, batch.committed)
                 run("DELETE FROM held WHERE idx BETWEEN ? AND ?", (batch.committed[0][0], batch.committed[-1][0]))
             self._insert("OR REPLACE INTO held", HELD_COLUMNS, held)
-            if batch.totals is not None:
-                run("INSERT OR REPLACE INTO notes VALUES ('totals', ?)", batch.totals)
+            for note in batch.notes.items():
+                run("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
             run("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from refinesynth.journal.commits import Batch
 from refinesynth.journal.connecting import connect_to_read, connect_to_write
-from refinesynth.journal.reader import JournalReader
+from refinesynth.journal.reader import TOTALS, JournalReader
 from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
 from refinesynth.journal.values import Entry, Paid
 from refinesynth.journal.writer import Writer
@@ -109,7 +109,7 @@ class Journal(JournalReader):
                 self._begun.pop(row[0], None)
             batch.held.update((row[0], row) for row in held)
             if totals is not None:
-                batch.totals = (totals,)
+                batch.notes[TOTALS] = totals
             batch.size += sum(len(entry.line) + len(entry.held or b"") + _ROW for entry in entries)
 
         batch = self._writer.put(fill)
@@ -127,10 +127,22 @@ class Journal(JournalReader):
 
         def fill(batch: Batch) -> None:
             batch.forget_from = index
-            batch.totals = (totals,)
+            batch.notes[TOTALS] = totals
 
         self._writer.put(fill).wait()
         self._count = min(self._count, index)
+
+    async def keep_note(self, name: str, value: bytes) -> None:
+        """Commit a value by name, in the place of the one before; on its way before the first `await`.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+
+        def fill(batch: Batch) -> None:
+            batch.notes[name] = value
+
+        await self._writer.put(fill)
 
     async def flush(self) -> None:
         """Returns when everything before it is committed.

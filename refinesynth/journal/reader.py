@@ -33,6 +33,9 @@ _PAGE_OF_PERSONAS = 5_000
 _PAGE_WITH_RECORDS = 16
 """Entries that are read at a time. No read lasts longer: while one does, the writer's log cannot be emptied."""
 
+TOTALS = "totals"
+"""The note that holds the running sums."""
+
 _Value = TypeVar("_Value")
 
 
@@ -127,7 +130,11 @@ class JournalReader:
     @property
     def totals(self) -> bytes | None:
         """The running sums that came with the last entries; None if none came."""
-        for value in self._values(note_from_row, "SELECT value FROM notes WHERE name = 'totals'"):
+        return self.note(TOTALS)
+
+    def note(self, name: str) -> bytes | None:
+        """A single value by its name; None if there is none."""
+        for value in self._values(note_from_row, "SELECT value FROM notes WHERE name = ?", name):
             return value
         return None
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import Entry, Journal, JournalReader
@@ -16,6 +17,9 @@ from refinesynth.run.folder import RunFolder, shard_journals
 from refinesynth.run.lines import LineWriter, size_of
 from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
+
+if TYPE_CHECKING:
+    from refinesynth.client.lacks import Lacks
 
 
 class RunWriter(RunFolder):
@@ -87,6 +91,14 @@ class RunWriter(RunFolder):
     def memory(self, episode: str, index: int) -> EpisodeMemory:
         """What is known of an episode's completions, by its id and the persona's position."""
         return EpisodeMemory(self._records, episode, begun=index < self._begun, elsewhere=self._elsewhere)
+
+    def open_lacks(self, lacks: "Lacks") -> None:
+        """Let what is known of servers be known here, and kept.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        lacks.open(self._records, self._elsewhere)
 
     def personas(self) -> Iterator[str]:
         """Fingerprints of the personas of the episodes in the files, in order, lazily."""

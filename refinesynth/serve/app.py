@@ -16,6 +16,7 @@ import anyio
 from aiohttp import web
 
 from refinesynth.backends import Completion
+from refinesynth.client.http.errors import HttpError
 from refinesynth.serve import wire
 from refinesynth.serve.faults import HttpFaults
 from refinesynth.serve.traffic import SESSION_HEADER, Exchange, Traffic
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ChatServer:
-    """The endpoints around one completion function.
+    """The endpoints around one completion function; where it raises `HttpError`, that is the answer.
 
     What goes wrong with a request and how long it takes depend on `seed` and on how many requests came before it, on
     nothing else.
@@ -129,6 +130,9 @@ class ChatServer:
             asked = {key: value for key, value in body.items() if key in wire.PASSED_ON and value is not None}
             whole = wire.plain(await self.call(**asked))
             answer = _stream(whole, body) if body.get("stream") else _response(whole)
+        except HttpError as refusal:
+            exchange.fault = None
+            return wire.error(refusal.status_code, str(refusal))
         except Exception as error:  # noqa: BLE001 - whatever the completion function does, the next request is answered
             _log.exception("the completion function failed")
             exchange.fault = None

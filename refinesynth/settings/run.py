@@ -46,7 +46,8 @@ class PlaySettings(BaseModel):
     play of your own."""
     player_form: Literal["react", "tools"] = "react"
     """How the Player is asked and answers: `Thought: ... Action: ...` as text, or with native tool calls, an action a
-    function. What it said is recorded alike; every export can be had in either form."""
+    function; in text where its model takes no tools. What it said is recorded alike; every export can be had in either
+    form."""
     mistakes: Mistakes = Field(default_factory=Mistakes)
     """Where mistakes come from."""
     attempts: Attempts = Field(default_factory=Attempts)

@@ -17,6 +17,7 @@ from refinesynth.trajectory import Persona
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
     from refinesynth.client.budget.tracker import BudgetTracker
+    from refinesynth.client.lacks import Lacks
     from refinesynth.client.watch import Calls
     from refinesynth.episode import EpisodeSettings
 
@@ -42,6 +43,8 @@ class Players:
     """Opens them, once."""
     calls: "Calls"
     """The requests of `models` that are in flight."""
+    lacks: "Lacks"
+    """What `models` find out about their servers."""
     processes: int
     log_level: int
     tracing: Tracing | None
@@ -56,6 +59,7 @@ class Players:
         if self.processes == 1:
             from refinesynth.client import close_models
 
+            folder.open_lacks(self.lacks)
             opened: dict[Role, Any] = {}
 
             def models() -> "Mapping[Role, Any]":

@@ -128,14 +128,15 @@ class Request:
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.client import open_models
         from refinesynth.client.http.choosing import routed
+        from refinesynth.client.lacks import Lacks
         from refinesynth.client.watch import Calls
 
         asked, settings = self.settings, self._episodes()
         backends, fallback = self._backends(settings)
         paths = {role: routed(backend, in_flight=asked.concurrency) for role, backend in backends.items()}
         second = None if fallback is None else routed(fallback, in_flight=asked.concurrency)
-        calls = Calls()
-        open_once = cache(partial(open_models, paths, call=self.call, fallback=second, calls=calls))
+        calls, lacks = Calls(), Lacks()
+        open_once = cache(partial(open_models, paths, call=self.call, fallback=second, calls=calls, lacks=lacks))
         players = Players(
             settings=settings,
             backends=paths,
@@ -143,6 +144,7 @@ class Request:
             call=self.call,
             models=open_once,
             calls=calls,
+            lacks=lacks,
             processes=asked.processes,
             log_level=level_of(asked.log_level),
             tracing=self.tracing,
@@ -154,7 +156,7 @@ class Request:
             if not self._has_enough():
                 at_most = await personas.at_most() if asked.patience else None
                 await personas.look()
-                self._can_call(open_once())
+                self._has_player(open_once())
                 curator = await self._curator(overlaps)
             folder = RunWriter.claim(
                 asked.output or next_run_folder(),
@@ -207,27 +209,16 @@ class Request:
         found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
         return found, None if asked.fallback is None else resolve(asked.fallback)
 
-    def _can_call(self, models: "Mapping[Role, Model]") -> None:
-        """Whether the players can be asked with tool calls, where that is asked for.
+    def _has_player(self, models: "Mapping[Role, Model]") -> None:
+        """Whether there is a player, where one is to be asked with tool calls; one that has none plays in text.
 
         Raises:
-            InputError: One cannot, or there is no player.
+            InputError: There is none.
         """
-        if self.settings.player_form != "tools":
-            return
-        from refinesynth.client.several import MixedModel
-
-        player = next((model for role, model in models.items() if role == "player"), None)
-        if player is None:
+        if self.settings.player_form == "tools" and "player" not in models:
             raise InputError(
                 f"player_form is 'tools', and nobody plays turn by turn in the play {self.settings.play!r}"
             )
-        for model in player.models if isinstance(player, MixedModel) else (player,):
-            if not model.profile.get("supports_tools", True):
-                raise InputError(
-                    f"player_form is 'tools', and {model.model_name} is known to call none; leave it at 'react', or give "
-                    "the role player another model"
-                )
 
     async def _curator(self, overlaps: Overlaps) -> "Curator | None":
         """What looks at what the rules accept; reads the evaluation sets, which may be large, off the event loop."""

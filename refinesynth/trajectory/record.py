@@ -117,7 +117,8 @@ class Provenance(Value):
     """Of a grounded trajectory, counted when it was accepted, since the world has to be executed for it; None where an
     earlier version wrote it."""
     player_form: Literal["tools"] | None = Field(default=None, exclude_if=absent)
-    """`tools` where the player was asked with tool calls; None where it wrote text."""
+    """`tools` where the player was asked with tool calls; None where it wrote text, also because its model took no
+    tools."""
     branch: Branch | None = Field(default=None, exclude_if=absent)
     """Which of its episode's trajectories this is; None where an episode has one."""
 

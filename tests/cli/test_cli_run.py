@@ -11,6 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 from samples import POT
+from server_manners import Mannered, bare
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
@@ -102,6 +103,15 @@ def test_what_is_shown_of_a_refusal_is_short_and_obeyed_by_no_terminal(text: str
             lines = [line.plain for line in why_refused(item, rule)]
             assert all(line.isprintable() and len(line) < 450 for line in lines)
             assert len(lines) <= 5
+
+
+def test_what_a_server_lacks_is_said_once(tmp_path: Path) -> None:
+    with serving(create_app(Mannered(bare))) as address:
+        place = ("--backend", "hosted_vllm/any", "--set", f"base_url={address}/v1")
+        result = run("-n", 2, "-o", tmp_path / "run", *place, "--player-form", "tools", "--concurrency", 4)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("does not take response_format; structured answers are asked for by a tool call") == 1
+    assert result.stderr.count("does not take tools; it is asked for text") == 1
 
 
 def test_a_web_page_where_completions_should_be_is_said_at_once(tmp_path: Path) -> None:

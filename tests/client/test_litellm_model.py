@@ -96,6 +96,33 @@ async def test_a_seed_goes_only_where_seeds_are_taken() -> None:
     assert "seed" not in call.requests[0]
 
 
+async def test_a_seed_can_be_switched_off() -> None:
+    call = Scripted()
+    await ask(model(call, BACKEND.model_copy(update={"seed": False})), ModelSettings(seed=3))
+    assert "seed" not in call.requests[0]
+
+
+async def test_null_takes_an_argument_out_of_the_request() -> None:
+    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 1}'))
+    backend = Backend(
+        model="openai/m",
+        base_url="http://h/v1",
+        output_mode=OutputMode.TOOL,
+        temperature=0.5,
+        extra={"tool_choice": None, "temperature": None, "unheard_of": None, "min_p": 0.1},
+    )
+    await Agent(model(call, backend), output_type=Fruit).run("hi")
+    (request,) = call.requests
+    assert not request.keys() & {"tool_choice", "temperature", "unheard_of"}
+    assert (request["min_p"], "tools" in request) == (0.1, True)
+
+
+@pytest.mark.parametrize("name", ["model", "messages", "timeout"])
+def test_what_makes_a_request_cannot_be_taken_out(name: str) -> None:
+    with pytest.raises(ValueError, match=f"without {name} there is no request"):
+        Backend(model="m", extra={name: None})
+
+
 async def test_native_output_sends_the_schema_and_reads_broken_json() -> None:
     call = Scripted(completion("```json\n{'name': 'fig', 'seeds': 900,}\n```"))
     result = await Agent(model(call), output_type=Fruit).run("hi")
@@ -126,7 +153,7 @@ async def test_prompted_output_puts_the_schema_in_the_prompt() -> None:
     assert system["content"].startswith("Be brief.")
     assert '"seeds"' in system["content"]
     assert "tools" not in call.requests[0]
-    assert call.requests[0]["response_format"] == {"type": "json_object"}
+    assert "response_format" not in call.requests[0]
 
 
 @pytest.mark.parametrize("mode", [OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPTED])
@@ -153,7 +180,7 @@ async def test_open_schemas_take_the_mode_that_can_express_them() -> None:
         result = await Agent(open_model(PRESETS[name].backend, call=call), output_type=Basket).run("hi")
         assert result.output == Basket(by_colour={"red": "cherry"})
     assert "tools" in claude.requests[0]
-    assert gemini.requests[0]["response_format"] == {"type": "json_object"}
+    assert not gemini.requests[0].keys() & {"tools", "response_format"}
 
 
 async def test_closed_schemas_and_explicit_modes_are_left_alone() -> None:

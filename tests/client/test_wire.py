@@ -144,9 +144,7 @@ def test_a_choice_of_single_tools_is_refused_loudly() -> None:
 @pytest.mark.parametrize("strict", [True, False, None])
 def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
     answer = OutputObjectDefinition(json_schema={"type": "object"}, name="An answer!", description="d", strict=strict)
-    form = wire.response_format(
-        ModelRequestParameters(output_mode="native", output_object=answer), strict=True, json_mode=True
-    )
+    form = wire.response_format(ModelRequestParameters(output_mode="native", output_object=answer), strict=True)
     assert form is not None
     schema = {"name": "An_answer_", "schema": {"type": "object"}, "description": "d"} | (
         {"strict": True} if strict else {}
@@ -154,11 +152,10 @@ def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
     assert form == {"type": "json_schema", "json_schema": schema}
 
 
-def test_prompted_output_uses_json_mode_where_there_is_one() -> None:
-    prompted = ModelRequestParameters(output_mode="prompted")
-    assert wire.response_format(prompted, strict=False, json_mode=True) == {"type": "json_object"}
-    assert wire.response_format(prompted, strict=False, json_mode=False) is None
-    assert wire.response_format(NONE, strict=False, json_mode=True) is None
+def test_prompted_output_is_asked_for_in_words_alone() -> None:
+    answer = OutputObjectDefinition(json_schema={"type": "object"})
+    prompted = ModelRequestParameters(output_mode="prompted", output_object=answer)
+    assert wire.response_format(prompted, strict=False) is None
 
 
 def test_settings_go_out_under_litellms_names() -> None:

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from run_records import contents
+from server_manners import Mannered, bare
 
 import refinesynth as rs
 from refinesynth import rules
@@ -98,3 +101,31 @@ async def test_what_cannot_be_asked_by_calls_is_refused_at_once(
     with pytest.raises(InputError, match=message):
         await rs.synthesize(n=1, output=tmp_path / "run", **asked)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(tmp_path: Path, processes: int) -> None:
+    call = Mannered(bare)
+    found = await rs.synthesize(
+        n=4, player_form="tools", call=call, concurrency=1, processes=processes, output=tmp_path / "run"
+    )
+    assert [one.provenance.player_form for one in found] == [None] * 4
+    text = await rs.synthesize(n=4, call=Mannered(bare), output=tmp_path / "text")
+    assert contents(found.path) == contents(text.path)
+    events = [orjson.loads(line) for line in (found.path / "events.jsonl").read_bytes().splitlines()]
+    assert {one["lacks"] for one in events if one["event"] == "goes_without"} == {"tools", "response_format"}
+    # Once for the backend: the script writer finds out both.
+    assert processes > 1 or call.refused == 2
+
+
+@pytest.mark.parametrize("form", ["tools", "react"])
+async def test_a_run_that_goes_on_knows_what_the_server_lacks(tmp_path: Path, form: str) -> None:
+    settings: dict[str, Any] = {"player_form": form, "concurrency": 3}
+    whole = await rs.synthesize(n=6, call=Mannered(bare), output=tmp_path / "whole", **settings)
+    await rs.synthesize(n=2, call=Mannered(bare), output=tmp_path / "parts", **settings)
+    later = Mannered(bare)
+    parts = await rs.synthesize(n=6, call=later, output=tmp_path / "parts", **settings)
+    assert contents(parts.path) == contents(whole.path)
+    assert later.refused == 0
+    again = await rs.synthesize(n=6, backend=f"replay:{whole.path}", output=tmp_path / "again", **settings)
+    assert [one.turns for one in again] == [one.turns for one in whole]

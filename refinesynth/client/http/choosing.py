@@ -96,7 +96,7 @@ def _why_not_in(dialect: Dialect, backend: Backend, provider: str, model: str) -
 def _unknown(backend: Backend, dialect: Dialect, model: str) -> str | None:
     """The first argument of a backend's requests that its dialect does not have."""
     own = {"temperature": backend.temperature, "top_p": backend.top_p, "max_tokens": backend.max_tokens}
-    asked = [*(name for name, value in own.items() if value is not None), *backend.extra]
+    asked = [name for name, value in (*own.items(), *backend.extra.items()) if value is not None]
     body = backend.extra.get("extra_body")
     if isinstance(body, dict) and "model" in body:
         return "another model in extra_body"

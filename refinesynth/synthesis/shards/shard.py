@@ -104,6 +104,7 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
     """
     # Imported here: what opens models brings pydantic-ai with it.
     from refinesynth.client import close_models, open_models
+    from refinesynth.client.lacks import Lacks
     from refinesynth.client.limiter.endpoints import limiters_in
     from refinesynth.client.watch import Calls, log_alarm, watch
     from refinesynth.episode import episode_id, play_episode
@@ -116,8 +117,9 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
         elsewhere = [until.enter_context(closing(JournalReader.read(path))) for path in others]
         begun = max(known.started() for known in (journal, *elsewhere))
         fallback = None if assignment.fallback is None else share(assignment.fallback, assignment.shards)
-        calls = Calls()
-        models = open_models(backends, call=assignment.call, fallback=fallback, calls=calls)
+        calls, lacks = Calls(), Lacks()
+        lacks.open(journal, elsewhere)
+        models = open_models(backends, call=assignment.call, fallback=fallback, calls=calls, lacks=lacks)
         until.enter_context(traced(assignment.tracing))
 
         async def play(index: int, persona: Persona) -> None:

@@ -1,0 +1,236 @@
+"""A server that lacks something is asked without it, once that is found out."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backend_doubles import Refused, Waits
+from chat_server import calls_tool, completion
+from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from refinesynth.backends import Backend, OutputMode
+from refinesynth.client.lacks import Lack, Lacks
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.errors import EpisodeAbandoned, NoTools, RunStopped, StorageError
+from refinesynth.journal import Journal
+
+BACKEND = Backend(name="mine", model="rehearsal")
+NO_SCHEMA = "This response_format type is unavailable now"
+NO_TOOLS = "registry.ollama.ai/library/gemma2:2b does not support tools"
+
+
+class Fruit(BaseModel):
+    """A fruit."""
+
+    name: str
+
+
+FIG = '{"name": "fig"}'
+
+
+class Server:
+    """Refuses requests that hold one of `refused`, with a status and a text each."""
+
+    def __init__(self, **refused: tuple[int, str]) -> None:
+        self.refused = refused
+        self.requests: list[dict[str, Any]] = []
+
+    async def __call__(self, **request: Any) -> object:
+        self.requests.append(request)
+        for name, (status, text) in self.refused.items():
+            if name in request:
+                raise Refused(status, text)
+        if "tools" in request:
+            return calls_tool("final_result", FIG)
+        return completion(FIG)
+
+    def forms(self) -> list[str]:
+        return [
+            "schema" if "response_format" in asked else "tool" if "tools" in asked else "text"
+            for asked in self.requests
+        ]
+
+
+def model(server: Server, backend: Backend = BACKEND, lacks: Lacks | None = None) -> LiteLLMModel:
+    return LiteLLMModel(backend, call=server, sleep=Waits(), lacks=lacks)
+
+
+async def ask(answering: LiteLLMModel, **settings: Any) -> None:
+    result = await Agent(answering, output_type=Fruit, model_settings=ModelSettings(**settings)).run("hi")
+    assert result.output == Fruit(name="fig")
+
+
+async def call_one(answering: LiteLLMModel) -> None:
+    """As a player that plays by tool calls."""
+    offered = ModelRequestParameters(function_tools=[ToolDefinition(name="take"), ToolDefinition(name="look")])
+    await model_request(answering, [ModelRequest.user_text_prompt("hi")], model_request_parameters=offered)
+
+
+@pytest.mark.parametrize(
+    ("refused", "forms"),
+    [
+        ({"response_format": (400, NO_SCHEMA)}, ["schema", "tool"]),
+        ({"response_format": (422, NO_SCHEMA), "tools": (400, NO_TOOLS)}, ["schema", "tool", "text"]),
+        # litellm's own word, which stops a run where it is not about something that may be left out.
+        ({"response_format": (400, "UnsupportedParamsError: m does not support json_schema")}, ["schema", "tool"]),
+        # llama.cpp's server, without --jinja.
+        (
+            {"response_format": (400, NO_SCHEMA), "tools": (500, "tools param requires --jinja flag")},
+            ["schema", "tool", "text"],
+        ),
+        # OpenRouter.
+        ({"response_format": (404, "No endpoints found that support structured outputs")}, ["schema", "tool"]),
+    ],
+)
+async def test_auto_goes_from_schema_to_tool_to_text_once_for_the_backend(
+    refused: dict[str, tuple[int, str]], forms: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(**refused)
+    answering = model(server)
+    with caplog.at_level(logging.WARNING, logger="refinesynth.backends"):
+        for _ in range(3):
+            await ask(answering)
+    assert server.forms() == [*forms, forms[-1], forms[-1]]
+    assert answering.lacks == {Lack(name) for name in refused}
+    said = [record for record in caplog.records if "does not take" in record.getMessage()]
+    assert len(said) == len(refused)
+
+
+async def test_a_crash_that_only_a_schema_brings_is_found_out_by_asking_without() -> None:
+    server = Server(response_format=(500, "Internal Server Error"))
+    answering = model(server)
+    await ask(answering)
+    await ask(answering)
+    assert server.forms() == ["schema", "schema", "tool", "tool"]
+    assert answering.lacks == {Lack.SCHEMA}
+
+
+async def test_a_server_that_crashes_over_everything_lacks_nothing() -> None:
+    server = Server(messages=(500, "Internal Server Error"))
+    answering = model(server, BACKEND.model_copy(update={"retries": 4}))
+    with pytest.raises(RunStopped, match="stays down"):
+        await ask(answering)
+    assert server.forms() == ["schema", "schema", "tool", "schema", "schema", "schema"]
+    assert not answering.lacks
+
+
+async def test_a_schema_that_was_taken_before_is_not_what_a_refusal_is_about() -> None:
+    server = Server()
+    answering = model(server)
+    await ask(answering)
+    server.refused["messages"] = (400, "bad response_format, tools and seed: an echo of the prompt")
+    with pytest.raises(EpisodeAbandoned):
+        await ask(answering)
+    assert server.forms() == ["schema", "schema"]
+    assert not answering.lacks
+
+
+async def test_what_every_form_is_refused_for_is_no_lack() -> None:
+    server = Server(messages=(400, "no system role; you sent response_format, tools, seed"))
+    answering = model(server)
+    with pytest.raises(EpisodeAbandoned, match="no system role"):
+        await ask(answering, seed=1)
+    assert server.forms()[-1] == "text"
+    assert not answering.lacks
+
+
+@pytest.mark.parametrize("mode", [OutputMode.NATIVE, OutputMode.TOOL])
+async def test_a_mode_that_the_user_chose_stays_and_the_message_names_it(mode: OutputMode) -> None:
+    server = Server(response_format=(400, NO_SCHEMA), tools=(400, NO_TOOLS))
+    answering = model(server, BACKEND.model_copy(update={"output_mode": mode}))
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned):
+            await ask(answering)
+    with pytest.raises(RunStopped, match=r"look at output_mode of the backend\.$"):
+        await ask(answering)
+    assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("Unsupported value: 'temperature' does not support 0.7", "temperature"),
+        ("max_completion_tokens is too large", "max_tokens"),
+        ("unknown field `min_p`", "min_p"),
+        ("no", "output_mode and extra"),
+    ],
+)
+async def test_a_message_names_the_setting_that_the_server_named(text: str, settings: str) -> None:
+    server = Server(messages=(400, text))
+    answering = model(server, BACKEND.model_copy(update={"extra": {"min_p": 0.1}}))
+    for _ in range(4):
+        with pytest.raises(EpisodeAbandoned):
+            await ask(answering)
+    with pytest.raises(RunStopped, match=rf"look at {settings} of the backend\.$"):
+        await ask(answering)
+
+
+async def test_a_seed_that_is_refused_is_left_out_and_the_form_stays() -> None:
+    server = Server(seed=(400, "Extra inputs are not permitted: seed"))
+    answering = model(server)
+    await ask(answering, seed=1)
+    await ask(answering, seed=2)
+    assert server.forms() == ["schema"] * 3
+    assert ["seed" in asked for asked in server.requests] == [True, False, False]
+
+
+async def test_a_demand_that_is_refused_becomes_a_wish() -> None:
+    server = Server(tool_choice=(400, "tool_choice is not supported; only 'auto'"))
+
+    async def only_auto(**request: Any) -> object:
+        if request.get("tool_choice") == "auto":
+            del request["tool_choice"]
+        return await server(**request)
+
+    answering = LiteLLMModel(BACKEND.model_copy(update={"output_mode": OutputMode.TOOL}), call=only_auto, sleep=Waits())
+    await ask(answering)
+    assert answering.lacks == {Lack.DEMAND}
+
+
+async def test_functions_cannot_be_called_where_there_are_no_tools() -> None:
+    server = Server(tools=(400, NO_TOOLS))
+    answering = model(server)
+    for _ in range(2):
+        with pytest.raises(NoTools):
+            await call_one(answering)
+    assert server.forms() == ["tool"]
+
+
+async def test_a_model_that_is_known_to_have_no_tools_is_not_asked_for_calls(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    answering = model(server)
+    answering.profile["supports_tools"] = False
+    for _ in range(2):
+        with pytest.raises(NoTools):
+            await call_one(answering)
+    assert not server.requests
+    assert caplog.text.count("mine does not take tools") == 1
+
+
+async def test_what_was_found_out_is_in_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    first, server = Lacks(), Server(response_format=(400, NO_SCHEMA))
+    with Journal.open(path) as journal:
+        first.open(journal)
+        await ask(model(server, lacks=first))
+    second = Lacks()
+    with Journal.open(path) as journal:
+        second.open(journal)
+        await ask(model(server, lacks=second))
+        other = model(server, Backend(model="openai/m", base_url="http://h/v1"), lacks=second)
+        assert not other.lacks
+    assert server.forms() == ["schema", "tool", "tool"]
+
+
+async def test_a_note_that_is_none_is_damage(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "journal.sqlite") as journal:
+        await journal.keep_note("lacks", b'{"m": ["magic"]}')
+        with pytest.raises(StorageError, match="damaged"):
+            Lacks().open(journal)
