@@ -18,6 +18,7 @@ from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
+from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.personas import personas
@@ -135,7 +136,6 @@ for command in (
     verify,
     export,
     train,
-    merge,
     evaluate,
     compare,
     view,
@@ -144,7 +144,9 @@ for command in (
     serve,
     serve_world,
 ):
-    app.command("train merge" if command is merge else None)(command)
+    app.command()(command)
+app.command("import")(import_)
+app.command("train merge")(merge)
 app.add_typer(personas)
 app.add_typer(prompts)
 
