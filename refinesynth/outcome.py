@@ -10,6 +10,7 @@ from pydantic import Field
 from refinesynth.cost import Cost
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, Persona, Script, Trajectory, Usage, Value
+from refinesynth.trajectory.value import absent
 
 
 class Refused(Value):
@@ -30,6 +31,8 @@ class Refused(Value):
     """The refused draft, as far as it came."""
     text: str | None = None
     """What is wrong with an answer that could not be read at all, in words; None where a script or draft is there."""
+    record: str = Field(default="", exclude_if=absent)
+    """Of an import: the record that could not be read, as it stood in the file."""
     violations: tuple[Violation, ...] = ()
     """Everything that refused it, and what only warned. The LLM judge's refusal is one of rule `Judge`."""
     usage: Usage = Usage()

@@ -5,8 +5,10 @@ The one rendering that the Player, the exports, training and evaluation share.
 
 from refinesynth.chat.react import (
     INSTRUCTIONS,
+    SOMEWHERE,
     Message,
     parse_player,
+    read_player,
     render_action,
     render_player,
     render_task,
@@ -29,11 +31,13 @@ from refinesynth.chat.tools import (
 
 __all__ = [
     "INSTRUCTIONS",
+    "SOMEWHERE",
     "TOOL_INSTRUCTIONS",
     "Message",
     "ThoughtIn",
     "ToolMessage",
     "parse_player",
+    "read_player",
     "render_act_task",
     "render_action",
     "render_player",

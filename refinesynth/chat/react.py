@@ -20,6 +20,9 @@ Action: one available action, with every placeholder in braces replaced by a val
 After each action you are told what happened. If an action turns out wrong, find out why and correct it."""
 """How the player is to answer, at the end of the first user message."""
 
+SOMEWHERE = "You are in an environment that answers each of your actions."
+"""What a player is told of a place of which the script says nothing."""
+
 
 class Message(NamedTuple):
     """One chat message."""
@@ -75,7 +78,7 @@ def task_with_actions(script: Script, instructions: str) -> str:
 
 def introduced(script: Script) -> str:
     """What a player is told of the place."""
-    return script.introduction.strip() or "You are in an environment that answers each of your actions."
+    return script.introduction.strip() or SOMEWHERE
 
 
 def _choice(name: str, values: Sequence[str]) -> str:
@@ -96,6 +99,9 @@ _LABEL = re.compile(
 )
 
 
+_NO_ACTION = 'there is no line that begins with "Action:"; write "Thought: ..." and then "Action: ..."'
+
+
 def parse_player(text: str) -> PlayerTurn:
     """Read `Thought: ... Action: ...` as a player writes it.
 
@@ -108,7 +114,7 @@ def parse_player(text: str) -> PlayerTurn:
     """
     labels, words, at = _labels(text)
     if at is None:
-        raise ValueError('there is no line that begins with "Action:"; write "Thought: ..." and then "Action: ..."')
+        raise ValueError(_NO_ACTION)
     after = words[at + 1 :]
     seen = after.index("observation") if "observation" in after else len(after)
     if "action" in after[:seen]:
@@ -120,6 +126,24 @@ def parse_player(text: str) -> PlayerTurn:
     if not action:
         raise ValueError('the line that begins with "Action:" is empty')
     return PlayerTurn(thought=thought, action=action)
+
+
+def read_player(text: str) -> PlayerTurn:
+    """Read a player's turn as a record has it: the way back of `render_player`, and of what others write alike.
+
+    Nothing is cut: the action is all that follows its label, also where `parse_player` would leave some of it out.
+
+    Raises:
+        ValueError: There is no action.
+    """
+    thought, separator, action = text.partition("\nAction: ")
+    if separator and thought.startswith("Thought: "):
+        return PlayerTurn(thought=thought.removeprefix("Thought: "), action=action)
+    labels, words, at = _labels(text)
+    if at is None or not text[labels[at].end() :].strip():
+        raise ValueError(_NO_ACTION)
+    begin = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
+    return PlayerTurn(thought=text[begin : labels[at].start()].strip(), action=text[labels[at].end() :].strip())
 
 
 def split_thought(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ quick.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
+from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.list import list_runs
@@ -129,27 +130,26 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-_NAMES = {"merge": "train merge", "list_runs": "list"}
-"""Functions that are named otherwise than their command."""
-
+_COMMANDS: Mapping[str, Callable[..., None]] = {
+    "status": status,
+    "list": list_runs,
+    "show": show,
+    "verify": verify,
+    "export": export,
+    "import": import_,
+    "train": train,
+    "train merge": merge,
+    "evaluate": evaluate,
+    "compare": compare,
+    "view": view,
+    "backends": backends,
+    "rules": rules,
+    "serve": serve,
+    "serve-world": serve_world,
+}
 app.command(cls=ListsPlays)(run)
-for command in (
-    status,
-    list_runs,
-    show,
-    verify,
-    export,
-    train,
-    merge,
-    evaluate,
-    compare,
-    view,
-    backends,
-    rules,
-    serve,
-    serve_world,
-):
-    app.command(_NAMES.get(command.__name__))(command)
+for name, command in _COMMANDS.items():
+    app.command(name)(command)
 app.add_typer(personas)
 app.add_typer(prompts)
 

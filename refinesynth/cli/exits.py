@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     OK = 0
     """Done as asked."""
     FELL_SHORT = 1
-    """A run ended before `n`, early or at its end, `verify` found something wrong, a backend failed for good, or a
+    """A run ended before `n`, early or at its end, `verify` found something wrong, records could not be imported, a backend failed for good, or a
     training could not go on."""
     WRONG_INPUT = 2
     """An option, a file, a rule or a backend's name cannot be used; nothing was done."""

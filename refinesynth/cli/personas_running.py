@@ -22,7 +22,7 @@ def until_stopped(work: Callable[[Callable[[int], None]], _Result]) -> _Result:
     Raises:
         typer.Exit: A signal came, with its exit code; `work` was left in the middle.
     """
-    with interruptible() as interrupt, _progress() as report:
+    with interruptible() as interrupt, progress_line() as report:
         try:
             interrupt.stops(_stop)
             return work(lambda rows: report(f"{rows:,} rows"))
@@ -35,7 +35,7 @@ def _stop() -> NoReturn:
 
 
 @contextmanager
-def _progress() -> Generator[Callable[[str], None]]:
+def progress_line() -> Generator[Callable[[str], None]]:
     """A line that is written over on a terminal; nothing elsewhere."""
     console = notes()
     if not console.is_terminal:

@@ -253,7 +253,8 @@ def _provenance(provenance: Provenance) -> Table:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} + {usage.output_tokens:,} tokens{cost}"
     )
     form = ", player by tool calls" if provenance.player_form == "tools" else ""
-    made = f"{provenance.play} play{form}, {by}, seed {provenance.seed}, refinesynth {provenance.package_version}"
+    models = f", {by}" if by else ""
+    made = f"{provenance.play} play{form}{models}, seed {provenance.seed}, refinesynth {provenance.package_version}"
     return _labelled([("made by", made), ("took", took), ("rules", provenance.rules)], style="dim")
 
 

@@ -17,17 +17,13 @@ import orjson
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.compressed import open_binary
-from refinesynth.files.encoding import refuse_other_encodings
-from refinesynth.personas.lines import BOM, COMPRESSIONS, MAX_LINE_BYTES, Lines
+from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines, read_whole
 from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
 from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row, read_row_of
 
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
-
-_MOST_JSON = 256 * 1024 * 1024
-"""Longest JSON file that is read, in bytes: it is read whole."""
 
 STDIN = "-"
 """In the place of a path: standard input."""
@@ -170,14 +166,8 @@ def _read_text(line: bytes) -> object:
 
 def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
     """A list of rows, or an object that holds one."""
-    whole = file.read(_MOST_JSON + 1)
-    if len(whole) > _MOST_JSON:
-        raise InputError(
-            f"{str(path)!r} has more than {_MOST_JSON:,} bytes, and JSON is read whole; write it as JSONL, one row on each line"
-        )
-    refuse_other_encodings(whole[:MAX_LINE_BYTES])
     try:
-        found: object = orjson.loads(whole.removeprefix(BOM))
+        found: object = orjson.loads(read_whole(file, path))
     except orjson.JSONDecodeError as error:
         raise InputError(f"{str(path)!r} is not JSON: {error}; rows on lines of their own are JSONL, .jsonl") from error
     if isinstance(found, dict):

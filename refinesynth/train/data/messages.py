@@ -9,7 +9,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import ToolCall
 from refinesynth.train.data.turn_labels import FlaggedMessage
 
-_FLAGS = ("loss", "loss_weight", "training", "weight")
+FLAGS = ("loss", "loss_weight", "training", "weight")
 """Keys of a message that say whether it is trained on."""
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
@@ -42,7 +42,7 @@ def _message(item: object, number: int, where: str) -> tuple[FlaggedMessage, boo
         raise InputError(
             f"{where}: message {number} has the keys {sorted(map(str, message))}; expected a role and text content"
         )
-    flags = {_flag(message[key], key, number, where) for key in _FLAGS if key in message}
+    flags = {_flag(message[key], key, number, where) for key in FLAGS if key in message}
     if len(flags) > 1:
         raise InputError(f"{where}: message {number} says both that it is trained on and that it is not. Keep one flag")
     flag = flags.pop() if flags else None

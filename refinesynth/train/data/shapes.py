@@ -104,7 +104,12 @@ def _own(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
         raise InputError(f"{where}: this is no trajectory of this version: {explain(error)}") from error
 
 
-def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
+def read_paper(given: Mapping[str, Any], where: str) -> tuple[Script, tuple[PlayerTurn | DungeonMasterTurn, ...]]:
+    """Script and turns of a record in the paper's own keys, as objects or as JSON text.
+
+    Raises:
+        InputError: One of them cannot be read; the message begins with `where`.
+    """
     try:
         script = Script.from_llm(_parsed(given["script"]))
         turns = read_turns(_parsed(given["trajectory"]))
@@ -112,10 +117,15 @@ def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation
         raise InputError(f"{where}: the script cannot be read: {explain(error)}") from error
     except ValueError as error:
         raise InputError(f"{where}: the script or the trajectory cannot be read: {error}") from error
-    sound = [turn for turn in turns if not isinstance(turn, MalformedTurn)]
+    sound = tuple(turn for turn in turns if not isinstance(turn, MalformedTurn))
     if len(sound) != len(turns):
         at, bad = next((at, turn) for at, turn in enumerate(turns, start=1) if isinstance(turn, MalformedTurn))
         raise InputError(f"{where}: turn {at} of the trajectory cannot be read: {bad.problem}")
+    return script, sound
+
+
+def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation:
+    script, sound = read_paper(given, where)
     messages = _rendered(script, sound, form)
     persona = given.get("persona")
     name = _id(given) or where

@@ -1,0 +1,107 @@
+"""`refinesynth import`: trajectories of others, and our own exports, into a run folder."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refinesynth.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from refinesynth.cli.interrupt import Interrupt
+    from refinesynth.synthesis import SynthesisResult
+
+
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines, or a .json document, also .gz and .zst; or a folder of documents, one each.",
+        ),
+    ],
+    *,
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="agentinstruct (the authors' released form), openai (messages, with and without tools), atif, or paper.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FOLDER", help="The run folder; by default the next free runs/NNN."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")
+    ] = False,
+) -> None:
+    """Read trajectories of others, or an export, into a run folder, so that all commands work on them.
+
+    docs/import.md says what is read from each form. Exits with 1 when a record cannot be read.
+    """
+    import anyio
+
+    from refinesynth.cli.interrupt import interruptible
+    from refinesynth.cli.personas_running import progress_line
+    from refinesynth.imports import import_trajectories
+
+    with interruptible() as interrupt, progress_line() as report:
+        work = partial(
+            import_trajectories,
+            source,
+            format=format_name,
+            output=output,
+            fresh=fresh,
+            on_progress=lambda read: report(f"{read:,} records"),
+        )
+        result = anyio.run(_until_stopped, work, interrupt)
+    if result is None:
+        _say("interrupted: the same command goes on with what it has begun")
+        raise typer.Exit(interrupt.exit_code or 0)
+    _tell(result)
+
+
+async def _until_stopped(
+    work: "Callable[[], Awaitable[SynthesisResult]]", interrupt: "Interrupt"
+) -> "SynthesisResult | None":
+    """What `work` gives; None if a signal came first."""
+    from anyio import CancelScope
+
+    loop = asyncio.get_running_loop()
+    with CancelScope() as scope:
+        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
+        interrupt.stops(lambda: loop.call_soon_threadsafe(scope.cancel))
+        return await work()
+    return None
+
+
+def _tell(result: "SynthesisResult") -> None:
+    """What came of it; and that something was left out, with the first reason.
+
+    Raises:
+        typer.Exit: A record could not be read.
+    """
+    from refinesynth.cli.figures import counted
+    from refinesynth.cli.terminal import output
+
+    mistakes = result.figures.mistakes.total()
+    records = counted(result.episodes, "record")
+    output().print(
+        f"{result.path}: {counted(len(result), 'trajectory', 'trajectories')} of {records}, {counted(mistakes, 'mistake')}",
+        soft_wrap=True,
+    )
+    if first := next(iter(result.rejected), None):
+        _say(f"{counted(len(result.rejected), 'record')} left out: {first.text}")
+        _say(f"`refinesynth show {result.path} --refused` lists them; rejected.jsonl holds them as they were")
+        raise typer.Exit(ExitCode.FELL_SHORT)
+
+
+def _say(text: str) -> None:
+    from refinesynth.cli.terminal import notes
+
+    notes().print(text, soft_wrap=True)

@@ -1,0 +1,173 @@
+"""Records into a run folder, as a run writes it: each accepted or refused, in order, committed before it counts."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from anyio import CancelScope
+from anyio.lowlevel import checkpoint
+
+from refinesynth._version import __version__
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.imports.formats import PLAY, RULES, find, read_record
+from refinesynth.imports.reading import Raw, records
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter, next_run_folder
+from refinesynth.settings import PlaySettings
+from refinesynth.synthesis import SynthesisResult
+from refinesynth.trajectory import Persona
+
+_AT_ONCE: Final = 64
+"""Records that are committed in one go."""
+
+_NOBODY: Final = Persona(text="Nobody: the record could not be read.")
+
+
+async def import_trajectories(
+    source: str | PathLike[str],
+    *,
+    format: str,  # noqa: A002 - the word that users type
+    output: str | PathLike[str] | None = None,
+    fresh: bool = False,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> SynthesisResult:
+    """Read trajectories of others, or an export of ours, into a run folder.
+
+    A record that cannot be read is among the refused ones, as it stood, with the reason. As a run, an import that was
+    interrupted goes on when it is asked for again, and takes what has been added at the end of the file.
+
+    Args:
+        source: A file of JSON lines or a `.json` document, also `.gz` and `.zst`, or a folder of documents.
+        format: `agentinstruct`, `openai`, `atif` or `paper`.
+        output: The run folder; None for the next free `runs/NNN` under the current folder.
+        fresh: Move a run that is there aside, and begin anew.
+        on_progress: Called with the number of records that were read so far.
+
+    Raises:
+        InputError: There is no such format or file, it cannot be read to its end, or none of its records is of that
+            format: nothing is written then. Or the folder holds another run.
+        StorageError: The folder cannot be written.
+    """
+    path, folder = Path(source), None if output is None else Path(output)
+    find(format)
+    known = iter(()) if folder is None or fresh else _known(folder)
+    count = await _survey(path, format, known, on_progress)
+    run = RunWriter.claim(folder or next_run_folder(), _config(path, format, n=count), fresh=fresh)
+    try:
+        await _write(run, records(path), format, on_progress)
+    finally:
+        run.close()
+    return SynthesisResult.open(run.path)
+
+
+def _known(folder: Path) -> Iterator[str]:
+    """Digests of the records that an import has read into this folder, in order; of another run none."""
+    if (folder / "config.json").exists() and (run := RunFolder.open(folder)).config.play == PLAY:
+        yield from (line.persona for line in run.episodes())
+
+
+async def _survey(path: Path, format: str, known: Iterator[str], tell: Callable[[int], object]) -> int:  # noqa: A002
+    """How many records there are; all of the file was seen, so that nothing is written where it breaks off.
+
+    Raises:
+        InputError: None of them can be read, or they are not those that were read before.
+    """
+    count, first, readable = 0, "there are none", False
+    for count, raw in enumerate(records(path), start=1):
+        if (before := next(known, None)) is not None and before != _digest(raw):
+            raise RunFolderError(
+                f"{raw.where} is not what was read there before; give the same file, to whose end more may have been added, another "
+                "folder, or start over with --fresh (in Python fresh=True) and keep the old one beside it"
+            )
+        if not readable:
+            try:
+                read_record(raw.parsed(), format, raw.where)
+                readable = True
+            except InputError as error:
+                first = str(error) if count == 1 else first
+        if count % _AT_ONCE == 0:
+            tell(count)
+            await checkpoint()
+    if not readable:
+        raise InputError(f"none of {count:,} records of {str(path)!r} can be read as {format}; of the first: {first}")
+    if next(known, None) is not None:
+        raise RunFolderError(f"{str(path)!r} has {count:,} records, and more were read before; give the whole file")
+    return count
+
+
+async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callable[[int], object]) -> None:  # noqa: A002
+    begun, why = monotonic(), "interrupted"
+    told = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
+    run.milestones.info("run_started", **told, finished=run.committed.episodes, accepted=run.committed.accepted)
+    try:
+        for some in _batches(islice(enumerate(found), run.committed.episodes, None)):
+            with CancelScope(shield=True):
+                await run.append(*(_finished(index, raw, format) for index, raw in some))
+            tell(run.committed.episodes)
+            await checkpoint()
+        run.config = run.config.model_copy(update={"n": max(1, run.committed.accepted)})
+        run.config.save(run.config_file)
+        why = "reached"
+    finally:
+        accepted, seconds = run.committed.accepted, round(monotonic() - begun, 1)
+        run.milestones.info("run_ended", why=why, accepted=accepted, n=run.config.n, seconds=seconds)
+
+
+def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]:
+    while some := list(islice(found, _AT_ONCE)):
+        yield some
+
+
+def _finished(index: int, raw: Raw, format: str) -> Finished:  # noqa: A002
+    """A record written down, known by its own digest in the place of a persona's."""
+    try:
+        trajectory = read_record(raw.parsed(), format, raw.where, index=index)
+        outcome = EpisodeOutcome(
+            index=index, id=trajectory.id, persona=trajectory.persona, trajectories=(trajectory,), cost_usd=0.0
+        )
+    except InputError as error:
+        refused = Refused(
+            episode=f"{index:06d}",
+            persona=_NOBODY,
+            stage="script",
+            attempt=1,
+            text=str(error),
+            record=raw.line.decode(errors="replace"),
+        )
+        outcome = EpisodeOutcome(
+            index=index, id=refused.episode, persona=_NOBODY, refused=(refused,), reason=str(error), cost_usd=0.0
+        )
+    finished = Finished.of(outcome)
+    return replace(finished, line=finished.line.model_copy(update={"persona": _digest(raw)}))
+
+
+def _digest(raw: Raw) -> str:
+    return blake2b(raw.line, digest_size=8).hexdigest()
+
+
+def _config(path: Path, format: str, *, n: int) -> RunConfig:  # noqa: A002
+    """What is recorded: nothing was played, and mistakes are those that the file marks."""
+    unplayed = PlaySettings().model_dump(mode="json", exclude={"mistakes", "attempts", "grounding"})
+    return RunConfig.model_validate(
+        {
+            **unplayed,
+            "n": n,
+            "concurrency": 1,
+            "play": PLAY,
+            "rules": RULES,
+            "script_rules": "script()",
+            "mistakes": {"policy": PLAY, "format": format.strip().casefold()},
+            "attempts": {},
+            "prompts": "",
+            "models": {},
+            "connections": {},
+            "personas": f"{str(path)!r} as {format}",
+            "versions": {"refinesynth": __version__, "python": ".".join(map(str, sys.version_info[:3]))},
+        }
+    )

@@ -1,0 +1,145 @@
+"""The script behind a conversation: read back where we wrote the task, else the task's text and what was done in it.
+
+What is read back is written again and compared, so that a text that only looks like ours is taken for what it is.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from refinesynth.actions.calls import tools_of
+from refinesynth.chat import INSTRUCTIONS, SOMEWHERE, TOOL_INSTRUCTIONS, render_task, render_tool_task, render_tools
+from refinesynth.trajectory import ActionSpec, Script
+
+ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows.", pattern="(?s)(.+)")
+"""The one action of a script whose record says nothing of actions."""
+
+_GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of: "
+_SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
+_TRIED = 16
+"""Places at which a function's description is taken apart."""
+
+
+class Task(NamedTuple):
+    """What a conversation begins with."""
+
+    script: Script
+    opening: str | None
+    """What the environment said before the first turn."""
+
+
+def plain_script(introduction: str, goal: str, actions: Iterable[ActionSpec] = (ANY_ACTION,)) -> Script:
+    """A script of which a record says no more: no environment, and nobody knows when it is done."""
+    return Script(
+        introduction="" if introduction == SOMEWHERE else introduction,
+        environment={},
+        goal=goal,
+        completion_conditions=(),
+        actions=tuple(actions),
+    )
+
+
+def read_task(text: str) -> Task | None:
+    """What `render_task` wrote, with an opening observation or without; None for any other text."""
+    parts = _parts(text, INSTRUCTIONS)
+    if parts is None:
+        return None
+    place, rest, opening = parts
+    goal, found, listed = rest.rpartition(_ACTIONS)
+    if not found or not goal:
+        return None
+    script = plain_script(place, goal, _actions(listed))
+    written = render_task(script)
+    return Task(script, opening) if text == _with_opening(written, opening) else None
+
+
+def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
+    """The same where the actions are functions, as `render_tool_task` and `render_tools` write them."""
+    parts = _parts(text, TOOL_INSTRUCTIONS)
+    actions = [_action_of(tool) for tool in tools]
+    if parts is None or not parts[1] or None in actions:
+        return None
+    place, goal, opening = parts
+    script = plain_script(place, goal, filter(None, actions))
+    same = text == _with_opening(render_tool_task(script), opening) and render_tools(script) == list(tools)
+    return Task(script, opening) if same else None
+
+
+def pattern_of(template: str) -> str:
+    """A pattern that matches the template with anything in its placeholders."""
+    *texts, last = map(re.escape, re.split(r"\{[^{}]*\}", template))
+    return "(?s)" + "(.*?)".join(texts) + (f"(.*){last}" if texts else last)
+
+
+def _parts(text: str, instructions: str) -> tuple[str, str, str | None] | None:
+    """Introduction, what follows `Goal:`, and the opening observation."""
+    head, found, after = text.partition(f"\n\n{instructions}")
+    place, goal, rest = head.partition(_GOAL)
+    if not found or not goal or (after and not after.startswith("\n\n")):
+        return None
+    return place, rest, after[2:] if after else None
+
+
+def _with_opening(task: str, opening: str | None) -> str:
+    return task if opening is None else f"{task}\n\n{opening}"
+
+
+def _actions(listed: str) -> list[ActionSpec]:
+    """Of the lines that `task_with_actions` writes."""
+    own, *further = _SHARED.split(listed, maxsplit=1)
+    shared = _choices(further[0].split("\n")) if further else {}
+    return [_action(line, shared) for line in own.removeprefix("- ").split("\n- ") if line]
+
+
+def _action(line: str, shared: Mapping[str, tuple[str, ...]]) -> ActionSpec:
+    own: dict[str, tuple[str, ...]] = {}
+    said, found, values = line.rpartition(" ({")
+    if found and _VALUES in values and values.endswith(")"):
+        line, own = said, _choices(f"{{{values[:-1]}".split("; {"))
+    name, _, description = line.partition(": ")
+    action = ActionSpec(name=name or line, description=description, pattern=pattern_of(name))
+    parameters = own | {each: shared[each] for each in shared if each in action.placeholders and each not in own}
+    return action.model_copy(update={"parameters": parameters})
+
+
+def _choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Of `{item} is one of: mug, spoon`, by the name in braces."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in lines:
+        name, _, values = line.partition(f"}}{_VALUES}")
+        found[name.removeprefix("{")] = tuple(values.split(", "))
+    return found
+
+
+def _action_of(tool: Mapping[str, Any]) -> ActionSpec | None:
+    """The action of which `Tool.definition` is this, up to the number behind its name."""
+    function = cast("Mapping[str, Any]", tool.get("function"))
+    said, properties = function.get("description"), properties_of(function)
+    ends = [found.start() for found, _ in zip(re.finditer(": ", str(said)), range(_TRIED), strict=False)]
+    for end in (*ends, len(str(said))):
+        name = str(said)[:end]
+        places = dict.fromkeys(ActionSpec(name=name or "act", pattern=".").placeholders)
+        if not isinstance(said, str) or not name or len(places) != len(properties):
+            continue
+        values = {place: values for place, values in zip(places, properties.values(), strict=True) if values}
+        action = ActionSpec(name=name, description=said[end + 2 :], pattern=pattern_of(name), parameters=values)
+        (again,) = tools_of(plain_script("", "none", [action]))
+        if re.fullmatch(rf"{again.name}(_\d+)*", str(function.get("name"))):
+            return action
+    return None
+
+
+def properties_of(function: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The parameters of a function, each with the texts that it may be; none means any."""
+    schema = _object(function.get("parameters"))
+    return {name: _texts(_object(each).get("enum")) for name, each in _object(schema.get("properties")).items()}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    every = cast("list[object]", values) if isinstance(values, list) else []
+    texts = tuple(one for one in every if isinstance(one, str))
+    return texts if len(texts) == len(every) else ()

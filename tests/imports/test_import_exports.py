@@ -1,0 +1,141 @@
+"""Our own exports read again: what a form says comes back, and nothing else is made up."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from samples import SHED, SHED_GROUNDED, accepted, dm, player, provenance, trajectory
+
+from refinesynth.chat import Message, to_messages, to_react, to_tool_messages
+from refinesynth.errors import InputError
+from refinesynth.export import AtifFormat, Form, Format, export
+from refinesynth.export.atif import SCHEMA_VERSIONS
+from refinesynth.imports import read_record
+from refinesynth.imports.formats import PLAY, RULES
+from refinesynth.testing import turns, valid_drafts
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, Trajectory, Usage
+
+ORIGIN = provenance(
+    models={"player": "gpt-4o"}, seed=7, rules="strict()", usage=Usage(requests=9, input_tokens=1_000), cost_usd=0.25
+)
+
+
+def of_draft(draft: Draft) -> Trajectory:
+    return accepted(draft, id="000002-def", origin=ORIGIN)
+
+
+VALID = valid_drafts().map(of_draft)
+
+ANY = (
+    st.lists(turns(surrogates=False), min_size=1, max_size=8)
+    .map(lambda drawn: Draft(script=SHED_GROUNDED, turns=tuple(drawn)))
+    .filter(lambda draft: any(not isinstance(turn, MalformedTurn) for turn in draft.turns))
+    .map(of_draft)
+)
+"""Turns in any order, with any text that a file can hold."""
+
+
+def exported(one: Trajectory, format: str | Format, form: Form = "react") -> dict[str, Any]:  # noqa: A002
+    (record,) = export([one], format, form=form)
+    # As a file gives it back.
+    return orjson.loads(orjson.dumps(record))
+
+
+def judged(one: Trajectory) -> list[Message]:
+    """Up to the last turn of the assistant, which is where the chat forms end."""
+    messages = to_messages(one)
+    while messages[-1].role == "user":
+        messages.pop()
+    return messages
+
+
+def says_which_are_mistakes(one: Trajectory) -> bool:
+    """A record without an id of which the last message alone is right looks like one of a split."""
+    *before, last = [message.loss for message in to_messages(one) if message.role == "assistant"]
+    return any(before) or not before or not last
+
+
+@given(VALID | ANY, st.sampled_from(SCHEMA_VERSIONS))
+def test_a_document_holds_the_whole_trajectory(one: Trajectory, version: str) -> None:
+    assert read_record(exported(one, AtifFormat(version)), "atif", "file:1") == one
+
+
+@given(VALID)
+def test_the_papers_keys_hold_persona_script_and_turns(one: Trajectory) -> None:
+    found = read_record(exported(one, "paper"), "paper", "file:1")
+    assert found.model_copy(update={"provenance": one.provenance}) == one
+    assert (found.provenance.play, found.provenance.rules) == (PLAY, RULES)
+
+
+@pytest.mark.parametrize("name", ["agentinstruct", "openai"])
+@given(VALID)
+def test_conversations_come_back_as_they_were(name: str, one: Trajectory) -> None:
+    assume(name == "agentinstruct" or says_which_are_mistakes(one))
+    record = exported(one, name)
+    found = read_record(record, name, "file:1")
+    assert judged(found) == judged(one)
+    assert exported(found, name) == record
+    assert (found.script.introduction, found.script.goal) == (one.script.introduction, one.script.goal)
+    for action, before in zip(found.script.actions, one.script.actions, strict=True):
+        assert (action.name, action.description) == (before.name, before.description)
+        assert {name: values for name, values in before.parameters.items() if values} == action.parameters
+
+
+@pytest.mark.parametrize("name", ["agentinstruct", "openai"])
+@given(ANY)
+def test_whatever_was_played_comes_back_or_is_refused(name: str, one: Trajectory) -> None:
+    records = list(export([one], name))
+    try:
+        found = [read_record(record, name, "file:1") for record in records]
+    except InputError as error:
+        assert str(error).startswith("file:1: ")  # noqa: PT017
+        return
+    assert list(export(found, name)) == records
+
+
+@given(VALID)
+def test_calls_come_back_as_the_text_that_they_say(one: Trajectory) -> None:
+    assume(says_which_are_mistakes(one))
+    found = read_record(exported(one, "openai", "tools"), "openai", "file:1")
+    assert judged(found) == to_react(one.script, to_tool_messages(one))[: len(judged(one))]
+    assert [action.name for action in found.script.actions] == [action.name for action in one.script.actions]
+
+
+def test_an_action_that_is_none_has_the_wrong_form_and_any_other_mistake_makes_no_sense() -> None:
+    played = trajectory(
+        *(player("juggle"), dm("No.", "logic"), player("take key"), dm("There is none.", "place")),
+        *(player("open box"), dm("It opens."), player("take key"), dm("Task Succeed")),
+        script=SHED,
+    )
+    found = read_record(exported(played, "agentinstruct"), "agentinstruct", "file:1")
+    kinds = [turn.mistake_kind for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
+    assert kinds == ["parameter", "logic", None, None]
+
+
+@pytest.mark.parametrize("name", ["agentinstruct", "openai"])
+def test_one_of_several_records_of_a_conversation_is_refused(name: str) -> None:
+    played = trajectory(
+        *(player("juggle"), dm("No.", "logic"), player("open box"), dm("It opens.")),
+        *(player("take key"), dm("Task Succeed")),
+    )
+    whole, *_ = split = list(export([played], name, masking="split"))
+    assert len(split) == 2
+    for record in split:
+        with pytest.raises(InputError, match="only the last message is to be trained on"):
+            read_record(record, name, "file:1")
+    assert whole != exported(played, name)
+
+
+def test_a_document_that_only_looks_like_ours_is_refused_in_words() -> None:
+    document = exported(of_draft(Draft(script=SHED_GROUNDED, turns=(player("look"), dm("A box.")))), "atif")
+    spoilt: list[dict[str, Any]] = [
+        {**document, "steps": [1, 2]},
+        {**document, "extra": {**document["extra"], "script": {}}},
+        {**document, "steps": document["steps"][:1]},
+        {**document, "session_id": None, "trajectory_id": None},
+    ]
+    for one in spoilt:
+        with pytest.raises(InputError, match=r"^file:1: this is no document that refinesynth wrote"):
+            read_record(one, "atif", "file:1")

@@ -1,0 +1,131 @@
+"""Files into run folders: what is there, what is kept beside, and what comes of it when it is interrupted."""
+
+import gzip
+from pathlib import Path
+
+import anyio
+import pytest
+from samples import REFINED, trajectory
+
+from refinesynth import SynthesisResult, synthesize
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.export import write_export
+from refinesynth.imports import import_trajectories
+from refinesynth.imports.reading import MOST_BYTES
+from refinesynth.run import RunFolder
+from refinesynth.run.status import RunStatus
+from refinesynth.train.data.reading import read_conversations
+
+
+def file_of(folder: Path, count: int = 3, form: str = "agentinstruct") -> Path:
+    """An export of so many trajectories, each with an id of its own."""
+    path = folder / f"{count}.jsonl"
+    write_export((trajectory(*REFINED, id=f"t-{number}") for number in range(count)), path, form)
+    return path
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl", "config.json")]
+
+
+async def test_an_import_is_a_run_that_is_complete(tmp_path: Path) -> None:
+    result = await import_trajectories(file_of(tmp_path), format="agentinstruct", output=tmp_path / "run")
+    assert [one.id for one in result] == ["t-0", "t-1", "t-2"]
+    assert {one.provenance.play for one in result} == {result.config.play} == {"imported"}
+    assert result.figures.mistakes.total() == 3 * len(trajectory(*REFINED).mistakes())
+    status = RunStatus.of(RunFolder.open(tmp_path / "run"))
+    assert (status.state, status.written, status.n) == ("complete", 3, 3)
+    assert len(list(read_conversations(tmp_path / "run"))) == 3
+
+
+async def test_what_cannot_be_read_is_kept_as_it_was(tmp_path: Path) -> None:
+    first, *rest = file_of(tmp_path).read_bytes().splitlines()
+    path = tmp_path / "spoilt.jsonl"
+    odd = [b"no JSON", b'{"conversations": "none"}', b"[]", b"\xff\xfe\xfd", b'{"conversations": [']
+    path.write_bytes(b"\n".join([odd[0], first, b"  ", b"x" * (MOST_BYTES + 1), *odd[1:4], *rest, odd[4]]))
+    result = await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
+    assert [one.id for one in result] == ["t-0", "t-1", "t-2"]
+    assert (result.episodes, len(result.rejected), result.scripts_refused) == (9, 6, 6)
+    refused = list(result.rejected)
+    assert [one.record for one in refused] == [
+        line.decode(errors="replace") for line in (odd[0], b"", odd[1], odd[2], odd[3], odd[4])
+    ]
+    lines = [str(one.text).split(":")[1] for one in refused]
+    assert lines == ["1", "4", "5", "6", "7", "10"]
+    assert "longer than" in str(refused[1].text)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl.gz", ".json"])
+async def test_files_of_other_kinds_hold_the_same(tmp_path: Path, suffix: str) -> None:
+    lines = file_of(tmp_path).read_bytes()
+    path = tmp_path / f"other{suffix}"
+    path.write_bytes(gzip.compress(lines) if suffix == ".jsonl.gz" else b"[" + b",".join(lines.splitlines()) + b"]")
+    found = await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
+    assert list(found) == list(
+        await import_trajectories(tmp_path / "3.jsonl", format="agentinstruct", output=tmp_path / "plain")
+    )
+
+
+async def test_a_folder_of_documents_is_read_by_name(tmp_path: Path) -> None:
+    before = [trajectory(*REFINED, id=f"t-{number}") for number in range(3)]
+    write_export(before, tmp_path / "documents", "atif")
+    assert list(await import_trajectories(tmp_path / "documents", format="atif", output=tmp_path / "run")) == before
+
+
+async def test_of_a_file_that_breaks_off_or_is_of_another_format_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(gzip.compress(file_of(tmp_path, 50).read_bytes())[:-20])
+    with pytest.raises(InputError, match=r"cut.jsonl.gz' cannot be read"):
+        await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
+    with pytest.raises(InputError, match=r"none of 50 records .* can be read as openai; of the first: .*no `messages`"):
+        await import_trajectories(tmp_path / "50.jsonl", format="openai", output=tmp_path / "run")
+    with pytest.raises(InputError, match="there is no format 'openia' to import; did you mean 'openai'"):
+        await import_trajectories(tmp_path / "50.jsonl", format="openia", output=tmp_path / "run")
+    for nothing in (tmp_path / "missing.jsonl", tmp_path):
+        with pytest.raises(InputError, match=r"there is no file|is no folder of documents"):
+            await import_trajectories(nothing, format="openai", output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
+    path = file_of(tmp_path, 200)
+    await import_trajectories(path, format="agentinstruct", output=tmp_path / "whole")
+
+    def stop(read: int) -> None:
+        if (tmp_path / "run" / "config.json").exists() and read >= 100:
+            scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        await import_trajectories(path, format="agentinstruct", output=tmp_path / "run", on_progress=stop)
+    begun = RunStatus.of(RunFolder.open(tmp_path / "run"))
+    assert (begun.state, begun.why, begun.n) == ("stopped", "interrupted", 200)
+    assert 0 < begun.written < 200
+    await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+async def test_a_file_that_has_grown_is_read_on_and_another_one_is_refused(tmp_path: Path) -> None:
+    async def imported(path: Path, name: str = "agentinstruct", *, fresh: bool = False) -> SynthesisResult:
+        return await import_trajectories(path, format=name, output=tmp_path / "run", fresh=fresh)
+
+    await imported(file_of(tmp_path, 2))
+    assert len(await imported(file_of(tmp_path, 5))) == 5
+    before = contents(tmp_path / "run")
+    path = tmp_path / "other.jsonl"
+    write_export([trajectory(*REFINED, id="other")] * 6, path, "agentinstruct")
+    write_export([trajectory(*REFINED)] * 6, tmp_path / "paper.jsonl", "paper")
+    with pytest.raises(RunFolderError, match=r"other.jsonl:1 is not what was read there before"):
+        await imported(path)
+    with pytest.raises(RunFolderError, match=r"paper.jsonl:1 is not what was read there before"):
+        await imported(tmp_path / "paper.jsonl", "paper")
+    with pytest.raises(RunFolderError, match=r"has 2 records, and more were read before"):
+        await imported(tmp_path / "2.jsonl")
+    assert contents(tmp_path / "run") == before
+    assert len(await imported(path, fresh=True)) == 6
+    assert contents(tmp_path / "run.old-1") == before
+
+
+async def test_a_run_that_was_made_is_not_added_to(tmp_path: Path) -> None:
+    await synthesize(n=1, output=tmp_path / "run")
+    with pytest.raises(RunFolderError, match='begun with other settings: play: "live" -> "imported"'):
+        await import_trajectories(file_of(tmp_path), format="agentinstruct", output=tmp_path / "run")

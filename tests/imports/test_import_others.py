@@ -1,0 +1,228 @@
+"""What others wrote, in the released form, as messages of OpenAI, and as ATIF."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refinesynth.actions.calls import call_of
+from refinesynth.chat import to_messages
+from refinesynth.errors import InputError
+from refinesynth.imports import FORMATS, read_record
+from refinesynth.imports.conversations import UNANSWERED
+from refinesynth.imports.tasks import ANY_ACTION
+from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory
+
+RELEASED: dict[str, Any] = {
+    "id": "household_7",
+    "conversations": [
+        {"from": "human", "loss": None, "value": "Interact with a household.\nThought:...\nAction:..."},
+        {"from": "gpt", "loss": False, "value": "OK"},
+        {"from": "human", "loss": None, "value": "Your task is to put a mug in the cabinet."},
+        {"from": "gpt", "loss": False, "value": "Thought: There.\nAction: take mug"},
+        {"from": "human", "loss": None, "value": "Nothing happens."},
+        {
+            "from": "gpt",
+            "loss": True,
+            "value": "**Thought:** It has a number.\n**Action:** take mug 1\n\nfrom the shelf",
+        },
+    ],
+}
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather: of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]}},
+        },
+    },
+}
+
+
+def call(name: str, arguments: Any, **message: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": function}], **message}
+
+
+def asked(*messages: dict[str, Any], tools: Any = (WEATHER,)) -> dict[str, Any]:
+    system = {"role": "developer", "content": "Be helpful."}
+    return {"messages": [system, {"role": "user", "content": "How is Rome?"}, *messages], "tools": list(tools)}
+
+
+def answered(text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "a", "content": text}
+
+
+def said(found: Trajectory) -> list[tuple[str, str] | tuple[str, bool]]:
+    return [
+        (turn.thought, turn.action) if isinstance(turn, PlayerTurn) else (turn.observation, turn.flagged)
+        for turn in found.turns
+    ]
+
+
+def test_the_leading_ok_of_the_released_form_is_no_mistake() -> None:
+    found = read_record(RELEASED, "agentinstruct", "file:1")
+    assert found.id == "household_7"
+    assert found.script.introduction == RELEASED["conversations"][0]["value"]
+    assert found.script.goal == RELEASED["conversations"][2]["value"]
+    assert found.script.actions == (ANY_ACTION,)
+    assert said(found) == [
+        ("There.", "take mug"),
+        ("Nothing happens.", True),
+        # Whole, as no reply of a model is read.
+        ("It has a number.", "take mug 1\n\nfrom the shelf"),
+        (UNANSWERED, False),
+    ]
+
+
+def test_functions_are_actions_whose_text_says_the_call() -> None:
+    found = read_record(
+        asked(
+            call("get_weather", '{"city": "Rome, Italy", "days": 2}', reasoning_content="I look it up."),
+            answered(""),
+            call("weather", {"city": "Rome"}, weight=0),
+            answered("There is no such function."),
+            {"role": "assistant", "content": "It rains."},
+        ),
+        "openai",
+        "file:1",
+    )
+    assert (found.script.introduction, found.script.goal) == ("Be helpful.", "How is Rome?")
+    assert said(found) == [
+        ("I look it up.", "get_weather(Rome, Italy | 2 | )"),
+        (UNANSWERED, False),
+        ("", "weather Rome"),
+        ("There is no such function.", True),
+        ("", "answer It rains."),
+        (UNANSWERED, False),
+    ]
+    first = call_of(found.script, "get_weather(Rome, Italy | 2 | )")
+    assert first == ("get_weather", {"city": "Rome, Italy", "days": "2", "unit": ""})
+
+
+def test_calls_without_a_list_of_functions_say_what_there_is() -> None:
+    found = read_record(asked(call("find", {"what": "a key"}), answered("Here."), tools=()), "openai", "file:1")
+    assert [action.name for action in found.script.actions] == ["find({what})"]
+
+
+def test_messages_that_follow_each_other_are_one_observation() -> None:
+    found = read_record(
+        asked(call("find", {"what": "a"}), answered("Here."), {"role": "user", "content": "Go on."}, call("go", {})),
+        "openai",
+        "file:1",
+    )
+    assert said(found)[1] == ("Here.\n\nGo on.", False)
+
+
+@given(st.dictionaries(st.text(max_size=8), st.text(max_size=20) | st.integers() | st.lists(st.integers()), max_size=4))
+def test_a_right_call_is_read_back_or_refused(arguments: dict[str, Any]) -> None:
+    try:
+        found = read_record(asked(call("do", arguments), answered("x"), tools=()), "openai", "file:1")
+    except InputError:
+        return
+    turn = found.turns[0]
+    assert isinstance(turn, PlayerTurn)
+    again = call_of(found.script, turn.action)
+    assert again.name == "do"
+    texts = [value.strip() for value in arguments.values() if isinstance(value, str)]
+    assert set(texts) <= set(again.arguments.values())
+    assert len(again.arguments) == len(arguments)
+
+
+DOCUMENT: dict[str, Any] = {
+    "schema_version": "ATIF-v1.6",
+    "session_id": "s-1",
+    "agent": {"name": "theirs", "version": "1", "model_name": "big-model"},
+    "steps": [
+        {"step_id": 1, "source": "system", "message": "Be quick."},
+        {"step_id": 2, "source": "user", "message": "List the files."},
+        {"step_id": 3, "source": "user", "message": [{"type": "text", "text": "All of them."}]},
+        {
+            "step_id": 4,
+            "source": "agent",
+            "message": "I look.",
+            "reasoning_content": "Where?",
+            "tool_calls": [{"tool_call_id": "c", "function_name": "bash", "arguments": {"command": "ls -a"}}],
+            "observation": {"results": [{"source_call_id": "c", "content": ".git"}]},
+        },
+        {"step_id": 5, "source": "agent", "message": "There is .git."},
+    ],
+}
+
+
+def test_documents_of_others() -> None:
+    found = read_record(DOCUMENT, "atif", "file:1")
+    assert (found.id, found.provenance.models) == ("s-1", {"player": "big-model"})
+    assert (found.script.introduction, found.script.goal) == ("Be quick.", "List the files.\n\nAll of them.")
+    assert said(found) == [
+        ("Where?\n\nI look.", "bash(ls -a)"),
+        (".git", False),
+        ("", "answer There is .git."),
+        (UNANSWERED, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "why"),
+    [
+        ("openai", [1], "expected a JSON object, got list"),
+        ("openai", {"conversations": []}, "there is no `messages` among the keys"),
+        ("agentinstruct", {"messages": []}, "there is no `conversations` among the keys"),
+        ("paper", {"script": "{}"}, "there are no `script` and `trajectory`"),
+        ("paper", {"script": "{}", "trajectory": "[]"}, "the script cannot be read"),
+        ("atif", {"schema_version": "2", "steps": []}, "this is no ATIF document"),
+        ("atif", {**DOCUMENT, "steps": [{"source": "agent"}]}, "a step cannot be read"),
+        ("openai", asked({"role": "assistant", "content": "Hello."}, tools=()), 'no line that begins with "Action:"'),
+        ("openai", asked({**call("a", {}), "tool_calls": [*call("a", {})["tool_calls"]] * 2}), "calls 2 functions"),
+        ("openai", asked(call("get_weather", {"city": "x", "unit": "K"})), "cannot be written as an action's text"),
+        ("agentinstruct", {"conversations": RELEASED["conversations"][:2]}, "the assistant takes no turn"),
+    ],
+)
+def test_what_is_no_such_record_is_refused_in_words(name: str, record: Any, why: str) -> None:
+    with pytest.raises(InputError, match=f"^file:1: .*{why}"):
+        read_record(record, name, "file:1")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+_KEYS = ("role", "from", "content", "value", "tool_calls", "id", "function", "name", "arguments", "weight", "loss")
+_STEP = ("source", "message", "extra", "tool_calls", "observation", "results", "tool_call_id", "function_name")
+_HOSTILE = st.fixed_dictionaries(
+    {},
+    optional={
+        "messages": st.lists(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=4), max_size=4) | _JSON,
+        "conversations": st.lists(st.dictionaries(st.sampled_from(_KEYS), _JSON, max_size=4), max_size=4) | _JSON,
+        "steps": st.lists(st.dictionaries(st.sampled_from(_STEP), _JSON, max_size=5), max_size=4) | _JSON,
+        "schema_version": st.just("ATIF-v1.8") | _JSON,
+        **dict.fromkeys(("tools", "extra", "agent", "id", "script", "trajectory", "persona", "system"), _JSON),
+    },
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(_HOSTILE)
+def test_no_record_breaks_the_reader(name: str, record: dict[str, Any]) -> None:
+    try:
+        found = read_record(record, name, "file:1")
+    except InputError as error:
+        assert str(error).startswith("file:1: ")  # noqa: PT017
+        return
+    assert to_messages(found)
+
+
+@given(st.lists(st.sampled_from((*RELEASED["conversations"], "x", {"from": "gpt", "value": ""})), max_size=6))
+def test_every_message_of_the_assistant_but_the_ok_is_a_turn(messages: list[Any]) -> None:
+    try:
+        found = read_record({"id": "x", "conversations": messages}, "agentinstruct", "file:1")
+    except InputError:
+        return
+    spoken = [one for one in messages if one["from"] == "gpt" and one["value"] != "OK"]
+    assert len(spoken) == sum(isinstance(turn, PlayerTurn) for turn in found.turns)
+    flagged = sum(isinstance(turn, DungeonMasterTurn) and turn.flagged for turn in found.turns)
+    assert flagged == sum(one["loss"] is False for one in spoken)
