@@ -351,6 +351,15 @@ def test_an_interrupted_run_says_how_to_resume(
     assert f"refinesynth run -n 30 -o '{folder}' --concurrency 3\n" in result.stderr
 
 
+def test_an_interrupted_run_says_why_its_episodes_gave_none(
+    tmp_path: Path, signal_after: Callable[[int, signal.Signals], None]
+) -> None:
+    signal_after(3, signal.SIGINT)
+    result = run("-n", 30, "-o", tmp_path / "run", "--backend", "rehearsal:no_success=1.0", "--play", "narrated")
+    assert result.exit_code == 130
+    assert re.search(r"^(\d+) of \1 gave none: no draft was accepted", result.stdout, re.MULTILINE), result.stdout
+
+
 def test_interrupt_and_resume_equals_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_after: Callable[[int, signal.Signals], None]
 ) -> None:
