@@ -21,6 +21,10 @@ class RunFolderError(InputError):
     """The output folder cannot be used as asked: it exists already, is not a run, or cannot be written."""
 
 
+class RuleFailed(RefinesynthError):
+    """A rule of the user's own raised, which no rule may."""
+
+
 class StorageError(RefinesynthError):
     """What a run writes to fails: a full disk, a folder that may not be written, a damaged journal or one of a newer
     version.

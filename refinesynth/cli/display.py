@@ -9,6 +9,7 @@ from rich.text import Text
 
 from refinesynth.cli import bill
 from refinesynth.cli.figures import counted, duration, per_time
+from refinesynth.cli.reasons import reasons
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.synthesis.progress import Progress
@@ -125,6 +126,7 @@ def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
             f"{bill.tokens(moment, around)}",
             f"cost {bill.cost(moment, around)}",
+            *reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed),
             *(one_line(trouble, most=200) for trouble in around.troubles),
         ]
     )
@@ -145,6 +147,8 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
     if moment.by_rule:
         facts.add_row("by rule", styled(_rules(moment.by_rule)))
+    for reason in reasons(moment.commonest_reason, moment.last_reason, failed=moment.failed):
+        facts.add_row("why none", styled(reason))
     facts.add_row("tokens", bill.tokens(moment, around))
     facts.add_row("cost", bill.cost(moment, around))
     for trouble in around.troubles:

@@ -4,7 +4,7 @@ import errno
 from enum import IntEnum
 from traceback import format_exception
 
-from refinesynth.errors import BackendError, RefinesynthError, StorageError, TrainingError
+from refinesynth.errors import BackendError, RefinesynthError, RuleFailed, StorageError, TrainingError
 from refinesynth.text.printable import printable
 
 
@@ -14,8 +14,8 @@ class ExitCode(IntEnum):
     OK = 0
     """Done as asked."""
     FELL_SHORT = 1
-    """A run ended before `n`, early or at its end, `verify` found something wrong, records could not be imported, a backend failed for good, or a
-    training could not go on."""
+    """A run ended before `n`, early or at its end, `verify` found something wrong, records could not be imported, a
+    backend failed for good, a rule of one's own raised, or a training could not go on."""
     WRONG_INPUT = 2
     """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
     STORAGE = 3
@@ -67,7 +67,7 @@ def _harmless(text: str) -> str:
 
 def code_of(error: RefinesynthError) -> ExitCode:
     """The exit code of an error that refinesynth raises on purpose."""
-    if isinstance(error, BackendError):
+    if isinstance(error, BackendError | RuleFailed):
         return ExitCode.FELL_SHORT
     if isinstance(error, StorageError):
         return ExitCode.STORAGE

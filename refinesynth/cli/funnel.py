@@ -13,6 +13,7 @@ from rich.text import Text
 from refinesynth.cli import spending as shares
 from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.reading import why_refused
+from refinesynth.cli.reasons import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
@@ -61,7 +62,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{usage.output_tokens:,} out, {cost}"
     )
     went = [shares.by_outcome(spending), shares.by_role(spending), shares.by_model(spending)]
-    return Group(table, "", *(styled(line, "dim") for line in (took, *went) if line))
+    done = result.finished
+    why = reasons(done.commonest_reason, done.last_reason, failed=done.episodes - done.fruitful)
+    return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
 
 
 def _passed(result: SynthesisResult) -> str:

@@ -18,7 +18,14 @@ from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_command
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
-from refinesynth.errors import BackendError, ConfigurationError, RefinesynthError, RunFolderError, StorageError
+from refinesynth.errors import (
+    BackendError,
+    ConfigurationError,
+    RefinesynthError,
+    RuleFailed,
+    RunFolderError,
+    StorageError,
+)
 from refinesynth.files.output_folder import next_aside
 from refinesynth.run import RunFolder
 from refinesynth.run.logs import LOGGER, facts_of
@@ -42,7 +49,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     of the command line, for the command that continues the run.
 
     Raises:
-        RefinesynthError: As `synthesize` raises it; if a backend or the disk stopped the run, after the report.
+        RefinesynthError: As `synthesize` raises it; if a backend, a rule or the disk stopped the run, after the report.
     """
     display = Display(notes())
     display.say(_announcement(asked, folder))
@@ -54,13 +61,13 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     if there is None or there < asked["n"]:
         import_backends(asked)
     calm_collector()
-    stopped: BackendError | StorageError | None = None
+    stopped: BackendError | RuleFailed | StorageError | None = None
     result: SynthesisResult | None = None
     with interruptible() as interrupt:
         display.open()
         try:
             result = anyio.run(shown, partial(synthesize, **asked, output=folder), display, interrupt)
-        except (BackendError, StorageError) as error:
+        except (BackendError, RuleFailed, StorageError) as error:
             stopped = error
         finally:
             display.close()

@@ -61,6 +61,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 def _overview(found: "RunStatus") -> "Table":
     from refinesynth.cli.figures import counted, duration
+    from refinesynth.cli.reasons import reasons
     from refinesynth.cli.terminal import labelled, styled
     from refinesynth.text.printable import one_line
 
@@ -80,6 +81,9 @@ def _overview(found: "RunStatus") -> "Table":
         if rule in shown:
             continue
         table.add_row("", styled(f"{count:,} by {one_line(rule, most=40)}", "dim"))
+    failed = totals.episodes - totals.fruitful
+    for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=failed)):
+        table.add_row("" if at else "why none", styled(reason))
     if found.elapsed is not None:
         table.add_row("elapsed", duration(found.elapsed))
     if event := found.last_event:

@@ -163,7 +163,8 @@ class Answer:
         if self.finish_reason == "error":
             raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "broke off its answer with an error")
         if not self.text.strip() and not self.calls:
-            raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer")
+            thought = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
+            raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, f"gave an empty answer{thought}")
         if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
             raise AnswerFault(
                 FaultStep.RETRY, FaultKind.CONTENT, f"gave an answer of more than {MAX_CHARACTERS:,} characters"

@@ -29,6 +29,7 @@ from refinesynth.trajectory import explain
 _Answer = TypeVar("_Answer")
 
 _MOST_CHARACTERS = 500
+_MOST_QUOTED = 80
 
 
 class InvalidAnswer(EpisodeAbandoned):
@@ -98,7 +99,7 @@ class Actor:
             except (ValueError, TypeError, RecursionError) as error:
                 problem = _in_words(error)
                 if not left:
-                    raise InvalidAnswer(_shortened(problem)) from error
+                    raise InvalidAnswer(_shortened(problem + _quoted(response))) from error
             left -= 1
             messages += (response, form.request(_feedback(response, problem)))
 
@@ -130,6 +131,12 @@ def _refused(model: Model, why: str) -> EpisodeAbandoned:
 def _in_words(problem: Exception) -> str:
     """What is wrong with an answer, fit to be sent back to the model that gave it."""
     return explain(problem) if isinstance(problem, ValidationError) else str(problem)
+
+
+def _quoted(response: ModelResponse) -> str:
+    """How an answer of plain words begins, a polite refusal for example; nothing of one that tried to be JSON."""
+    words = " ".join(said(response).split())
+    return f"; it said {words[:_MOST_QUOTED]!r}" if words and "{" not in words else ""
 
 
 def _shortened(problem: str) -> str:

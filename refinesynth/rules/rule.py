@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from refinesynth.rules.failing import blame
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Draft
@@ -251,9 +252,17 @@ def verify(draft: Draft, rule: Rule) -> Verdict:
 
     The verified prefix ends at the earliest turn that a rejecting violation names, and is empty when one of them keeps
     no prefix. The same draft and rule give the same verdict.
+
+    Raises:
+        RuleFailed: A rule that is not of this package raised.
     """
-    violations = tuple(rule(draft))
-    refusing = [violation for violation in violations if rejects(violation)]
+    try:
+        violations = tuple(rule(draft))
+        refusing = [violation for violation in violations if rejects(violation)]
+    except Exception as error:
+        if (failed := blame(error)) is None:
+            raise
+        raise failed from error
     if not refusing:
         kept = len(draft.turns)
     elif all(violation.keeps_prefix for violation in refusing):

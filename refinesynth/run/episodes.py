@@ -13,13 +13,11 @@ from refinesynth.cost import Cost
 from refinesynth.errors import StorageError
 from refinesynth.outcome import EpisodeOutcome, Refused, wasted
 from refinesynth.run.figures import EpisodeFigures, Figures
+from refinesynth.run.reasons import REASON, count_reason
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, Usage, explain
 
 _Kept = TypeVar("_Kept", bound=BaseModel)
-
-_REASON = 300
-"""Characters of a reason that the sums keep."""
 
 
 def fingerprint(persona: Persona) -> str:
@@ -144,6 +142,8 @@ class Totals(BaseModel, extra="forbid"):
     """What the trajectories are like."""
     last_reason: str | None = None
     """Why the last of these episodes gave none, shortened."""
+    reasons: Counter[str] = Field(default_factory=Counter[str])
+    """Why episodes gave none, to how many, see `count_reason`; none where an earlier version counted."""
 
     def add(self, line: EpisodeLine) -> None:
         """Count one more episode."""
@@ -162,7 +162,18 @@ class Totals(BaseModel, extra="forbid"):
             self.wasted[rule] = self.wasted.get(rule, Cost()) + spent
         if not line.accepted:
             self.fruitless += line.spent - sum(line.wasted.values(), Cost())
-            self.last_reason = None if line.reason is None else line.reason[:_REASON]
+            self.note(line.reason)
+
+    def note(self, reason: str | None) -> None:
+        """Count why an episode gave none."""
+        self.last_reason = None if reason is None else reason[:REASON]
+        if reason is not None:
+            count_reason(self.reasons, reason)
+
+    @property
+    def commonest_reason(self) -> tuple[str, int] | None:
+        """Why most of the episodes without a trajectory gave none, and how many they are; None if that is unknown."""
+        return next(iter(self.reasons.most_common(1)), None)
 
     @property
     def spent(self) -> Cost:

@@ -168,6 +168,8 @@ class Pool:
             accepted=seen.accepted,
             expected=round(self._patience.expected(Yield.of(seen))) if early == "unreachable" else 0,
             rule=most[0][0] if most else None,
+            reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
+            last_reason=seen.last_reason,
         )
 
     def _end(self, why: str) -> None:

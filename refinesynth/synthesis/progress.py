@@ -60,6 +60,10 @@ class Progress:
     """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
     accepted_before: int = 0
     """Trajectories of those."""
+    commonest_reason: tuple[str, int] | None = None
+    """Why most of the `failed` episodes gave none, and how many those are; None while there are none."""
+    last_reason: str | None = None
+    """Why the last of them gave none."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
 

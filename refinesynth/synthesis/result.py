@@ -65,7 +65,12 @@ class SynthesisResult:
         """What was used and paid, per role and model: everything, episodes that never ended included."""
         self.spending = Spending.of(self.spent, self._totals)
         """Where it went: per role, per model, per rejecting rule, and on what came to nothing."""
-        self.pending = len(folder.waiting_lines())
+        waiting = folder.waiting_lines()
+        self.finished = self._totals.model_copy(deep=True)
+        """Sums over all finished episodes: those in the files, and those that are not yet."""
+        for line in waiting:
+            self.finished.add(line)
+        self.pending = len(waiting)
         """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was
         reached."""
         self.bad_personas = bad_personas

@@ -54,6 +54,8 @@ class Tally:
         done.drafts_refused += after.drafts_refused - before.drafts_refused
         done.by_rule.update(after.by_rule)
         done.by_rule.subtract(before.by_rule)
+        if before.accepted and not after.accepted:
+            done.note(after.reason)
         if ahead:
             self._ahead += after.trajectories - before.trajectories
 
@@ -92,5 +94,7 @@ class Tally:
             elapsed=time.monotonic() - self._began,
             finished_before=self._before,
             accepted_before=self._accepted_before,
+            commonest_reason=done.commonest_reason,
+            last_reason=done.last_reason,
             surroundings=surroundings,
         )

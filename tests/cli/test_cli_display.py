@@ -181,3 +181,20 @@ def test_a_moment_is_a_line_whatever_servers_say() -> None:
     around = Surroundings(paid=Cost(), troubles=("it said \x1b[2J\r\nand more",))
     said = str(replace(now, surroundings=lambda: around))
     assert said.endswith("gave none; it said \\u001b[2J\\u000aand more")
+
+
+NEVER = "no draft was accepted in 4 attempts; the last: Mine: Never."
+
+
+def test_why_episodes_gave_none_is_on_the_board_and_in_the_lines() -> None:
+    progress = replace(moment(0, 5, failed=3), commonest_reason=(NEVER, 2), last_reason="the model has no words")
+    said = " ".join(" ".join(drawn(progress)).split())
+    line = in_a_line(progress, Pace(), 5)
+    for text in (said, line):
+        assert f"2 of 3 gave none: {NEVER}" in text
+        assert "the last: the model has no words" in text
+
+
+def test_a_last_reason_that_is_the_most_frequent_is_said_once() -> None:
+    progress = replace(moment(0, 5, failed=3), commonest_reason=(NEVER, 3), last_reason=NEVER)
+    assert in_a_line(progress, Pace(), 5).count(NEVER) == 1

@@ -3,7 +3,8 @@
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from samples import POT
 from server_manners import Mannered, bare
 from typer.testing import CliRunner, Result
 
+from refinesynth import rules
 from refinesynth.cli import app
 from refinesynth.cli.display import Display
 from refinesynth.cli.reading import why_refused
@@ -22,6 +24,7 @@ from refinesynth.files.output_folder import FolderLock
 from refinesynth.outcome import Refused
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rules import Violation
+from refinesynth.rules.rule import BUILT_IN
 from refinesynth.run import next_run_folder
 from refinesynth.serve import HttpFaults, create_app
 from refinesynth.serve import running as serving
@@ -354,6 +357,15 @@ def test_an_interrupted_run_says_how_to_resume(
     assert f"refinesynth run -n 30 -o '{folder}' --concurrency 3\n" in result.stderr
 
 
+def test_an_interrupted_run_says_why_its_episodes_gave_none(
+    tmp_path: Path, signal_after: Callable[[int, signal.Signals], None]
+) -> None:
+    signal_after(3, signal.SIGINT)
+    result = run("-n", 30, "-o", tmp_path / "run", "--backend", "rehearsal:no_success=1.0", "--play", "narrated")
+    assert result.exit_code == 130
+    assert re.search(r"^(\d+) of \1 gave none: no draft was accepted", result.stdout, re.MULTILINE), result.stdout
+
+
 def test_interrupt_and_resume_equals_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_after: Callable[[int, signal.Signals], None]
 ) -> None:
@@ -398,3 +410,29 @@ def test_a_backend_that_refuses_stops_the_run(tmp_path: Path, monkeypatch: pytes
     assert numbers(result)["accepted"] == 0
     assert "canary" not in result.output
     assert all(b"canary" not in path.read_bytes() for path in (tmp_path / "run").iterdir())
+
+
+def test_an_own_rule_that_raises_is_named_and_the_run_goes_on_when_it_is_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class Mine(rules.BaseRule):
+        def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+            if faulty and draft.finished:
+                raise ZeroDivisionError("0 turns")
+            yield from ()
+
+        def __repr__(self) -> str:
+            return "Mine()"
+
+    monkeypatch.setitem(BUILT_IN, "Mine", Mine)
+    faulty = True
+    asked = ("-n", 2, "-o", tmp_path / "run", "--rules", "strict() & Mine()", "--concurrency", 1)
+    result = run(*asked)
+    assert result.exit_code == 1
+    assert "refinesynth: the rule Mine" in result.stderr
+    assert "raised ZeroDivisionError: 0 turns" in result.stderr
+    assert "should not have happened" not in result.stderr
+    assert "To continue:" in result.stderr
+    faulty = False
+    assert run(*asked).exit_code == 0

@@ -108,6 +108,11 @@ class TestScriptWriter:
             await ScriptWriter(model.model, PROMPTS, answers=1).write(PERSONA)
         assert len(model.asked) == 2
 
+    async def test_the_words_of_a_polite_refusal_are_in_the_reason(self) -> None:
+        model = Scripted(["I'm sorry, but I can't help with that."])
+        with pytest.raises(InvalidAnswer, match=r"it said \"I'm sorry, but I can't help with that\.\""):
+            await ScriptWriter(model.model, PROMPTS, answers=0).write(PERSONA)
+
     async def test_what_could_not_be_written_down_goes_back(self) -> None:
         huge = SHED.model_dump(mode="json") | {"environment": {"n": 0}}
         text = as_json(huge).replace('"n":0', f'"n":{10**30}')

@@ -63,10 +63,11 @@ def make_old(path: Path) -> None:
 
 
 def counts(path: Path) -> tuple[object, ...]:
-    """What the journal says, without what it did not know before: what the trajectories are like."""
+    """What the journal says, without what it did not know before: what the trajectories are like, and how many reasons are
+    alike."""
     folder = RunFolder.open(path)
     lines = [line.model_dump(exclude={"figures"}) for line in (*folder.episodes(), *folder.waiting_lines())]
-    return lines, folder.totals().model_dump(exclude={"figures"})
+    return lines, folder.totals().model_dump(exclude={"figures", "reasons"})
 
 
 async def test_a_folder_from_before_is_read(tmp_path: Path) -> None:
