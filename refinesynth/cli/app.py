@@ -22,6 +22,7 @@ from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.list import list_runs
+from refinesynth.cli.merging import filter_, merge, sample
 from refinesynth.cli.personas import personas
 from refinesynth.cli.plays import ListsPlays
 from refinesynth.cli.prompts import prompts
@@ -32,7 +33,7 @@ from refinesynth.cli.serve_world import serve_world
 from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.train import train
-from refinesynth.cli.train_merge import merge
+from refinesynth.cli.train_merge import merge as merge_adapters
 from refinesynth.cli.verify import verify
 from refinesynth.cli.view import view
 
@@ -137,8 +138,11 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "verify": verify,
     "export": export,
     "import": import_,
+    "merge": merge,
+    "filter": filter_,
+    "sample": sample,
     "train": train,
-    "train merge": merge,
+    "train merge": merge_adapters,
     "evaluate": evaluate,
     "compare": compare,
     "view": view,

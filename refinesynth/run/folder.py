@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from refinesynth.errors import RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE
@@ -30,6 +30,10 @@ from refinesynth.run.lines import read_lines
 from refinesynth.trajectory import Trajectory, explain
 
 JOURNAL = "journal.sqlite"
+
+CARRIED = "carried"
+"""The journal's note of what other runs have paid for that were put together in this one."""
+_CARRIED = TypeAdapter(list[SpentRow])
 
 _RUN_FILE = re.compile(
     r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[0-9]+)?\.sqlite(-wal|-shm|-journal)?|"
@@ -173,7 +177,7 @@ class RunFolder:
         """
         rows: dict[tuple[str, str], SpentRow] = {}
         for journal in self._all_journals():
-            for row in journal.spent():
+            for row in (*journal.spent(), *_CARRIED.validate_json(journal.note(CARRIED) or b"[]")):
                 known = rows.get((row.role, row.model))
                 rows[row.role, row.model] = row if known is None else known + row
         return list(rows.values())

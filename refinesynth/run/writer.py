@@ -1,22 +1,24 @@
 """A run folder that is being written: what was paid for and what has ended is committed before it counts."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import Entry, Journal, JournalReader
+from refinesynth.journal import Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import RunConfig, differences
 from refinesynth.run.episodes import Totals
 from refinesynth.run.file_repair import repair_files
 from refinesynth.run.finished import Finished
-from refinesynth.run.folder import RunFolder, shard_journals
+from refinesynth.run.folder import CARRIED, RunFolder, shard_journals
 from refinesynth.run.lines import LineWriter, size_of
 from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
+from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
     from refinesynth.client.lacks import Lacks
@@ -121,6 +123,14 @@ class RunWriter(RunFolder):
         finally:
             if written:
                 await self._records.enter(written, totals=self.committed.to_json())
+
+    async def carry(self, spent: Iterable[SpentRow]) -> None:
+        """Count what other runs have paid for, whose completions are not here. Returns when it is committed.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        await self._records.keep_note(CARRIED, write_json([asdict(row) for row in spent]))
 
     async def keep_waiting(self, finished: Finished) -> None:
         """Keep an episode until it is appended. Returns when it is committed.

@@ -1,0 +1,247 @@
+"""Runs put together, and parts of a run: into a new folder, each episode with its records and what was paid for it."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pydantic import JsonValue
+
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.journal import JournalReader, SpentRow
+from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.run.claiming import holds_run
+from refinesynth.run.config import RunConfig
+from refinesynth.run.episodes import EpisodeLine
+from refinesynth.run.finished import Finished
+from refinesynth.run.folder import RunFolder
+from refinesynth.run.writer import RunWriter
+from refinesynth.trajectory import Persona, Trajectory
+
+Keep = Callable[[Trajectory], bool]
+
+_AT_ONCE = 64
+"""Episodes that are committed in one go."""
+_NOBODY = Persona(text="of an episode that keeps its fingerprint")
+_ALIKE = ("play", "rules", "script_rules")
+"""What has to be the same in runs that are put together: what is in the new one is verified by it."""
+
+
+class Merged(NamedTuple):
+    """What was put together."""
+
+    path: Path
+    trajectories: int
+    duplicates: int
+    """Trajectories that were there already, word for word; not written again."""
+    renamed: int
+    """Episodes whose id an earlier one had; a number stands behind it now."""
+
+
+async def merge_runs(
+    sources: Sequence[str | PathLike[str]],
+    output: str | PathLike[str],
+    *,
+    keep: Keep | None = None,
+    rules: str | None = None,
+    fresh: bool = False,
+) -> Merged:
+    """Write the episodes of runs into a new one, in their order: trajectories, what was refused, what was paid.
+
+    With `keep`, only trajectories of which it says so; an episode of which none is kept is left out, with all that it
+    cost. `rules` is the chain, as text, that they satisfy, if it is another one than the run's.
+
+    Raises:
+        InputError: Fewer than one run, runs of different plays or rules, one without a journal, or nothing is left.
+        StorageError: A journal cannot be read, or the folder cannot be written.
+    """
+    folders = [RunFolder.open(Path(source)) for source in sources]
+    output = Path(output)
+    _check(folders, output, fresh=fresh)
+    config = _config(folders, rules=rules)
+    if not any(True for folder in folders for _ in _selected(folder, keep)):
+        raise InputError("nothing is left: no run has a trajectory of this kind")
+    writer = RunWriter.claim(output, config, fresh=fresh)
+    try:
+        merged = await _write(writer, folders, keep)
+        writer.config = config.model_copy(update={"n": max(1, merged.trajectories)})
+        writer.config.save(writer.config_file)
+        writer.milestones.info("run_ended", why="reached", accepted=merged.trajectories, n=writer.config.n)
+    finally:
+        writer.close()
+    return merged
+
+
+def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
+    if not folders:
+        raise InputError("no run is named; give the folders of one or more")
+    for folder in folders:
+        if not folder.journal_file.exists():
+            raise RunFolderError(
+                f"{str(folder.path)!r} has no journal, which says what belongs together; give the whole folder"
+            )
+        if output.resolve() == folder.path.resolve():
+            raise InputError(f"{str(output)!r} is one of the runs that are read; give a new folder")
+    if holds_run(output) and not fresh:
+        raise RunFolderError(f"{str(output)!r} holds a run already; give a new folder, or --fresh (fresh=True)")
+
+
+async def _write(writer: RunWriter, folders: Sequence[RunFolder], keep: Keep | None) -> Merged:
+    joining = _Joining()
+    for folder in folders:
+        writer.milestones.info("merged", source=str(folder.path), config=folder.config.model_dump(mode="json"))
+        episodes = _selected(folder, keep)
+        while some := [joining.place(finished, str(folder.path)) for finished in islice(episodes, _AT_ONCE)]:
+            await writer.append(*some)
+    await writer.carry(_paid(folders) if keep is None else _paid_for(writer))
+    return Merged(writer.path, writer.committed.accepted, joining.duplicates, joining.renamed)
+
+
+class _Joining:
+    """Gives episodes their place, and knows what was there before."""
+
+    def __init__(self) -> None:
+        self.duplicates = self.renamed = 0
+        self._next = 0
+        self._ids = set[str]()
+        self._seen: dict[bytes, str] = {}
+
+    def place(self, finished: Finished, source: str) -> Finished:
+        """The episode as it stands in the new run."""
+        index, self._next = self._next, self._next + 1
+        name, kept, first = self._free(finished.id), list[Trajectory](), ""
+        for trajectory in map(Trajectory.from_json, finished.trajectories):
+            said = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
+            if said in self._seen:
+                self.duplicates, first = self.duplicates + 1, self._seen[said]
+            else:
+                self._seen[said] = f"{trajectory.id} of {source}"
+                kept.append(trajectory)
+        if name != finished.id or len(kept) != len(finished.trajectories):
+            finished = _rewritten(finished, kept, name=name, reason=f"the same as {first}")
+        return replace(finished, line=finished.line.model_copy(update={"index": index}))
+
+    def _free(self, name: str) -> str:
+        free, number = name, 1
+        while free in self._ids:
+            number += 1
+            free = f"{name}-{number}"
+        self._ids.add(free)
+        self.renamed += free != name
+        return free
+
+
+def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[Finished]:
+    for finished in _episodes(folder):
+        every = [Trajectory.from_json(one) for one in finished.trajectories] if keep is not None else []
+        kept = [one for one in every if keep is None or keep(one)]
+        if len(kept) == len(every):
+            if keep is None or every:
+                yield finished
+        elif kept:
+            yield _rewritten(finished, kept, name=finished.id)
+
+
+def _episodes(folder: RunFolder) -> Iterator[Finished]:
+    """Those that count, with their lines of both files."""
+    with (
+        JournalReader.read(folder.journal_file) as journal,
+        folder.trajectories_file.open("rb") as accepted,
+        folder.rejected_file.open("rb") as refused,
+    ):
+        for entry in journal.entries():
+            if entry.trajectories_end is None or entry.rejected_end is None:
+                return
+            yield Finished(
+                line=EpisodeLine.from_json(entry.line),
+                trajectories=_lines(accepted, entry.trajectories_end),
+                rejected=_lines(refused, entry.rejected_end),
+            )
+
+
+def _lines(file: BinaryIO, end: int) -> tuple[bytes, ...]:
+    return tuple(file.read(end - file.tell()).split(b"\n")[:-1])
+
+
+def _rewritten(finished: Finished, kept: Sequence[Trajectory], *, name: str, reason: str = "") -> Finished:
+    """An episode with these of its trajectories, and under this name."""
+    outcome = EpisodeOutcome(
+        index=finished.index,
+        id=name,
+        persona=_NOBODY,
+        trajectories=tuple(one.model_copy(update={"id": name + one.id.removeprefix(finished.id)}) for one in kept),
+        refused=tuple(Refused.from_json(one).model_copy(update={"episode": name}) for one in finished.rejected),
+        reason=None if kept else (finished.line.reason or reason),
+        lost=finished.line.lost,
+        usage=finished.line.usage,
+        cost_usd=finished.line.cost_usd,
+    )
+    again = Finished.of(outcome)
+    return replace(again, line=again.line.model_copy(update={"persona": finished.persona}))
+
+
+def _paid(folders: Sequence[RunFolder]) -> list[SpentRow]:
+    """By all runs together, per role and model."""
+    rows: dict[tuple[str, str], SpentRow] = {}
+    for row in (row for folder in folders for row in folder.spent()):
+        known = rows.get((row.role, row.model))
+        rows[row.role, row.model] = row if known is None else known + row
+    return list(rows.values())
+
+
+def _paid_for(writer: RunWriter) -> list[SpentRow]:
+    """For the episodes that are there: which role used what of it is not known of a part of a run."""
+    total = writer.committed
+    return [
+        SpentRow(
+            role="all_roles",
+            model="of the selected episodes",
+            requests=total.usage.requests,
+            input_tokens=total.usage.input_tokens,
+            cached_tokens=total.usage.cached_tokens,
+            cache_write_tokens=0,
+            output_tokens=total.usage.output_tokens,
+            cost_usd=total.cost_usd or 0.0,
+            unpriced=total.usage.requests if total.cost_usd is None else 0,
+        )
+    ]
+
+
+def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
+    """The first run's, with the models and personas of all; what else each was asked is in its event `merged`.
+
+    Raises:
+        RunFolderError: They are not alike in what the new one is verified by.
+    """
+    first, *others = (folder.config for folder in folders)
+    for folder, config in zip(folders[1:], others, strict=True):
+        for name in _ALIKE:
+            one, other = getattr(first, name), getattr(config, name)
+            if one != other:
+                raise RunFolderError(
+                    f"{str(folder.path)!r} has another setting {name!r} than {str(folders[0].path)!r}: {other}, there {one}. "
+                    f"Put together runs of one play; what other rules accepted goes through `refinesynth filter RUN --rules` first"
+                )
+    configs = [first, *others]
+    models = {
+        role: _each_once(config.models.get(role) for config in configs) for config in configs for role in config.models
+    }
+    return first.model_copy(
+        update={
+            "rules": rules or first.rules,
+            "models": {role: found[0] if len(found) == 1 else found for role, found in models.items()},
+            "personas": " and ".join(dict.fromkeys(config.personas for config in configs)),
+        }
+    )
+
+
+def _each_once(values: Iterable[JsonValue | None]) -> list[JsonValue]:
+    found: list[JsonValue] = []
+    for value in values:
+        found += [
+            one for one in (value if isinstance(value, list) else [value]) if one is not None and one not in found
+        ]
+    return found

@@ -1,0 +1,113 @@
+"""Runs put together, and parts of them: nothing lost, nothing twice, and all that was paid counted once."""
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cli_records import a_trajectory, write_run
+from run_records import CONFIG
+from typer.testing import CliRunner, Result
+
+from refinesynth import SynthesisResult, rules, synthesize
+from refinesynth.cli import app
+from refinesynth.errors import InputError, RunFolderError
+from refinesynth.run import RunFolder
+from refinesynth.run.merging import merge_runs
+from refinesynth.run.status import RunStatus
+
+FAULTS = "rehearsal:no_success=0.3,natural_mistake=0.2"
+
+
+async def made(path: Path, seed: int, n: int = 4, *, play: str = "live", **settings: Any) -> SynthesisResult:
+    return await synthesize(None, n, FAULTS, seed=seed, play=play, output=path, patience=0, **settings)
+
+
+def refinesynth(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+async def test_records_and_sums_of_all_runs_are_there_in_their_order(tmp_path: Path) -> None:
+    runs = [await made(tmp_path / "a", 1), await made(tmp_path / "b", 2, branches=2)]
+    merged = await merge_runs([run.path for run in runs], tmp_path / "c")
+    result = SynthesisResult.open(tmp_path / "c")
+    assert (merged.trajectories, merged.duplicates, merged.renamed) == (len(result), 0, 0)
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        assert (result.path / name).read_bytes() == b"".join((run.path / name).read_bytes() for run in runs)
+    assert result.usage == runs[0].usage + runs[1].usage
+    assert result.by_rule == runs[0].by_rule + runs[1].by_rule
+    assert result.episodes == sum(run.episodes for run in runs)
+    assert result.figures.mistakes == runs[0].figures.mistakes + runs[1].figures.mistakes
+    assert RunStatus.of(RunFolder.open(result.path)).state == "complete"
+    again = await merge_runs([result.path], tmp_path / "d")
+    assert again.trajectories == merged.trajectories
+    assert SynthesisResult.open(again.path).usage == result.usage
+
+
+async def test_what_is_there_twice_is_written_once_and_ids_stay_unique(tmp_path: Path) -> None:
+    first, longer = await made(tmp_path / "a", 1), await made(tmp_path / "b", 1, n=6)
+    other = await synthesize(None, 4, "rehearsal", seed=1, output=tmp_path / "c")
+    merged = await merge_runs([first.path, longer.path, other.path], tmp_path / "d")
+    result = SynthesisResult.open(tmp_path / "d")
+    assert merged.duplicates >= len(first)
+    assert merged.trajectories == len(result) == len(first) + len(longer) + len(other) - merged.duplicates
+    assert max(Counter(one.id for one in result).values()) == 1
+    assert merged.renamed == first.episodes + len({one.id for one in other} & {one.id for one in longer})
+    lines = list(RunFolder.open(result.path).episodes())
+    fruitful = [line for line in lines for _ in range(line.trajectories)]
+    assert all(one.id.startswith(line.id) for line, one in zip(fruitful, result, strict=True))
+    assert [line.index for line in lines] == list(range(len(lines)))
+    assert any(line.reason and line.reason.startswith("the same as 00000") for line in lines)
+
+
+def test_a_filter_keeps_what_the_chain_accepts_and_pays_for_no_more(tmp_path: Path) -> None:
+    run = anyio.run(partial(made, tmp_path / "a", 1, n=8, branches=2))
+    chain = rules.strict(2)
+    kept = [one for one in run if rules.verify(one.draft(), chain).accepted]
+    assert 0 < len(kept) < len(run)
+    assert refinesynth("filter", run.path, "--rules", "strict(2)", "-o", tmp_path / "b").exit_code == 0
+    result = SynthesisResult.open(tmp_path / "b")
+    assert list(result) == kept
+    assert result.config.rules == repr(chain)
+    ids = {one.id[:15] for one in kept}
+    paid = [line.usage.requests for line in RunFolder.open(run.path).episodes() if line.id in ids]
+    assert result.usage.requests == sum(paid)
+    assert refinesynth("verify", result.path).exit_code == 0
+
+
+def test_a_sample_is_drawn_by_its_seed(tmp_path: Path) -> None:
+    run = anyio.run(partial(made, tmp_path / "a", 1, n=8))
+    drawn: list[list[str]] = []
+    for at, seed in enumerate((0, 0, 1)):
+        assert refinesynth("sample", run.path, "-n", 3, "--seed", seed, "-o", tmp_path / f"s{at}").exit_code == 0
+        drawn.append([one.id for one in SynthesisResult.open(tmp_path / f"s{at}")])
+    assert drawn[0] == drawn[1] != drawn[2]
+    order = [one.id for one in run]
+    assert all(len(ids) == 3 and ids == sorted(ids, key=order.index) for ids in drawn)
+    assert refinesynth("sample", run.path, "-n", 99, "-o", tmp_path / "x").exit_code == 2
+
+
+async def test_what_cannot_be_put_together_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    live, told = await made(tmp_path / "a", 1, n=1), await made(tmp_path / "b", 1, n=1, play="narrated")
+    bare = write_run(tmp_path / "bare", [a_trajectory()])
+    CONFIG.save(bare / "config.json")
+    new = tmp_path / "new"
+    for sources, said in (
+        ([live.path, told.path], "another setting 'play'"),
+        ([bare], "has no journal"),
+        ([], "no run is named"),
+        ([tmp_path / "none"], "is not the folder of a run"),
+    ):
+        with pytest.raises(InputError, match=said):
+            await merge_runs(sources, new)
+    with pytest.raises(InputError, match="nothing is left"):
+        await merge_runs([live.path], new, keep=lambda _: False)
+    assert not new.exists()
+    with pytest.raises(InputError, match="one of the runs that are read"):
+        await merge_runs([live.path], live.path, fresh=True)
+    with pytest.raises(RunFolderError, match="holds a run already"):
+        await merge_runs([live.path], told.path)
+    await merge_runs([live.path], told.path, fresh=True)
+    assert (tmp_path / "b.old-1" / "trajectories.jsonl").exists()
