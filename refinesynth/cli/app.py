@@ -130,23 +130,24 @@ def _refinesynth(
 
 
 app.command(cls=ListsPlays)(run)
-for command in (
-    status,
-    show,
-    verify,
-    export,
-    train,
-    evaluate,
-    compare,
-    view,
-    backends,
-    rules,
-    serve,
-    serve_world,
-):
-    app.command()(command)
-app.command("import")(import_)
-app.command("train merge")(merge)
+_COMMANDS = {
+    "status": status,
+    "show": show,
+    "verify": verify,
+    "export": export,
+    "import": import_,
+    "train": train,
+    "train merge": merge,
+    "evaluate": evaluate,
+    "compare": compare,
+    "view": view,
+    "backends": backends,
+    "rules": rules,
+    "serve": serve,
+    "serve-world": serve_world,
+}
+for name, command in _COMMANDS.items():
+    app.command(name)(command)
 app.add_typer(personas)
 app.add_typer(prompts)
 
