@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from refinesynth._version import __version__
 
 if TYPE_CHECKING:
-    from refinesynth import backends, chat, client, export, personas, rules, testing, train
+    from refinesynth import backends, chat, client, export, imports, personas, rules, testing, train
     from refinesynth.backends import Backend
     from refinesynth.client.budget.budget import Budget
     from refinesynth.cost import Cost
@@ -86,7 +86,7 @@ _HOMES = {
     ],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = {"backends", "chat", "client", "export", "personas", "rules", "testing", "train"}
+_ROOMS = {"backends", "chat", "client", "export", "imports", "personas", "rules", "testing", "train"}
 
 __all__ = [
     "ActionSpec",
@@ -126,6 +126,7 @@ __all__ = [
     "client",
     "estimate",
     "export",
+    "imports",
     "paper",
     "personas",
     "rules",

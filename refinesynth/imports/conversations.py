@@ -15,7 +15,7 @@ from refinesynth.train.data.shapes import read_record
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 
 UNANSWERED = "(no answer)"
-"""In the place of an observation that is empty, or missing as exports leave out the last: the turn says what was right."""
+"""In the place of an observation that is empty, or missing: exports leave out the last."""
 
 
 class Played(NamedTuple):

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.imports.formats import PLAY, RULES, find, read_record
-from refinesynth.imports.reading import Raw, records
+from refinesynth.imports.reading import MOST_BYTES, Raw, records
 from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter, next_run_folder
 from refinesynth.settings import PlaySettings
@@ -24,7 +24,7 @@ from refinesynth.synthesis import SynthesisResult
 from refinesynth.trajectory import Persona
 
 _AT_ONCE: Final = 64
-"""Records that are committed in one go."""
+"""Most records that are committed in one go."""
 
 _NOBODY: Final = Persona(text="Nobody: the record could not be read.")
 
@@ -120,7 +120,14 @@ async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callab
 
 
 def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]]:
-    while some := list(islice(found, _AT_ONCE)):
+    some, size = list[tuple[int, Raw]](), 0
+    for index, raw in found:
+        some.append((index, raw))
+        size += len(raw.line)
+        if len(some) == _AT_ONCE or size > MOST_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
         yield some
 
 

@@ -42,6 +42,8 @@ def read_record(record: object, format: str, where: str, *, index: int = 0) -> T
         return found if isinstance(found, Trajectory) else _trajectory(found, given, index)
     except ValidationError as error:
         raise InputError(f"{where}: {explain(error)}") from error
+    except RecursionError as error:
+        raise InputError(f"{where}: it is nested too deeply to be written down again") from error
 
 
 def find(name: str) -> Callable[[Mapping[str, Any], str], Trajectory | Played]:

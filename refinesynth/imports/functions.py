@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from refinesynth.actions.matching import match_action
-from refinesynth.imports.tasks import pattern_of, properties_of
+from refinesynth.imports.tasks import MOST_ACTIONS, pattern_of, properties_of
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.conversation import ToolCall
 from refinesynth.trajectory import ActionSpec
@@ -29,7 +29,7 @@ class Functions:
         """Those of `tools`, and those that the right calls show beside; `answers`: there are messages without a call.
 
         Raises:
-            ValueError: A call, written as text, would be another one.
+            ValueError: A call, written as text, would be another one; or there are too many functions.
         """
         self._properties = {tool["function"]["name"]: properties_of(tool["function"]) for tool in tools}
         self._descriptions = {tool["function"]["name"]: tool["function"].get("description") for tool in tools}
@@ -39,6 +39,8 @@ class Functions:
             properties.update({name: () for name in properties if name not in call.arguments})
             properties.update({name: () for name in call.arguments if name not in properties})
         self._answers = answers
+        if len(self._properties) > MOST_ACTIONS:
+            raise ValueError(f"there are {len(self._properties):,} functions; {MOST_ACTIONS} are taken")
         for separator in _SEPARATORS:
             self._actions = dict(self._specified(separator))
             if self._misread(calls) is None:

@@ -10,6 +10,7 @@ from zstandard import ZstdError
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
+from refinesynth.files.regular import irregular
 from refinesynth.personas.lines import Lines, read_whole
 from refinesynth.text.jsontext import write_json
 from refinesynth.train.data.files import COMPRESSIONS
@@ -54,6 +55,8 @@ def records(source: Path) -> Iterator[Raw]:
             raise InputError(f"{str(source)!r} is no folder of documents (*.json); give a file, or such a folder")
     elif not source.exists():
         raise InputError(f"there is no file {str(source)!r}")
+    elif kind := irregular(source, follow=True):
+        raise InputError(f"{str(source)!r} is {kind}; it is read twice, so give a file")
     for path in files:
         try:
             with open_binary(path, COMPRESSIONS.get(path.suffix)) as file:

@@ -16,6 +16,8 @@ ANY_ACTION = ActionSpec(name="{action}", description="Whatever the task allows."
 
 _GOAL, _ACTIONS, _VALUES = "\n\nGoal: ", "\n\nAvailable actions:\n", " is one of: "
 _SHARED = re.compile(r"\n\n(?=\{[^{}]*\} is one of: )")
+MOST_ACTIONS = 256
+"""Of a script; each turn is compared with all of them."""
 _TRIED = 16
 """Places at which a function's description is taken apart."""
 
@@ -46,7 +48,7 @@ def read_task(text: str) -> Task | None:
         return None
     place, rest, opening = parts
     goal, found, listed = rest.rpartition(_ACTIONS)
-    if not found or not goal:
+    if not found or not goal or listed.count("\n- ") >= MOST_ACTIONS:
         return None
     script = plain_script(place, goal, _actions(listed))
     written = render_task(script)
@@ -56,8 +58,7 @@ def read_task(text: str) -> Task | None:
 def read_tool_task(text: str, tools: Sequence[Mapping[str, Any]]) -> Task | None:
     """The same where the actions are functions, as `render_tool_task` and `render_tools` write them."""
     parts = _parts(text, TOOL_INSTRUCTIONS)
-    actions = [_action_of(tool) for tool in tools]
-    if parts is None or not parts[1] or None in actions:
+    if parts is None or not parts[1] or len(tools) > MOST_ACTIONS or None in (actions := [*map(_action_of, tools)]):
         return None
     place, goal, opening = parts
     script = plain_script(place, goal, filter(None, actions))

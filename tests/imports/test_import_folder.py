@@ -1,6 +1,7 @@
 """Files into run folders: what is there, what is kept beside, and what comes of it when it is interrupted."""
 
 import gzip
+import os
 from pathlib import Path
 
 import anyio
@@ -123,6 +124,12 @@ async def test_a_file_that_has_grown_is_read_on_and_another_one_is_refused(tmp_p
     assert contents(tmp_path / "run") == before
     assert len(await imported(path, fresh=True)) == 6
     assert contents(tmp_path / "run.old-1") == before
+
+
+async def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a FIFO; it is read twice, so give a file"):
+        await import_trajectories(tmp_path / "pipe", format="openai", output=tmp_path / "run")
 
 
 async def test_a_run_that_was_made_is_not_added_to(tmp_path: Path) -> None:

@@ -179,6 +179,12 @@ def test_documents_of_others() -> None:
         ("openai", asked({**call("a", {}), "tool_calls": [*call("a", {})["tool_calls"]] * 2}), "calls 2 functions"),
         ("openai", asked(call("get_weather", {"city": "x", "unit": "K"})), "cannot be written as an action's text"),
         ("agentinstruct", {"conversations": RELEASED["conversations"][:2]}, "the assistant takes no turn"),
+        ("openai", asked(call("do", '{"a":' * 900 + "1" + "}" * 900), tools=()), "nested too deeply"),
+        (
+            "openai",
+            asked(call("do", {}), tools=[WEATHER["function"] | {"function": {"name": f"f{n}"}} for n in range(256)]),
+            "257 functions",
+        ),
     ],
 )
 def test_what_is_no_such_record_is_refused_in_words(name: str, record: Any, why: str) -> None:
