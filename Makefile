@@ -39,7 +39,7 @@ bench: $(VENV)/.dev ## Measure everything beside a reference, print one table an
 	@$(BIN)/python -m bench.rivals.setup
 	@$(BIN)/python -m bench
 
-parity: $(VENV)/.dev ## Compare our labels and rewards with those of TRL, LLaMA-Factory, Axolotl, renderers, verifiers and OpenEnv (gigabytes, minutes)
+parity: $(VENV)/.dev ## Compare our labels and rewards with those of TRL, LLaMA-Factory, Axolotl, Tinker, renderers, verifiers and OpenEnv (gigabytes, minutes)
 	@$(BIN)/python -m bench.train.setup
 	$(BIN)/python -m pytest tests/parity
 

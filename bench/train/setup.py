@@ -19,6 +19,8 @@ _PACKAGES = {
     # The torch that this project is tested with, so that what differs is not torch.
     "trl": ["torch==2.13.0", "trl==1.16.0"],
     "llamafactory": ["torch==2.13.0", "llamafactory==0.9.5"],
+    # The newest one whose requirements the index has.
+    "tinker": ["torch==2.13.0", "tinker-cookbook==0.5.8"],
     "verifiers": ["verifiers==0.4.0"],
     "openenv": ["openenv==0.10.0"],
 }

@@ -1,19 +1,18 @@
 """The formats that trainers read, by name, each with the ways in which it can keep mistakes out of training."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, Protocol, get_args
 
 from pydantic import JsonValue
 
-from refinesynth.actions.calls import Tool, tools_of
-from refinesynth.chat import Message, ToolMessage, to_messages, to_tool_messages
 from refinesynth.errors import InputError
 from refinesynth.export import shapes
 from refinesynth.export.atif import AtifFormat
-from refinesynth.export.masking import Masking, conversations
+from refinesynth.export.chat_format import ChatFormat, ToolCallFormat
+from refinesynth.export.masking import Masking
 from refinesynth.export.preferences import PreferenceFormat
 from refinesynth.export.shapes import Record
 from refinesynth.export.worlds import WorldFormat
@@ -49,67 +48,6 @@ class Format(Protocol):
 
 
 @dataclass(frozen=True)
-class ChatFormat:
-    """A format of chat messages, as `chat.to_messages` renders them.
-
-    Conversations end with their last assistant message: the closing observation, which nothing is trained on, is left
-    out.
-    """
-
-    name: str
-    reader: str
-    advice: Mapping[Masking, str]
-    shape: Callable[[str, Sequence[Message]], dict[str, JsonValue]]
-    """Writes one record from its id and messages."""
-
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        for number, messages in enumerate(conversations(to_messages(trajectory), masking), start=1):
-            yield _record(self.shape(trajectory.id + self.mark(masking, number), messages), messages)
-
-    def mark(self, masking: Masking, number: int) -> str:
-        """What stands behind the id where a reader cannot know otherwise what is to be trained on."""
-        if masking is Masking.SPLIT:
-            return f"#{number}"
-        return DROPPED if masking is Masking.DROP and Masking.FLAG not in self.advice else ""
-
-
-def _record(data: dict[str, JsonValue], messages: Sequence[Message | ToolMessage]) -> Record:
-    spoken = sum(message.role == "assistant" for message in messages)
-    trained = sum(message.loss for message in messages)
-    return Record(data, trained, spoken - trained)
-
-
-@dataclass(frozen=True)
-class ToolCallFormat:
-    """A format of chat messages with the actions as tool calls, as `chat.to_tool_messages` renders them."""
-
-    chat: ChatFormat
-    shape: Callable[[str, Sequence[ToolMessage], Sequence[Tool]], dict[str, JsonValue]]
-    """Writes one record from its id, its messages and the tools."""
-
-    @property
-    def name(self) -> str:
-        """That of the format."""
-        return self.chat.name
-
-    @property
-    def reader(self) -> str:
-        """See `Format.reader`."""
-        return self.chat.reader
-
-    @property
-    def advice(self) -> Mapping[Masking, str]:
-        """See `Format.advice`."""
-        return self.chat.advice
-
-    def records(self, trajectory: Trajectory, masking: Masking) -> Iterator[Record]:
-        tools = tools_of(trajectory.script)
-        for number, messages in enumerate(conversations(to_tool_messages(trajectory), masking), start=1):
-            name = trajectory.id + self.chat.mark(masking, number)
-            yield _record(self.shape(name, messages, tools), messages)
-
-
-@dataclass(frozen=True)
 class PaperFormat:
     """The paper's own keys (sections 3.1 and 3.2), the closing observation and the DungeonMaster's thoughts included.
 
@@ -138,10 +76,6 @@ class PaperFormat:
         mistakes = len(trajectory.mistakes())
         yield Record(data, spoken - mistakes, mistakes)
 
-
-DROPPED = "#correct"
-"""Ends the id of a conversation without its mistakes, in a format without flags: every turn of the assistant is
-right."""
 
 _DROP = "Mistakes and the answers to them are left out, so the records show no refinement."
 _SPLIT = "One record per correct turn; only its last message is marked for training."
@@ -175,6 +109,7 @@ _ALL: tuple[Format, ...] = (
         "OpenAI fine-tuning",
         _flagged("`weight` 0 keeps an assistant message out of training; upload the file as it is."),
         shapes.openai,
+        shapes.openai_calls,
     ),
     ChatFormat(
         "trl",
@@ -183,7 +118,8 @@ _ALL: tuple[Format, ...] = (
             "Set `assistant_only_loss=True` and a chat template whose generation markers honour the key `loss`; stock "
             "templates ignore it and train on mistakes. With a stock template use the format `trl-split`."
         ),
-        shapes.loss_messages,
+        shapes.flagged("loss"),
+        shapes.flagged_calls("loss", arguments="object"),
     ),
     ChatFormat(
         "trl-split",
@@ -192,12 +128,57 @@ _ALL: tuple[Format, ...] = (
             {Masking.SPLIT: "One prompt and completion per correct turn; TRL trains on completions only."}
         ),
         shapes.prompt_completion,
+        shapes.prompt_completion_calls,
     ),
     ChatFormat(
         "axolotl",
         "Axolotl",
         _flagged("Set `type: chat_template` and `message_field_training: training` for this data set."),
-        shapes.axolotl,
+        shapes.flagged("training"),
+        shapes.flagged_calls("training"),
+    ),
+    ChatFormat(
+        "axolotl-thoughts",
+        "Axolotl, to learn what is thought and not what is done",
+        _flagged(
+            "The thought of a right turn is trained on, its action is not. Set `type: chat_template`, "
+            "`message_field_training: training` and `train_on_eos: none` for this data set; without the last, the end "
+            "of each of these turns is learned."
+        ),
+        shapes.axolotl_thoughts,
+        shapes.axolotl_thoughts_calls,
+    ),
+    ChatFormat(
+        "tinker",
+        "Tinker's cookbook",
+        _flagged(
+            "`trainable` is on each message: set `train_on_what` to `TrainOnWhat.CUSTOMIZED`. The cookbook's "
+            "FromConversationFileBuilder reads text; docs/export.md shows how to read tool calls."
+        ),
+        shapes.flagged("trainable"),
+        shapes.flagged_calls("trainable"),
+    ),
+    ChatFormat(
+        "slime",
+        "slime",
+        _flagged(
+            "`step_loss_mask` is read from each message by slime.rollout.sft_rollout: set `--input-key messages`, a "
+            "`--loss-mask-type` other than distill_qwen, and with tool calls `--tool-key tools`."
+        ),
+        shapes.flagged("step_loss_mask", int),
+        shapes.flagged_calls("step_loss_mask", int, arguments="object"),
+    ),
+    ChatFormat(
+        "prime-rl",
+        "prime-rl's SFT",
+        MappingProxyType(
+            {
+                Masking.DROP: "prime-rl trains on every message of the assistant, those of a prompt too, so no mistake "
+                f"can stay in the context. {_DROP}"
+            }
+        ),
+        shapes.plain,
+        shapes.plain_calls,
     ),
     ChatFormat(
         "agentinstruct",
@@ -205,7 +186,7 @@ _ALL: tuple[Format, ...] = (
         _flagged("`loss` is true on the messages to train on."),
         shapes.agentinstruct,
     ),
-    ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), shapes.loss_messages),
+    ChatFormat("ms-swift", "ms-swift", _flagged("`loss` is read from each message."), shapes.flagged("loss")),
     PaperFormat(),
     PreferenceFormat(),
     AtifFormat(),
@@ -221,16 +202,6 @@ FORMATS: Mapping[str, Format] = MappingProxyType({one.name: one for one in _ALL}
 
 Form = Literal["react", "tools"]
 """How a conversation is written: as ReAct text, or with tool calls."""
-
-_WITH_CALLS = MappingProxyType(
-    {
-        "openai": shapes.openai_calls,
-        "trl": shapes.loss_calls,
-        "trl-split": shapes.prompt_completion_calls,
-        "axolotl": shapes.axolotl_calls,
-    }
-)
-"""Formats whose readers take tool calls, with their shapes."""
 
 
 def find_format(name: str | Format, form: str = "react") -> Format:
@@ -258,11 +229,10 @@ def find_format(name: str | Format, form: str = "react") -> Format:
 
 
 def _with_calls(found: Format) -> Format:
-    shape = _WITH_CALLS.get(found.name)
-    if shape is None or not isinstance(found, ChatFormat):
-        able = ", ".join((*_WITH_CALLS, "rl"))
-        raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
-    return ToolCallFormat(found, shape)
+    if isinstance(found, ChatFormat) and found.calls is not None:
+        return ToolCallFormat(found, found.calls)
+    able = ", ".join(one.name for one in _ALL if isinstance(one, WorldFormat) or getattr(one, "calls", None))
+    raise InputError(f"the format {found.name!r} cannot be written with tool calls; use one of: {able}")
 
 
 def find_masking(form: Format, masking: str | None) -> Masking:

@@ -2,13 +2,20 @@
 out.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Self
 
 from pydantic import JsonValue
 
 from refinesynth.actions.calls import Tool
-from refinesynth.chat import Message, ToolMessage
+from refinesynth.chat import Message, ToolMessage, split_thought
+from refinesynth.text.jsontext import write_json
+
+Shape = Callable[[str, Sequence[Message]], dict[str, JsonValue]]
+"""Writes one record from its id and messages."""
+
+CallShape = Callable[[str, Sequence[ToolMessage], Sequence[Tool]], dict[str, JsonValue]]
+"""Writes one record from its id, its messages with calls and the tools."""
 
 _SPEAKER = {"user": "human", "assistant": "gpt"}
 
@@ -75,21 +82,39 @@ def openai(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
     return {"messages": written}
 
 
-def loss_messages(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """Messages with a boolean `loss` each: ms-swift's form, and TRL's with a template that honours the key."""
-    return {
-        "id": record_id,
-        "messages": [{"role": message.role, "content": message.content, "loss": message.loss} for message in messages],
-    }
+def flagged(key: str, mark: Callable[[bool], JsonValue] = bool) -> Shape:
+    """Messages with a flag each under this key, user messages included: a missing one would leave it to the role."""
+
+    def shape(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
+        written: list[JsonValue] = [
+            {"role": message.role, "content": message.content, key: mark(message.loss)} for message in messages
+        ]
+        return {"id": record_id, "messages": written}
+
+    return shape
 
 
-def axolotl(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
-    """Messages with a boolean `training` each, user messages included: a missing one would leave it to the role."""
+def axolotl_thoughts(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
+    """As `flagged`, with each content in parts: of a turn that is trained on, what is thought and not what is done."""
+    written: list[JsonValue] = []
+    for message in messages:
+        thought, action = split_thought(message.content) if message.loss else ("", message.content)
+        said = message.content.removesuffix(action) if thought else ""
+        written.append({"role": message.role, "content": _parts(said, action), "training": message.loss})
+    return {"id": record_id, "messages": written}
+
+
+def _parts(trained: str, context: str) -> list[JsonValue]:
+    """Axolotl's parts of a content, which it joins; every content is a list, as a table has one type in a column."""
+    parts = ((trained, True), (context, False))
+    return [{"type": "text", "text": text, "train": train} for text, train in parts if text]
+
+
+def plain(record_id: str, messages: Sequence[Message]) -> dict[str, JsonValue]:
+    """Messages of which the role says whether they are trained on."""
     return {
         "id": record_id,
-        "messages": [
-            {"role": message.role, "content": message.content, "training": message.loss} for message in messages
-        ],
+        "messages": [{"role": message.role, "content": message.content} for message in messages],
     }
 
 
@@ -109,18 +134,39 @@ def openai_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequenc
     return {"messages": written, "tools": _definitions(tools), "parallel_tool_calls": False}
 
 
-def loss_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
-    """Messages with a boolean `loss` each, and `tools`, whose column TRL gives to the chat template."""
-    written: list[JsonValue] = [{**message.openai(arguments="object"), "loss": message.loss} for message in messages]
-    return {"id": record_id, "messages": written, "tools": _definitions(tools)}
-
-
-def axolotl_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
-    """Messages with a boolean `training` each, and `tools`. Arguments are JSON text: a table of objects would give each
-    call the keys of all others, and Axolotl reads the text.
+def flagged_calls(
+    key: str, mark: Callable[[bool], JsonValue] = bool, *, arguments: Literal["text", "object"] = "text"
+) -> CallShape:
+    """Messages with a flag each under this key, and `tools`. Arguments are JSON text unless the reader wants objects:
+    a table of objects would give each call the keys of all others.
     """
-    written: list[JsonValue] = [{**message.openai(), "training": message.loss} for message in messages]
+
+    def shape(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
+        written: list[JsonValue] = [
+            {**message.openai(arguments=arguments), key: mark(message.loss)} for message in messages
+        ]
+        return {"id": record_id, "messages": written, "tools": _definitions(tools)}
+
+    return shape
+
+
+def axolotl_thoughts_calls(
+    record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]
+) -> dict[str, JsonValue]:
+    """As `axolotl_thoughts`; a call is no part of the content."""
+    written: list[JsonValue] = []
+    for message in messages:
+        content = _parts(message.content, "") if message.loss else _parts("", message.content)
+        written.append({**message.openai(), "content": content, "training": message.loss})
     return {"id": record_id, "messages": written, "tools": _definitions(tools)}
+
+
+def plain_calls(record_id: str, messages: Sequence[ToolMessage], tools: Sequence[Tool]) -> dict[str, JsonValue]:
+    """Messages of which the role says whether they are trained on, and `tools` as JSON text, so that a table keeps
+    functions of different parameters apart.
+    """
+    written: list[JsonValue] = [message.openai() for message in messages]
+    return {"id": record_id, "messages": written, "tools": write_json(_definitions(tools)).decode()}
 
 
 def prompt_completion_calls(

@@ -15,7 +15,9 @@ from refinesynth.export import Form, export, find_format
 from refinesynth.testing import valid_drafts
 from refinesynth.trajectory import Trajectory
 
-WITH_CALLS = ("openai", "trl", "trl-split", "axolotl")
+WITH_CALLS = ("openai", "trl", "trl-split", "axolotl", "axolotl-thoughts", "tinker", "slime", "prime-rl")
+OBJECTS = ("trl", "trl-split", "slime")
+"""Formats whose arguments are an object; those of the others are its JSON text."""
 
 
 def records(name: str, form: Form, *trajectories: Trajectory, masking: str | None = None) -> list[dict[str, Any]]:
@@ -42,13 +44,35 @@ def test_openai_has_tools_and_json_text_as_arguments() -> None:
     assert [one.get("weight") for one in record["messages"]] == [None, 0, None, 0, None, 1, None, 1]
 
 
-@pytest.mark.parametrize(("name", "key"), [("trl", "loss"), ("axolotl", "training")])
-def test_messages_with_a_boolean_each(name: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("trl", "loss"),
+        ("axolotl", "training"),
+        ("axolotl-thoughts", "training"),
+        ("tinker", "trainable"),
+        ("slime", "step_loss_mask"),
+    ],
+)
+def test_messages_with_a_flag_each(name: str, key: str) -> None:
     (record,) = records(name, "tools")
     assert [message[key] for message in record["messages"]] == [False] * 5 + [True, False, True]
     arguments = [call["function"]["arguments"] for one in record["messages"] for call in one.get("tool_calls", ())]
-    assert [isinstance(one, str) for one in arguments] == [name == "axolotl"] * 4
+    assert [isinstance(one, dict) for one in arguments] == [name in OBJECTS] * 4
     assert record["tools"] == [tool.definition() for tool in tools_of(a_trajectory().script)]
+
+
+def test_axolotl_thoughts_trains_on_what_is_said_beside_a_call() -> None:
+    (record,) = records("axolotl-thoughts", "tools")
+    said = [one["content"] for one in record["messages"] if one["role"] == "assistant"]
+    assert said == [[{"type": "text", "text": "I try this.", "train": train}] for train in (False, False, True, True)]
+
+
+def test_prime_rl_has_only_right_calls_and_tools_as_text() -> None:
+    (record,) = records("prime-rl", "tools")
+    assert record["id"].endswith("#correct")
+    assert [message["role"] for message in record["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert json.loads(record["tools"]) == [tool.definition() for tool in tools_of(a_trajectory().script)]
 
 
 def test_what_is_left_out_with_the_mistakes_is_their_answers_too() -> None:
@@ -68,7 +92,7 @@ def test_both_forms_train_on_the_same_turns(trajectory: Trajectory) -> None:
                 assert [one["role"] for one in ours] == [
                     "user" if one["role"] == "tool" else one["role"] for one in theirs
                 ]
-                for key in ("loss", "weight", "training"):
+                for key in ("loss", "weight", "training", "trainable", "step_loss_mask"):
                     assert [one.get(key) for one in ours] == [one.get(key) for one in theirs]
 
 
@@ -85,7 +109,7 @@ def test_an_unknown_form_is_refused() -> None:
 
 def test_datasets_reads_what_the_trainers_read(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    for name in ("trl", "axolotl"):
+    for name in ("trl", "axolotl", "axolotl-thoughts", "tinker", "prime-rl"):
         file = tmp_path / f"{name}.jsonl"
         (record,) = records(name, "tools")
         file.write_text(f"{json.dumps(record)}\n" * 2)

@@ -57,12 +57,44 @@ def test_llamafactory_v1_has_typed_content_and_float_weights() -> None:
     assert {type(message["loss_weight"]) for message in record["messages"]} == {float}
 
 
-@pytest.mark.parametrize(("form", "key"), [("trl", "loss"), ("ms-swift", "loss"), ("axolotl", "training")])
+@pytest.mark.parametrize(
+    ("form", "key"), [("trl", "loss"), ("ms-swift", "loss"), ("axolotl", "training"), ("tinker", "trainable")]
+)
 def test_messages_with_a_boolean_each(form: str, key: str) -> None:
     (record,) = records(form)
     assert record["id"] == "000001-abc"
     assert record["messages"][0] == {"role": "user", "content": the_task(), key: False}
     assert [message[key] for message in record["messages"]] == [False] * 5 + [True, False, True]
+
+
+def test_slime_has_a_number_on_each_message() -> None:
+    (record,) = records("slime")
+    assert [message["step_loss_mask"] for message in record["messages"]] == [0] * 5 + [1, 0, 1]
+    assert {type(message["step_loss_mask"]) for message in record["messages"]} == {int}
+
+
+def test_prime_rl_has_only_what_is_right_since_it_goes_by_role() -> None:
+    (record,) = records("prime-rl")
+    assert record == {
+        "id": "000001-abc#correct",
+        "messages": [
+            {"role": "user", "content": the_task()},
+            {"role": "assistant", "content": SAID[2]},
+            {"role": "user", "content": SEEN[2]},
+            {"role": "assistant", "content": SAID[3]},
+        ],
+    }
+
+
+def test_axolotl_thoughts_has_parts_of_which_thoughts_alone_are_trained() -> None:
+    (record,) = records("axolotl-thoughts")
+    assert [message["training"] for message in record["messages"]] == [False] * 5 + [True, False, True]
+    parts = [message["content"] for message in record["messages"]]
+    assert parts[1] == [{"type": "text", "text": SAID[0], "train": False}]
+    assert parts[-1] == [
+        {"type": "text", "text": "Thought: I try this.\n", "train": True},
+        {"type": "text", "text": "Action: take mug", "train": False},
+    ]
 
 
 def test_agentinstruct_is_the_released_form() -> None:
@@ -150,7 +182,13 @@ def contents_and_flags(form: str, record: dict[str, Any]) -> list[tuple[str, str
             (item["role"], "".join(part["value"] for part in item["content"]), item["loss_weight"] > 0)
             for item in record["messages"]
         ]
-    key = {"openai": "weight", "axolotl": "training"}.get(form, "loss")
+    if form == "prime-rl":
+        return [(item["role"], item["content"], item["role"] == "assistant") for item in record["messages"]]
+    if form == "axolotl-thoughts":
+        texts = ("".join(part["text"] for part in item["content"]) for item in record["messages"])
+        return [(item["role"], text, item["training"]) for item, text in zip(record["messages"], texts, strict=True)]
+    keys = {"openai": "weight", "axolotl": "training", "tinker": "trainable", "slime": "step_loss_mask"}
+    key = keys.get(form, "loss")
     return [(item["role"], item["content"], bool(item.get(key))) for item in record["messages"]]
 
 
@@ -163,6 +201,19 @@ def test_flagged_formats_train_on_exactly_what_the_rendering_says(played: Trajec
     for form in WITH_FLAG:
         written = [contents_and_flags(form, record) for record in records(form, played)]
         assert written == ([expected] if any(loss for _, _, loss in expected) else [])
+
+
+@given(any_trajectories())
+def test_parts_train_on_what_stands_before_the_action_of_a_right_turn_and_on_nothing_else(played: Trajectory) -> None:
+    for record in records("axolotl-thoughts", played):
+        for message in record["messages"]:
+            flags = [part["train"] for part in message["content"]]
+            assert flags in ([True, False], [False], [])
+            if True in flags:
+                assert message["training"]
+                thought, action = (part["text"] for part in message["content"])
+                assert thought.startswith("Thought: ")
+                assert action.startswith("Action: ")
 
 
 @given(any_trajectories())

@@ -1,7 +1,7 @@
-"""Axolotl's own data code on one exported file, run by its own Python: axolotl_job.py MODEL DATA FIELD OUT.
+"""Axolotl's own data code on one exported file, run by its own Python: axolotl_job.py MODEL DATA SETTINGS OUT.
 
-Writes the `input_ids` and `labels` of each record, one JSON list in the file's order. FIELD is the key of a message
-that says whether it is trained on (`message_field_training`).
+Writes the `input_ids` and `labels` of each record, one JSON list in the file's order. SETTINGS are JSON, of the data
+set, such as `message_field_training`.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-def main(model: str, data: str, field: str, out: str) -> None:
+def main(model: str, data: str, own: str, out: str) -> None:
     # Typed as Any: it is not installed where this file is checked.
     strategies: Any = import_module("axolotl.prompt_strategies.chat_template")
     settings: Any = import_module("axolotl.utils.dict")
@@ -19,7 +19,7 @@ def main(model: str, data: str, field: str, out: str) -> None:
     strategy = strategies.load(
         transformers.AutoTokenizer.from_pretrained(model),
         settings.DictDefault({"train_on_inputs": False, "sequence_len": 100_000, "chat_template": "tokenizer_default"}),
-        {"type": "chat_template", "chat_template": "tokenizer_default", "message_field_training": field},
+        {"type": "chat_template", "chat_template": "tokenizer_default", **json.loads(own)},
     )
     records = [json.loads(line) for line in Path(data).read_bytes().splitlines()]
     found = [strategy.tokenize_prompt(record) for record in records]

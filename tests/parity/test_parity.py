@@ -29,6 +29,7 @@ from parity_cases import (
 )
 from typer.testing import CliRunner
 
+from refinesynth.chat import to_messages
 from refinesynth.cli import app
 from refinesynth.export import write_export
 from refinesynth.train.data import read_conversations
@@ -40,6 +41,10 @@ trl = installed("trl")
 # It shares TRL's environment.
 axolotl = trl
 llamafactory = installed("llamafactory")
+tinker = installed("tinker")
+
+OF_AXOLOTL = '{"message_field_training": "training"}'
+OF_THOUGHTS = '{"message_field_training": "training", "train_on_eos": "none"}'
 
 LINE, HEADER = "the line end after a trained turn", "the header of a trained turn"
 
@@ -163,6 +168,11 @@ def all_differences(
     return {name: differences(ours[name], theirs[name], place.tokenizer) for name in ours}
 
 
+def learned_text(one: Theirs, tokenizer: Any) -> str:
+    """What is learned of a record, without what is between."""
+    return tokenizer.decode([label for label in one.labels if label != -100])
+
+
 def turns(one: Rendered) -> int:
     """Trained turns."""
     return sum(one.labels[span.start] == Label.TRAINED for span in one.spans)
@@ -266,8 +276,31 @@ def test_trl_trains_on_our_pairs_of_a_mistake_and_its_repair(place: Workplace) -
 @axolotl
 def test_axolotl_has_our_labels(place: Workplace) -> None:
     ours = place.ours()
-    found = all_differences(place, ours, place.theirs("trl", "axolotl_job.py", "axolotl", "training", "flag"))
+    found = all_differences(place, ours, place.theirs("trl", "axolotl_job.py", "axolotl", OF_AXOLOTL, "flag"))
     assert not any(found.values())
+
+
+@axolotl
+def test_axolotl_learns_thoughts_alone_from_parts(place: Workplace) -> None:
+    theirs = place.theirs("trl", "axolotl_job.py", "axolotl-thoughts", OF_THOUGHTS, "flag")
+    for one in place.trajectories:
+        (found,) = theirs[one.id]
+        right = [message.content for message in to_messages(one) if message.loss]
+        expected = "".join(text[: text.rindex("Action: ")] for text in right)
+        assert learned_text(found, place.tokenizer) == expected
+
+
+@tinker
+def test_the_cookbook_of_tinker_has_our_labels(place: Workplace) -> None:
+    """It makes tokens of a content alone: where one begins with a line end, they are others, of the same text."""
+    ours = place.ours()
+    theirs = place.theirs("tinker", "tinker_job.py", "tinker", "qwen3_instruct")
+    (odd,) = theirs.pop("white-space")
+    own = ours.pop("white-space")
+    trained = [at for at, label in enumerate(own.labels) if label == Label.TRAINED]
+    assert learned_text(odd, place.tokenizer) == place.tokenizer.decode(own.input_ids[trained])
+    assert ours.keys() == theirs.keys()
+    assert not any(differences(ours[name], theirs[name], place.tokenizer) for name in ours)
 
 
 @llamafactory

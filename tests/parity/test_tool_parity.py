@@ -4,6 +4,7 @@ TRL and Axolotl from our exports. The chat templates are the families' own, as T
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +16,17 @@ from parity_cases import VENVS, installed, rehearsed, save_tiny_model
 from tool_tokenizers import FAMILIES, tool_tokenizer
 
 from refinesynth.chat import render_tools, to_tool_messages
-from refinesynth.export import write_export
+from refinesynth.export import Form, write_export
 from refinesynth.train.data.shapes import of_trajectory
+from refinesynth.train.data.turn_labels import without_mistakes
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory
 
-pytestmark = installed("trl", "verifiers")
+# The families' chat templates are TRL's.
+pytestmark = installed("trl", "verifiers", "tinker")
+
+OF_AXOLOTL = {"message_field_training": "training"}
 
 Rows = list[dict[str, list[int]]]
 
@@ -39,24 +44,30 @@ class Place:
         for one in self.played:
             self.ours += renderer.render(of_trajectory(one, one.id, "tools"))
 
+    def without_mistakes(self, form: Form) -> list[Rendered]:
+        """What we make of them where mistakes are left out."""
+        renderer, found = Renderer(self.tokenizer), [of_trajectory(one, one.id, form) for one in self.played]
+        left = [without_mistakes(one) for one in found]
+        return [rendered for one in left if one is not None for rendered in renderer.render(one)]
+
     def theirs(self, venv: str, job: str, data: Path, option: str) -> Rows:
         out = data.with_suffix(".prepared.json")
-        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
-        command = [
-            VENVS / venv / "bin" / "python",
-            Path(__file__).with_name(job),
-            self.folder / "model",
-            data,
-            option,
-            out,
-        ]
-        ended = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr[-4000:]
+        self.run(venv, Path(__file__).with_name(job), self.folder / "model", data, option, out)
         return json.loads(out.read_bytes())
 
-    def exported(self, name: str, masking: str | None = None) -> Path:
-        data = self.folder / f"{name}.jsonl"
-        write_export(self.played, data, name, masking=masking, form="tools")
+    def run(self, venv: str, *arguments: str | Path) -> str:
+        """What that trainer's Python says, run in the folder."""
+        own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "OMP_NUM_THREADS": "1"}
+        command = [VENVS / venv / "bin" / "python", *arguments]
+        ended = subprocess.run(
+            command, cwd=self.folder, env={**os.environ, **own}, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        return ended.stdout
+
+    def exported(self, name: str, form: Form = "tools") -> Path:
+        data = self.folder / f"{name}.{form}.jsonl"
+        write_export(self.played, data, name, form=form)
         return data
 
     def conversations(self) -> Path:
@@ -134,7 +145,49 @@ def test_trl_learns_each_turn_behind_its_prompt_and_the_line_end_after_it(qwen: 
 
 
 def test_axolotl_has_our_labels(qwen: Place) -> None:
-    found = qwen.theirs("trl", "axolotl_job.py", qwen.exported("axolotl"), "training")
+    found = qwen.theirs("trl", "axolotl_job.py", qwen.exported("axolotl"), json.dumps(OF_AXOLOTL))
     for ours, theirs in zip(qwen.ours, found, strict=True):
         assert theirs["input_ids"][: len(ours)] == ours.input_ids.tolist()
         assert learned(theirs["input_ids"], theirs["labels"]) == trained(ours)
+
+
+def test_axolotl_learns_what_is_said_beside_a_call_from_parts(qwen: Place) -> None:
+    settings = json.dumps({**OF_AXOLOTL, "train_on_eos": "none"})
+    found = qwen.theirs("trl", "axolotl_job.py", qwen.exported("axolotl-thoughts"), settings)
+    for one, theirs in zip(qwen.played, found, strict=True):
+        said = "".join(message.content for message in to_tool_messages(one) if message.loss)
+        assert qwen.tokenizer.decode([label for label in theirs["labels"] if label != -100]) == said
+
+
+_LABELS_OF_TINKER = """
+rows = []
+for datum in data:
+    targets, weights = (datum.loss_fn_inputs[name].data for name in ("target_tokens", "weights"))
+    labels = [target if weight else -100 for target, weight in zip(targets, weights)]
+    rows.append({"input_ids": [datum.model_input.to_ints()[0], *targets], "labels": [-100, *labels]})
+print(json.dumps(rows))
+"""
+
+
+def test_the_cookbook_of_tinker_has_our_labels_by_the_reader_that_we_show(qwen: Place) -> None:
+    (script,) = re.findall(
+        r"```python\n([^`]*tinker_cookbook[^`]*)```", (VENVS.parent / "docs" / "export.md").read_text("utf-8")
+    )
+    script = script.replace("Qwen/Qwen3-4B-Instruct-2507", str(qwen.folder / "model"))
+    script = script.replace("tinker.jsonl", str(qwen.exported("tinker")))
+    found: Rows = json.loads(qwen.run("tinker", "-c", script + _LABELS_OF_TINKER).splitlines()[-1])
+    for ours, theirs in zip(qwen.ours, found, strict=True):
+        assert theirs["input_ids"] == ours.input_ids[: len(theirs["input_ids"])].tolist()
+        assert learned(theirs["input_ids"], theirs["labels"]) == trained(ours)
+
+
+@pytest.mark.parametrize("form", ["react", "tools"])
+def test_what_prime_rl_calls_has_our_labels_where_mistakes_are_left_out(qwen: Place, form: Form) -> None:
+    """But for the last turn, which `renderers` writes for models that think, as above."""
+    found = qwen.theirs("verifiers", "renderers_job.py", qwen.exported("prime-rl", form), "qwen3")
+    for ours, theirs in zip(qwen.without_mistakes(form), found, strict=True):
+        until = ours.spans[-1].start
+        assert theirs["input_ids"][:until] == ours.input_ids[:until].tolist()
+        assert learned(theirs["input_ids"][:until], theirs["labels"][:until]) == {
+            at for at in trained(ours) if at < until
+        }

@@ -182,7 +182,7 @@ def test_control_tokens_in_calls_are_refused_and_in_observations_stay_text() -> 
         Renderer(made).render(Conversation("x", "x", tuple(turns), "x:1", tools=conversation.tools))
 
 
-@pytest.mark.parametrize("format_name", ["openai", "trl", "axolotl"])
+@pytest.mark.parametrize("format_name", ["openai", "trl", "axolotl", "tinker", "slime"])
 def test_exports_with_calls_train_as_the_run_itself(tmp_path: Path, format_name: str) -> None:
     one = trajectory()
     write_export([one], tmp_path / "calls.jsonl", format_name, form="tools", masking="flag")

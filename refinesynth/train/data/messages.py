@@ -9,7 +9,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import ToolCall
 from refinesynth.train.data.turn_labels import FlaggedMessage
 
-FLAGS = ("loss", "loss_weight", "training", "weight")
+FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
 """Keys of a message that say whether it is trained on."""
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
@@ -46,6 +46,8 @@ def _message(item: object, number: int, where: str) -> tuple[FlaggedMessage, boo
     if len(flags) > 1:
         raise InputError(f"{where}: message {number} says both that it is trained on and that it is not. Keep one flag")
     flag = flags.pop() if flags else None
+    if role == "assistant" and flag is not False:
+        _refuse_halves(message.get("content"), number, where)
     answers = str(message.get("tool_call_id", "")) if role == "tool" else ""
     return FlaggedMessage(_ROLES.get(role, role), content, loss=False, calls=calls, answers=answers), flag
 
@@ -104,6 +106,17 @@ def _text(value: object) -> str | None:
     ]
     texts = [part for part in parts if isinstance(part, str)]
     return "".join(texts) if len(texts) == len(cast("Sequence[object]", value)) else None
+
+
+def _refuse_halves(content: object, number: int, where: str) -> None:
+    """Here a turn is trained on whole or not at all; Axolotl's parts of a content may say otherwise."""
+    for part in cast("Sequence[object]", content) if isinstance(content, list | tuple) else ():
+        said: Mapping[str, object] = cast("Mapping[str, object]", part) if isinstance(part, Mapping) else {}
+        if said.get("train", said.get("weight", 1)) == 0:
+            raise InputError(
+                f"{where}: a part of message {number} is not to be trained on (`train` or `weight`), and here a turn is trained "
+                "on whole. Train on the run's own folder, or on an export in another format"
+            )
 
 
 def _flag(value: object, key: str, number: int, where: str) -> bool:

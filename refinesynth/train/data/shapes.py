@@ -5,6 +5,7 @@
     {"conversations": [{"from", "value", "loss"}]}          AgentInstruct; without `loss` ShareGPT
     {"messages": [{"role", "content", "loss"}]}             TRL, ms-swift
     {"messages": [{..., "loss_weight" | "training" | "weight"}]}   LLaMA-Factory v1, Axolotl, OpenAI
+    {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
 All with `messages` or `prompt` may have `tools`, and messages that call them (`tool_calls`) and answer (role `tool`).
