@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from refinesynth._version import __version__
 from refinesynth.cli.backends import backends
+from refinesynth.cli.check_backend import check_backend
 from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
@@ -129,6 +130,7 @@ def _refinesynth(
 
 
 app.command(cls=ListsPlays)(run)
+app.command(cls=ListsPlays)(check_backend)
 for command in (
     status,
     show,
