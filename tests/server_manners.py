@@ -76,4 +76,5 @@ SERVERS: Mapping[str, Manner] = {
     "transformers serve": transformers,
     "litellm proxy": litellm_proxy,
     "Ollama": ollama,
+    "a bare server": bare,
 }

@@ -68,9 +68,9 @@ class Backend(BaseModel):
     content_retries: int = Field(default=2, ge=0)
     """Attempts after the first when an answer came but is empty or cut off; each is paid for."""
     longest_wait: float = Field(default=60, gt=0)
-    """Most seconds between two attempts, a server's Retry-After included."""
+    """Most seconds between two attempts, if the server asks for no more (Retry-After)."""
     outage: float = Field(default=600, ge=0)
-    """Seconds that a run waits for a backend that has gone down, before it stops."""
+    """Seconds that a run waits for a backend that has gone down, or that asks to wait (Retry-After), before it stops."""
     input_price: float | None = Field(default=None, ge=0)
     """US dollars per million prompt tokens; None takes litellm's price map. So do the next two."""
     cached_price: float | None = Field(default=None, ge=0)

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from refinesynth._version import __version__
 from refinesynth.cli.backends import backends
+from refinesynth.cli.check_backend import check_backend
 from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
@@ -152,6 +153,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "serve-world": serve_world,
 }
 app.command(cls=ListsPlays)(run)
+app.command(cls=ListsPlays)(check_backend)
 for name, command in _COMMANDS.items():
     app.command(name)(command)
 app.add_typer(personas)

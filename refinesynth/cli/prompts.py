@@ -51,25 +51,15 @@ def show(
     from refinesynth.backends import resolve_roles
     from refinesynth.cli import options
     from refinesynth.cli.tuning import tuned
-    from refinesynth.episode import EpisodeSettings, plays
-    from refinesynth.episode.preview import preview
+    from refinesynth.episode import plays
+    from refinesynth.episode.preview import preview, settings_of
     from refinesynth.personas.shipped import shipped
-    from refinesynth.prompts import Prompts
-    from refinesynth.settings.grounding import Grounding
     from refinesynth.trajectory import Persona
 
     if persona is not None and not persona.strip():
         raise InputError("--persona is blank; give a sentence about a person")
     chosen = plays.find(play or "live")
-    drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
-    settings = EpisodeSettings(
-        rules=drafts,
-        script_rules=scripts,
-        prompts=Prompts(own, rules=(drafts, scripts)),
-        play=chosen.name,
-        seed=seed,
-        judge=role == "judge",
-    )
+    settings = settings_of(chosen.name, prompts=own, seed=seed, judge=role == "judge")
     backends = resolve_roles(tuned(options.backend_spec(backend or []) or "rehearsal", set_ or []))
     asked = _role(role, chosen.roles(settings), chosen.name)
     of = Persona(text=persona) if persona else shipped()[0]

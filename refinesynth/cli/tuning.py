@@ -72,12 +72,24 @@ def tuned_fallback(name: str | None, settings: Sequence[str]) -> "str | Backend 
         if settings:
             raise ConfigurationError("--set fallback.SETTING=VALUE is given without --fallback NAME; name one")
         return None
-    if not settings:
-        return name
-    from refinesynth.backends.names import resolve_mixture
+    return tuned_backend(name, settings) if settings else name
 
-    found = tuned({"default": name}, settings)
-    return found if isinstance(found, str) else resolve_mixture("default", found["default"])
+
+def tuned_backend(name: "str | Backend", settings: Sequence[str]) -> "Backend":
+    """One backend, for all roles, with its settings.
+
+    Raises:
+        ConfigurationError: There is no such backend or setting.
+    """
+    from refinesynth.backends import resolve
+
+    found = resolve(name)
+    for text in settings:
+        role, setting, value = _parse(text)
+        if role is not None:
+            raise ConfigurationError(f"--set {role}.{setting}: there are no roles here; write {setting}=VALUE")
+        found = _with(found, setting, value)
+    return found
 
 
 def _parse(text: str) -> tuple[str | None, str, object]:

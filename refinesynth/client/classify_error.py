@@ -10,9 +10,11 @@ import json
 import math
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from socket import gaierror
 from typing import cast
 
@@ -147,6 +149,10 @@ _NETWORK = frozenset({"httpx", "httpcore", "httpx2", "httpcore2", "aiohttp", "re
 _REFUSED = (ConnectionRefusedError, gaierror)
 _UNCONNECTED = frozenset({"ConnectError", "ClientConnectorError"})
 """What httpx and aiohttp call it, whose reasons the system words in many ways."""
+_TLS = re.compile(r"\[SSL\b|\bSSL(Cert\w+)?Error|certificate_?verify_?failed|\bTLSV?1?_", re.IGNORECASE)
+_CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|certificate is not valid|self[- ]signed", re.IGNORECASE)
+_PLAIN = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]request", re.IGNORECASE)
+"""What OpenSSL says where plain HTTP came."""
 _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Someone was there after all; litellm hands these on as httpx's ConnectError too."""
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
@@ -172,6 +178,7 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
         status=status,
         model=backend.model,
         key=_key_advice(backend),
+        trust=_trust_advice(),
         server=f" at {backend.base_url}" if backend.base_url else "",
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
@@ -203,6 +210,15 @@ class _Row:
 
 _TIMEOUT = _Row(FaultKind.TIMEOUT, FaultStep.RETRY, "gave no answer within {timeout}")
 _UNREACHED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server} ({text})")
+_UNTRUSTED = _Row(
+    FaultKind.UNREACHED, FaultStep.STOP, "shows a TLS certificate{server} that is not trusted here; {trust} ({text})"
+)
+_NO_TLS = _Row(
+    FaultKind.UNREACHED,
+    FaultStep.STOP,
+    "does not speak TLS{server}, as https:// says; give a base_url that begins with http:// ({text})",
+)
+_TLS_FAILED = _Row(FaultKind.UNREACHED, FaultStep.RETRY, "cannot be reached{server}, because TLS failed ({text})")
 _DROPPED = _Row(FaultKind.SERVER, FaultStep.RETRY, "broke off the connection{server} ({text})")
 _BROKEN = _Row(FaultKind.SERVER, FaultStep.RETRY, "sent something that is no completion ({text})")
 _DEFECT = _Row(FaultKind.DEFECT, FaultStep.STOP, "cannot be asked: {error}: {text}")
@@ -272,6 +288,8 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
     """The row for a fault whose status is made up or missing; None if it may be a server's own 500 after all."""
     if _out_of_reach(error):
+        if (tls := _tls_fault(error, text)) is not None:
+            return tls
         return _UNREACHED if _unconnected(error) else _DROPPED
     if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _chain(error)):
         return _BROKEN
@@ -294,6 +312,22 @@ def _out_of_reach(error: Exception) -> bool:
         # httpx's own word for "the server answered with a status" is no word about the network.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
+
+
+def _tls_fault(error: Exception, text: str) -> _Row | None:
+    said = " ".join([text, *(str(cause) for cause in _chain(error))])
+    if not _TLS.search(said) and not any(isinstance(cause, ssl.SSLError) for cause in _chain(error)):
+        return None
+    if _CERTIFICATE.search(said):
+        return _UNTRUSTED
+    return _NO_TLS if _PLAIN.search(said) else _TLS_FAILED
+
+
+def _trust_advice() -> str:
+    named = os.environ.get("SSL_CERT_FILE")
+    if named and not Path(named).exists():
+        return f"SSL_CERT_FILE names {named!r}, and no such file is there"
+    return "name the file with its authority's certificate in the variable SSL_CERT_FILE"
 
 
 def _unconnected(error: Exception) -> bool:

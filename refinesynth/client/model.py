@@ -201,7 +201,12 @@ class LiteLLMModel(Model):
 
             try:
                 return await retry(
-                    attempt, self.backend, met=lambda: self.limiter.met, excuses=self.limiter.excuses, sleep=back_off
+                    attempt,
+                    self.backend,
+                    met=lambda: self.limiter.met,
+                    excuses=self.limiter.excuses,
+                    patience=self.verdicts.patience,
+                    sleep=back_off,
                 )
             except GaveUp as gave_up:
                 final = self.verdicts.on(gave_up, others_answered=self.verdicts.answered > answered_before)

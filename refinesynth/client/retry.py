@@ -3,6 +3,7 @@ up.
 """
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -56,12 +57,13 @@ async def retry(
     *,
     met: Callable[[], bool] = lambda: True,
     excuses: Callable[[Fault], bool] = lambda _fault: False,
+    patience: float = math.inf,
     sleep: Sleep = anyio.sleep,
 ) -> _Result:
     """`attempt(content_faults_so_far)` until it succeeds or its faults say that it will not.
 
-    Between attempts: exponential backoff with full jitter, at least what the server asks for in Retry-After, at most
-    `backend.longest_wait`. Faults of the backend and faults of the content have budgets of their own; defects have the
+    Between attempts: exponential backoff with full jitter, at most `backend.longest_wait`, and what the server asks for in
+    Retry-After, if that is no more than `patience` seconds: else it is given up. Faults of the backend and faults of the content have budgets of their own; defects have the
     smaller one. A server that cannot be reached and has not been `met`, that is has never answered anyone, is given up
     on after 5 to 9 seconds; one that sends a web page, after a second one. Each retry is a warning of the logger
     `refinesynth.backends`. A fault that is excused, as part of an outage that the limiter waits for, is no retry:
@@ -91,7 +93,7 @@ async def retry(
         if not isinstance(fault, Fault):
             return fault
         faults[fault.kind] += 1
-        if _worth_another(fault, faults, backend, met=met()):
+        if _worth_another(fault, faults, backend, met=met(), patience=patience):
             raise _Again(fault)
         raise GaveUp(fault, faults.total())
 
@@ -102,9 +104,11 @@ async def retry(
     return await _go_on(once, first, wait=_Backoff(backend.longest_wait, met), sleep=sleep)
 
 
-def _worth_another(fault: Fault, faults: Counter[FaultKind], backend: Backend, *, met: bool) -> bool:
+def _worth_another(fault: Fault, faults: Counter[FaultKind], backend: Backend, *, met: bool, patience: float) -> bool:
     """Whether another attempt may succeed, and there is one left."""
     if fault.step is not FaultStep.RETRY:
+        return False
+    if (fault.after or 0.0) > patience:
         return False
     if fault.page is not None and not met and faults.total() > _PAGES:
         return False
@@ -156,7 +160,7 @@ class _Backoff(wait_base):
         wait = self._jitter(retry_state)
         if fault is not None and fault.kind is FaultKind.UNREACHED and not self._met():
             wait = 0.75 * self._step(retry_state) + 0.5 * wait
-        return min(max(wait, asked), self._longest)
+        return max(min(wait, self._longest), asked)
 
 
 def _fault(retry_state: RetryCallState) -> Fault | None:

@@ -47,12 +47,24 @@ class Verdicts:
             return self._stop_or_abandon(fault)
         if fault.step is FaultStep.RETRY:
             message = f"{fault.message} (after {gave_up.attempts} attempts)"
-            if fault.kind is FaultKind.CONTENT:
-                return self._abandoned_or_hopeless(message, fault)
-            if others_answered:
-                return EpisodeLost(message)
-            return _stopped(f"{message}{self._outlook(fault)}")
+            return self._failed(fault, message, others_answered=others_answered)
         return self._abandoned_or_hopeless(fault.message, fault)
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a server's Retry-After is kept to; where another backend is asked meanwhile, fewer."""
+        waits = self._limiter.state.waits
+        return max(self._backend.longest_wait, self._backend.outage if waits else 0.0)
+
+    def _failed(self, fault: Fault, message: str, *, others_answered: bool) -> BackendError:
+        if (fault.after or 0.0) > self.patience:
+            return _stopped(
+                f"{fault.message}; it asks to wait {fault.after:,.0f} s (Retry-After), and {self.patience:,.0f} s are the most that "
+                f"is waited: go on later, or with --set outage={fault.after:.0f}"
+            )
+        if fault.kind is FaultKind.CONTENT:
+            return self._abandoned_or_hopeless(message, fault)
+        return EpisodeLost(message) if others_answered else _stopped(f"{message}{self._outlook(fault)}")
 
     def _abandoned_or_hopeless(self, message: str, fault: Fault) -> BackendError:
         """One episode is given up, or all are: where the first requests of a backend give nothing to use, none will."""

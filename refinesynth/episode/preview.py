@@ -4,6 +4,7 @@ for.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from refinesynth.backends import Backend, Role
@@ -11,7 +12,9 @@ from refinesynth.client import open_model
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.plays import find
 from refinesynth.episode.settings import EpisodeSettings
+from refinesynth.prompts import Prompts
 from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Persona
 
 _PERFECT = Rehearsal(Faults.none())
@@ -27,6 +30,23 @@ class _Recorder:
         kept = ("messages", "tools", "tool_choice", "response_format")
         self.asked.append({name: request[name] for name in kept if name in request})
         return await _PERFECT(**request)
+
+
+def settings_of(play: str, *, prompts: Path | None = None, **more: Any) -> EpisodeSettings:
+    """The settings of an episode outside a run: this play's usual rules, and `more` by name.
+
+    Raises:
+        ConfigurationError: There is no such play, or the prompts cannot be read.
+    """
+    chosen = find(play)
+    drafts, scripts = chosen.rules(), chosen.script_rules(Grounding())
+    return EpisodeSettings(
+        rules=drafts,
+        script_rules=scripts,
+        prompts=Prompts(prompts, rules=(drafts, scripts)),
+        play=chosen.name,
+        **more,
+    )
 
 
 async def preview(

@@ -249,6 +249,35 @@ def test_a_server_that_goes_away_later_is_waited_for() -> None:
     assert in_virtual_time(away_for_a_while) == "hello"
 
 
+class AsksToWait(Refused):
+    def __init__(self, seconds: int) -> None:
+        super().__init__(429, "slow down")
+        self.headers = {"retry-after": str(seconds)}
+
+
+def test_a_long_retry_after_is_kept_to() -> None:
+    async def waited() -> float:
+        began = anyio.current_time()
+        await ask(LiteLLMModel(BACKEND, call=Scripted(AsksToWait(500))))
+        return anyio.current_time() - began
+
+    assert in_virtual_time(waited) == 500
+
+
+def test_one_that_is_longer_than_an_outage_stops_the_run_and_says_why() -> None:
+    async def refused() -> float:
+        began = anyio.current_time()
+        with pytest.raises(
+            RunStopped, match=r"asks to wait 3,600 s \(Retry-After\), and 600 s are .* --set outage=3600\.$"
+        ):
+            await ask(LiteLLMModel(BACKEND, call=Scripted(AsksToWait(3600))))
+        return anyio.current_time() - began
+
+    assert in_virtual_time(refused) == 0
+    patient = BACKEND.model_copy(update={"outage": 3600.0})
+    assert in_virtual_time(lambda: ask(LiteLLMModel(patient, call=Scripted(AsksToWait(3600))))) == "hello"
+
+
 def test_a_server_that_stays_away_stops_the_run() -> None:
     async def away_for_good() -> float:
         answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 999))

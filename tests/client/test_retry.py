@@ -159,12 +159,19 @@ async def test_what_no_retry_mends_is_not_retried(waits: Waits) -> None:
     assert (told, waits, gave_up.value.fault.step) == ([0], [], FaultStep.ABANDON)
 
 
-async def test_no_wait_is_shorter_than_retry_after_nor_longer_than_the_longest(waits: Waits) -> None:
-    attempt, _ = raising(RateLimited("7"), RateLimited("3600"), *[RateLimited()] * 6)
-    await retry(attempt, Backend(model="m", longest_wait=20), sleep=waits)
+async def test_no_wait_is_shorter_than_retry_after_nor_of_itself_longer_than_the_longest(waits: Waits) -> None:
+    attempt, _ = raising(RateLimited("7"), RateLimited("300"), *[RateLimited()] * 6)
+    await retry(attempt, Backend(model="m", longest_wait=20), patience=300, sleep=waits)
     assert 7 <= waits[0] <= 20
-    assert waits[1] == 20
-    assert all(0 <= wait <= 20 for wait in waits)
+    assert waits[1] == 300
+    assert all(0 <= wait <= 20 for wait in waits[2:])
+
+
+async def test_a_server_that_asks_for_more_patience_than_there_is_is_given_up(waits: Waits) -> None:
+    attempt, told = raising(RateLimited("301"))
+    with pytest.raises(GaveUp):
+        await retry(attempt, Backend(model="m"), patience=300, sleep=waits)
+    assert (told, waits) == ([0], [])
 
 
 async def test_waits_differ_so_that_many_do_not_come_back_at_once() -> None:

@@ -37,7 +37,8 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True) -> RateLi
         if backend.rehearses
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
         breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage),
-        longest_wait=longest_wait,
+        # For a server that asks to be left alone is waited as for one that is down.
+        longest_wait=max(longest_wait, outage),
     )
 
 

@@ -1,0 +1,104 @@
+"""`refinesynth check-backend`: what works with a backend, what to set, what an episode costs."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refinesynth.cli.plays import PlayOption
+from refinesynth.cli.run import Set
+
+if TYPE_CHECKING:
+    from refinesynth.backends import Backend
+    from refinesynth.episode.backend_check import BackendCheck
+    from refinesynth.synthesis.forecast import Estimate
+    from refinesynth.synthesis.progress import Progress
+
+_MOST = 300
+"""Characters of a line."""
+
+
+def check_backend(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset or a litellm model string.")],
+    *,
+    play: PlayOption = None,
+    set_: Set = None,
+) -> None:
+    """Ask a backend what each role asks, in every form, and then play one episode with what works. It is paid for."""
+    import anyio
+
+    from refinesynth.cli.display import Display
+    from refinesynth.cli.exits import ExitCode
+    from refinesynth.cli.interrupt import interruptible
+    from refinesynth.cli.running import import_backends, shown
+    from refinesynth.cli.terminal import notes
+    from refinesynth.cli.tuning import tuned_backend
+    from refinesynth.synthesis.collector import calm_collector
+
+    backend = tuned_backend(name, set_ or [])
+    display = Display(notes())
+    display.say(f"asks {backend.label} for real, and pays for that; nothing is kept")
+    import_backends({"backend": backend})
+    calm_collector()
+    with interruptible() as interrupt:
+        display.open()
+        try:
+            playable = anyio.run(shown, partial(_check, backend, play or "live"), display, interrupt)
+        finally:
+            display.close()
+        if playable is None:
+            raise typer.Exit(interrupt.exit_code or ExitCode.INTERRUPTED)
+    raise typer.Exit(ExitCode.OK if playable else ExitCode.FELL_SHORT)
+
+
+async def _check(backend: "Backend", play: str, *, on_progress: "Callable[[Progress], None]") -> bool:
+    from refinesynth.cli.terminal import output
+    from refinesynth.cli.tuning import tuned_backend
+    from refinesynth.episode import backend_check
+    from refinesynth.personas.shipped import shipped
+    from refinesynth.synthesis.dry_run import estimate
+    from refinesynth.text.printable import one_line
+
+    persona = shipped()[0]
+    found = await backend_check.check_backend(backend, persona, play=play)
+    for line in _lines(found):
+        output().print(one_line(line, most=_MOST), soft_wrap=True)
+    if not found.playable:
+        return False
+    best = tuned_backend(backend, found.settings)
+    episode = await estimate([persona], 1, best, sample=1, play=play, on_progress=on_progress)
+    output().print(one_line(_episode(episode)), soft_wrap=True)
+    return True
+
+
+def _lines(found: "BackendCheck") -> "Iterator[str]":
+    from refinesynth.client.lacks import Lack
+
+    yield "key and model: accepted"
+    for probe in found.probes:
+        yield f"{probe.role.value.replace('_', ' ')}, {probe.form}: {probe.problem or 'works'}"
+    yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
+    prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
+    yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
+    yield f"reasoning: {'yes, which is paid for' if any(probe.thought for probe in found.probes) else 'none seen'}"
+    if not found.playable:
+        yield "no run can be played with it: there is no form in which every role gave an answer to use"
+        return
+    yield f"structured answers: output_mode={found.mode}"
+    settings = " ".join(f"--set {one}" for one in found.settings)
+    yield f"give: {settings or 'no --set; what works is found by itself'}"
+    if found.problems("calls"):
+        yield "leave --player-form at react: this player calls no tools"
+
+
+def _episode(played: "Estimate") -> str:
+    from refinesynth.cli.figures import compact, counted, dollars, duration
+
+    usage, paid = played.paid.usage, played.paid.cost_usd
+    return (
+        f"an episode: {counted(usage.requests, 'request')}, {compact(usage.input_tokens)} tokens in "
+        f"({compact(usage.cached_tokens)} cached), {compact(usage.output_tokens)} out, "
+        f"cost {'unknown' if paid is None else dollars(paid)}, {duration(played.elapsed)}, "
+        f"{'accepted' if played.accepted else 'not accepted'}"
+    )

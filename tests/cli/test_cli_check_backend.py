@@ -1,0 +1,91 @@
+"""`refinesynth check-backend` against servers that lack something."""
+
+from typing import Any
+
+import pytest
+from server_manners import SERVERS, Manner, Mannered
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.client.http.errors import HttpError
+from refinesynth.serve import create_app
+from refinesynth.serve import running as serving
+
+
+def check(manner: Manner, *more: str) -> Result:
+    with serving(create_app(Mannered(manner))) as address:
+        place = ("--set", f"base_url={address}/v1", "--set", "retries=1")
+        return CliRunner().invoke(app, ["check-backend", "hosted_vllm/any", *place, *more])
+
+
+@pytest.mark.parametrize(
+    ("server", "mode", "said"),
+    [
+        (
+            "llama.cpp",
+            "prompted",
+            ["script writer, native: hosted_vllm/any failed with HTTP 500", "leave --player-form"],
+        ),
+        ("vLLM", "native", ["player, text: works", "player, calls: hosted_vllm/any rejects", "leave --player-form"]),
+        ("litellm proxy", "tool", ["dungeon master, tool: works", "seed: refused", "give: --set seed=false"]),
+        ("Ollama", "native", ["seed: taken", "give: no --set"]),
+    ],
+)
+def test_it_says_what_works_and_what_to_set(server: str, mode: str, said: list[str]) -> None:
+    result = check(SERVERS[server])
+    assert result.exit_code == 0, result.output
+    assert f"structured answers: output_mode={mode}" in result.stdout
+    assert "accepted" in result.stdout.splitlines()[-1]
+    assert result.stdout.splitlines()[-1].startswith("an episode: ")
+    for line in said:
+        assert line in result.stdout
+
+
+def test_an_answer_that_is_not_in_form_decides_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Chatty(Mannered):
+        """Thinks aloud, reports its cache, and takes a schema without heeding it."""
+
+        async def __call__(self, **request: Any) -> object:
+            answer: Any = await super().__call__(**request)
+            message = answer["choices"][0]["message"]
+            if "response_format" in request:
+                message["content"] = "Gladly! What shall it be about?"
+            message["reasoning_content"] = "Hm."
+            answer["usage"]["prompt_tokens_details"] = {"cached_tokens": 7}
+            return answer
+
+    monkeypatch.setitem(globals(), "Mannered", Chatty)
+    result = check(lambda _: None)
+    assert result.exit_code == 0, result.output
+    assert "script writer, native: answers, but not in this form" in result.stdout
+    assert "give: --set output_mode=tool" in result.stdout
+    assert "cached tokens: 56 of" in result.stdout
+    assert "reasoning: yes" in result.stdout
+
+
+def test_a_backend_that_answers_one_role_alone_is_no_success() -> None:
+    def no_rulings(request: dict[str, Any]) -> None:
+        if "You are the environment" in str(request["messages"]):
+            raise HttpError(400, "too difficult")
+
+    result = check(no_rulings)
+    assert result.exit_code == 1
+    assert "dungeon master, prompted: hosted_vllm/any rejects the request" in result.stdout
+    assert "no run can be played with it" in result.stdout
+    assert "an episode" not in result.stdout
+
+
+@pytest.mark.parametrize(("status", "said"), [(401, "does not accept the key"), (404, "has no model")])
+def test_a_wrong_key_or_model_is_said_at_once(status: int, said: str) -> None:
+    def no(_request: dict[str, Any]) -> None:
+        raise HttpError(status, "no")
+
+    result = check(no)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_settings_are_not_by_role_here() -> None:
+    result = CliRunner().invoke(app, ["check-backend", "rehearsal", "--set", "player.temperature=1"])
+    assert result.exit_code == 2
+    assert "there are no roles here" in result.stderr
