@@ -16,6 +16,7 @@ from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.figures import counted
 from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
+from refinesynth.cli.remarks import remarks
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import (
@@ -72,7 +73,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     calm_collector()
     stopped: BackendError | RuleFailed | StorageError | None = None
     result: SynthesisResult | None = None
-    with interruptible() as interrupt:
+    with interruptible() as interrupt, remarks(display.say):
         display.open()
         try:
             result = anyio.run(shown, partial(synthesize, **asked, output=folder), display, interrupt)
@@ -125,16 +126,22 @@ async def shown(work: Callable[..., Awaitable[_Result]], display: Display, inter
     loop = asyncio.get_running_loop()
     result: _Result | None = None
     failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
-        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-        interrupt.stops(lambda: loop.call_soon_threadsafe(tasks.cancel_scope.cancel))
-        tasks.start_soon(_tick, display)
-        try:
-            result = await work(on_progress=display.update)
-        except Exception as error:  # noqa: BLE001
-            # Raised below: out of a task group it would come wrapped in a group.
-            failure = error
-        tasks.cancel_scope.cancel()
+    with interrupt.insisting():
+        async with anyio.create_task_group() as tasks:
+
+            def stop() -> None:
+                interrupt.heard.set()
+                tasks.cancel_scope.cancel()
+
+            # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
+            interrupt.stops(lambda: loop.call_soon_threadsafe(stop))
+            tasks.start_soon(_tick, display)
+            try:
+                result = await work(on_progress=display.update)
+            except Exception as error:  # noqa: BLE001
+                # Raised below: out of a task group it would come wrapped in a group.
+                failure = error
+            tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
     return result
