@@ -67,6 +67,14 @@ def funnel(result: SynthesisResult) -> RenderableType:
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
 
 
+def contamination(count: int) -> str:
+    """What was found of evaluation sets in trajectories that were kept all the same."""
+    return (
+        f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
+        f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
+    )
+
+
 def _passed(result: SynthesisResult) -> str:
     """The yield of the ScriptWriter, if scripts were refused."""
     written = result.figures.passed + result.figures.stopped.total()

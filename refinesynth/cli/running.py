@@ -14,7 +14,7 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.figures import counted
-from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_commands
+from refinesynth.cli.funnel import advice, contamination, funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.remarks import remarks
 from refinesynth.cli.status import as_json
@@ -197,6 +197,8 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
         console.print()
         if shortfall is not None:
             console.print(f"{shortfall}", style="yellow", soft_wrap=True)
+        if result.contaminated:
+            console.print(contamination(result.contaminated), style="yellow", soft_wrap=True)
         if result.stopped_early is not None:
             console.print(advice(result, arguments), soft_wrap=True)
         # What was refused is among the things to try already.

@@ -61,6 +61,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 def _overview(found: "RunStatus") -> "Table":
     from refinesynth.cli.figures import counted, duration
+    from refinesynth.cli.funnel import contamination
     from refinesynth.cli.reasons import reasons
     from refinesynth.cli.terminal import labelled, styled
     from refinesynth.text.printable import one_line
@@ -84,6 +85,8 @@ def _overview(found: "RunStatus") -> "Table":
     failed = totals.episodes - totals.fruitful
     for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=failed)):
         table.add_row("" if at else "why none", styled(reason))
+    if found.contaminated:
+        table.add_row("", styled(contamination(found.contaminated), "yellow"))
     if found.elapsed is not None:
         table.add_row("elapsed", duration(found.elapsed))
     if event := found.last_event:

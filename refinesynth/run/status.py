@@ -45,6 +45,8 @@ class RunStatus:
     """Sums over finished episodes, `waiting` ones included."""
     variety: Variety
     """What the trajectories in trajectories.jsonl are like."""
+    contaminated: int
+    """Trajectories that were kept although an evaluation set holds a part of them."""
     outstanding: tuple[Outstanding, ...]
     """Episodes that were begun and have not ended: in flight while it runs, to be continued otherwise."""
     spent: tuple[SpentRow, ...]
@@ -81,6 +83,7 @@ class RunStatus:
             waiting=len(waiting),
             totals=totals,
             variety=variety,
+            contaminated=len(folder.contaminated()),
             outstanding=tuple(folder.outstanding()),
             spent=tuple(spent),
             spending=spending,
