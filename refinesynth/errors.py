@@ -51,6 +51,12 @@ class EpisodeLost(EpisodeAbandoned):
     """
 
 
+class EpisodeDoubtful(EpisodeAbandoned):
+    """The backend rejects what this episode asks and has not given anyone anything to use so far, so its settings may be
+    at fault, and not this episode.
+    """
+
+
 class RunStopped(BackendError):
     """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""
 

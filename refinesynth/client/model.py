@@ -25,7 +25,14 @@ from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.retry import GaveUp, Sleep, retry
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, mode_for_open_schema, profile_of
-from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, RefinesynthError, RunStopped
+from refinesynth.errors import (
+    BackendError,
+    EpisodeAbandoned,
+    EpisodeDoubtful,
+    EpisodeLost,
+    RefinesynthError,
+    RunStopped,
+)
 
 _STRICT = frozenset({"openai", "azure"})
 """Providers that know the `strict` flag of a schema; others may refuse it."""
@@ -317,6 +324,8 @@ class LiteLLMModel(Model):
                     f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
                     f"wrong: look at {_TO_LOOK_AT[fault.kind]} of the backend"
                 )
+            if fault.kind is FaultKind.REJECTED:
+                return EpisodeDoubtful(message)
         return EpisodeAbandoned(message)
 
     def _stop_or_abandon(self, fault: Fault) -> BackendError:
