@@ -52,9 +52,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
     refusals(others)
     each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
     table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
-    if result.pending:
+    if kept := result.finished.accepted - len(result):
         # Finished out of turn, or beyond the n-th: in the journal, and not in the files yet.
-        table.add_row(styled("kept for later", "dim"), styled(f"{result.pending:,}", "dim"))
+        table.add_row(styled("kept for later", "dim"), styled(f"{kept:,}", "dim"))
     usage = result.usage
     cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
     took = (

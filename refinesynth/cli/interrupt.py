@@ -96,7 +96,7 @@ class Interrupt:
         from refinesynth.cli.terminal import notes
         from refinesynth.rules.failing import running
 
-        busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 - the one way to know
+        busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
         with suppress(OSError, ValueError):
             console = notes()
             console.show_cursor()

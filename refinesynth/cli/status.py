@@ -71,8 +71,8 @@ def _overview(found: "RunStatus") -> "Table":
     style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
     table.add_row("run", styled(one_line(str(found.folder))))
     table.add_row("state", styled(_state(found), style))
-    beyond = f", {found.waiting:,} more finished and kept for later" if found.waiting else ""
-    table.add_row("accepted", f"{found.written:,} of {found.n:,}{beyond}")
+    kept = f", {found.kept:,} kept for later" if found.kept else ""
+    table.add_row("accepted", f"{found.accepted:,} of {found.n:,}{kept}")
     tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
     table.add_row("episodes", f"{totals.episodes:,} finished{tried}")
     table.add_row("refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}")
@@ -204,9 +204,12 @@ def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
         "why": found.why,
         "process": None if holder is None else holder.model_dump(mode="json"),
         "n": found.n,
-        "written": found.written,
+        "accepted": found.accepted,
+        "kept": found.kept,
         "waiting": found.waiting,
-        **found.totals.model_dump(mode="json", exclude={"usage", "cost_usd", "wasted", "fruitless", "figures"}),
+        **found.totals.model_dump(
+            mode="json", exclude={"accepted", "usage", "cost_usd", "wasted", "fruitless", "figures"}
+        ),
         "variety": variety.as_json(found.variety),
         "in_flight": [asdict(one) for one in found.outstanding],
         "spent": [asdict(one) for one in found.spent],

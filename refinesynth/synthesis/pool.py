@@ -180,7 +180,7 @@ class Pool:
         self._folder.milestones.info(
             "run_ended",
             why="reached" if self.reached else why,
-            accepted=progress.written,
+            accepted=progress.accepted,
             n=self._n,
             started=progress.started,
             finished=progress.finished - len(self._doubtful),

@@ -123,7 +123,12 @@ def test_what_does_not_hear_the_first_signal_is_named_and_ends_with_it(
 ) -> None:
     ended, done = list[int](), threading.Event()
     monkeypatch.setattr("refinesynth.cli.interrupt.HEARD", 0.0)
-    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", lambda code: (ended.append(code), done.set()))
+
+    def end(code: int) -> None:
+        ended.append(code)
+        done.set()
+
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", end)
 
     class Stuck(BaseRule):
         def __call__(self, draft: Draft, /) -> Iterator[Violation]:

@@ -1,8 +1,10 @@
 """A rule that takes seconds is named, in a chain too."""
 
+import inspect
 import logging
-import sys
 from collections.abc import Iterator
+from types import FrameType
+from typing import cast
 
 import pytest
 from samples import POT
@@ -17,7 +19,7 @@ DRAFT = Draft(script=POT)
 
 class Slow(BaseRule):
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
-        found.append(running(sys._getframe()))
+        found.append(running(cast("FrameType", inspect.currentframe())))
         yield from ()
 
 
