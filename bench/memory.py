@@ -79,7 +79,7 @@ class _Peaks:
 
     def look(self, progress: Progress) -> None:
         for count in self._at:
-            if progress.written >= count and count not in self.found:
+            if progress.accepted >= count and count not in self.found:
                 self.found[count] = peak_rss()
 
 

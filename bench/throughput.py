@@ -169,7 +169,7 @@ class _Watch:
         if first is None or last is None or first is last:
             raise RuntimeError("the run was too short to see anything")
         seconds = last.time - first.time
-        accepted = last.progress.accepted - first.progress.accepted
+        accepted = last.progress.gained - first.progress.gained
         calls = last.progress.usage.requests - first.progress.usage.requests
         return Ran(
             in_flight=self._in_flight,

@@ -55,6 +55,12 @@ class NoTools(EpisodeAbandoned):
     """A model that is asked to call one of several functions takes no tools; it may be asked for text."""
 
 
+class EpisodeDoubtful(EpisodeAbandoned):
+    """The backend rejects what this episode asks and has not given anyone anything to use so far, so its settings may be
+    at fault, and not this episode.
+    """
+
+
 class RunStopped(BackendError):
     """No episode can go on: authentication, unknown model, exhausted quota, a backend that stays down."""
 

@@ -70,6 +70,8 @@ class EpisodeOutcome(Value):
     """Why there is no trajectory, in a sentence; None if there is one."""
     lost: bool = False
     """Whether there is none because the backend failed or the deadline passed, which tells nothing of the data."""
+    doubtful: bool = False
+    """Whether its backend rejected all that it asked and had given nobody anything to use: see `EpisodeDoubtful`."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None

@@ -18,7 +18,7 @@ def cost(moment: Progress, around: Surroundings) -> str:
     if not each:
         return text
     text += f", {dollars(each)} each"
-    if moment.accepted < moment.n:
+    if moment.gained < moment.n:
         text += _forecast(moment, paid=around.paid.cost_usd, each=each, limit=limit, show=dollars)
     return text
 
@@ -40,19 +40,19 @@ def tokens(moment: Progress, around: Surroundings) -> str:
         return text
     text += f"; {compact(around.paid.tokens)} of {compact(limit)}"
     each = _each(moment, moment.usage.input_tokens + moment.usage.output_tokens)
-    if each and moment.accepted < moment.n:
+    if each and moment.gained < moment.n:
         text += _forecast(moment, paid=around.paid.tokens, each=each, limit=limit, show=compact)
     return text
 
 
 def _each(moment: Progress, spent: float | None) -> float | None:
     """Finished episodes alone count: what is in flight has been paid in part, and has given nothing yet."""
-    return None if spent is None or not moment.accepted else spent / moment.accepted
+    return None if spent is None or not moment.gained else spent / moment.gained
 
 
 def _forecast(moment: Progress, *, paid: float, each: float, limit: float | None, show: Callable[[float], str]) -> str:
-    in_all = paid + (moment.n - moment.accepted) * each
+    in_all = paid + (moment.n - moment.gained) * each
     if limit is not None and in_all > limit:
-        reaches = moment.accepted + int(max(0.0, limit - paid) / each)
+        reaches = moment.gained + int(max(0.0, limit - paid) / each)
         return f", about {reaches:,} of {moment.n:,} on this budget"
     return f", about {show(in_all)} in all"

@@ -80,7 +80,7 @@ class Pace:
         """Take note of a moment; moments come in order."""
         if not self._seen:
             self._seen.append((0.0, moment.accepted_before))
-        self._seen.append((moment.elapsed, moment.accepted))
+        self._seen.append((moment.elapsed, moment.gained))
         self._latest = moment
         # One moment before the window stays, so that the rate spans all of the window.
         while len(self._seen) > 2 and self._seen[1][0] < moment.elapsed - WINDOW:  # noqa: PLR2004
@@ -98,7 +98,7 @@ class Pace:
         rate = self.rate(now)
         if self._latest is None or rate <= 0:
             return None
-        return max(0, self._latest.n - self._latest.accepted) / rate
+        return max(0, self._latest.n - self._latest.gained) / rate
 
 
 class _Clock:
@@ -122,7 +122,7 @@ def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
         [
             f"{duration(now)} {_accepted(moment)} accepted",
             f"{_speed(pace, now)}",
-            f"{moment.in_flight:,} in flight, {moment.failed:,} gave none{_spare(moment, ', ')}",
+            f"{moment.in_flight:,} in flight, {moment.failed:,} gave none{_kept(moment, ', ')}",
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
             f"{bill.tokens(moment, around)}",
             f"cost {bill.cost(moment, around)}",
@@ -142,7 +142,7 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
     facts.add_row(
         "episodes",
         f"{moment.in_flight:,} in flight · {moment.finished:,} finished · {moment.failed:,} without a trajectory"
-        f"{_spare(moment, ' · ')}",
+        f"{_kept(moment, ' · ')}",
     )
     facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
     if moment.by_rule:
@@ -160,13 +160,12 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
 
 
 def _accepted(moment: Progress) -> str:
-    return f"{min(moment.accepted, moment.n):,}/{moment.n:,}"
+    return f"{moment.accepted:,}/{moment.n:,}"
 
 
-def _spare(moment: Progress, before: str) -> str:
-    """Episodes that were in flight when the last one that was needed came in."""
-    spare = moment.accepted - moment.n
-    return f"{before}{spare:,} more than needed" if spare > 0 else ""
+def _kept(moment: Progress, before: str) -> str:
+    """What waits for an earlier episode, or was in flight when the last one that was needed came in."""
+    return f"{before}{moment.kept:,} kept for later" if moment.kept else ""
 
 
 def _speed(pace: Pace, now: float) -> str:

@@ -61,11 +61,23 @@ def _print(console: Console, found: Estimate, *, json: bool) -> None:
         soft_wrap=True,
     )
     console.print(table(found))
+    if (short := _too_few(found)) is not None:
+        console.print(f"\n{short}", style="yellow", soft_wrap=True)
     console.print(
         f"\nYield, and what an episode takes, lie in their ranges {CONFIDENCE:.0%} of the time, if other personas are like "
         f"these; the time, if the backend keeps up. A larger --sample narrows them.",
         style="dim",
         soft_wrap=True,
+    )
+
+
+def _too_few(found: Estimate) -> str | None:
+    """That there are not the personas that `n` takes; None if there may be."""
+    if found.available is None or found.available >= found.personas.low:
+        return None
+    return (
+        f"{one_line(found.source)} {'are' if found.source.startswith('the ') else 'holds'} {counted(found.available, 'persona')}, too few for n = "
+        f"{found.n:,}: a run would end with about {found.available * found.per_persona.likely:,.0f}. Give a file with more"
     )
 
 

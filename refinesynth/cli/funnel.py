@@ -52,9 +52,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
     refusals(others)
     each = f"{dollars(result.cost_per_accepted)} each" if result.cost_per_accepted else ""
     table.add_row(styled("accepted", "bold"), styled(f"{len(result):,}", "bold"), styled(each, "dim"))
-    if result.pending:
+    if kept := result.finished.accepted - len(result):
         # Finished out of turn, or beyond the n-th: in the journal, and not in the files yet.
-        table.add_row(styled("kept for later", "dim"), styled(f"{result.pending:,}", "dim"))
+        table.add_row(styled("kept for later", "dim"), styled(f"{kept:,}", "dim"))
     usage = result.usage
     cost = "cost unknown" if result.cost_usd is None else f"cost {dollars(result.cost_usd)}"
     took = (
@@ -65,6 +65,14 @@ def funnel(result: SynthesisResult) -> RenderableType:
     done = result.finished
     why = reasons(done.commonest_reason, done.last_reason, failed=done.episodes - done.fruitful)
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))
+
+
+def contamination(count: int) -> str:
+    """What was found of evaluation sets in trajectories that were kept all the same."""
+    return (
+        f"{counted(count, 'trajectory', 'trajectories')} of these {'holds' if count == 1 else 'hold'} a part of an evaluation set; "
+        f"events.jsonl says which (contaminated), and --contaminated refuse leaves such out."
+    )
 
 
 def _passed(result: SynthesisResult) -> str:

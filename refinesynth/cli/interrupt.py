@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from types import FrameType
 
 from refinesynth.cli.exits import ExitCode
@@ -28,13 +29,21 @@ LET_GO = 1.0
 """Seconds that an interrupted process waits for its threads."""
 
 
+HEARD = 1.5
+"""Seconds that the work may take to notice the first signal."""
+
+
 class Interrupt:
     """What has been received so far."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.heard = threading.Event()
+        """To be set by what is stopped, when it has come to that: until then something may hold it up."""
         self._at = 0.0
         self._stop: Callable[[], object] | None = None
+        self._signals = SimpleQueue[signal.Signals | None]()  # which a handler may put into, at any moment
+        self._main = threading.get_ident()
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -61,8 +70,41 @@ class Interrupt:
                 os._exit(EXIT_CODES[signal.Signals(number)])
             return
         self.received, self._at = signal.Signals(number), now
+        self._signals.put(self.received)
         if self._stop is not None:
             self._stop()
+
+    @contextmanager
+    def insisting(self) -> Generator[None]:
+        """Within the block, end the process when a first signal is not heard in time, with a word on what holds it up.
+
+        Files stay whole then too.
+        """
+        watcher = threading.Thread(target=self._insist, name="refinesynth-interrupt", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            self.heard.set()
+            self._signals.put(None)
+            watcher.join()
+
+    def _insist(self) -> None:
+        number = self._signals.get()
+        if number is None or self.heard.wait(HEARD):
+            return
+        from refinesynth.cli.terminal import notes
+        from refinesynth.rules.failing import running
+
+        busy = running(sys._current_frames()[self._main]) or "something"  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the one way
+        with suppress(OSError, ValueError):
+            console = notes()
+            console.show_cursor()
+            console.print(
+                f"interrupted while {busy} held everything up; what was finished is on disk, and the same command goes on with it",
+                soft_wrap=True,
+            )
+        os._exit(EXIT_CODES[number])
 
 
 def end_promptly(code: int) -> None:

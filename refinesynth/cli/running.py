@@ -14,8 +14,9 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.figures import counted
-from refinesynth.cli.funnel import advice, funnel, how_to_continue, next_commands
+from refinesynth.cli.funnel import advice, contamination, funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
+from refinesynth.cli.remarks import remarks
 from refinesynth.cli.status import as_json
 from refinesynth.cli.terminal import notes, output
 from refinesynth.errors import (
@@ -63,7 +64,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     calm_collector()
     stopped: BackendError | RuleFailed | StorageError | None = None
     result: SynthesisResult | None = None
-    with interruptible() as interrupt:
+    with interruptible() as interrupt, remarks(display.say):
         display.open()
         try:
             result = anyio.run(shown, partial(synthesize, **asked, output=folder), display, interrupt)
@@ -123,16 +124,22 @@ async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, inte
     loop = asyncio.get_running_loop()
     result: _Result | None = None
     failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
-        # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
-        interrupt.stops(lambda: loop.call_soon_threadsafe(tasks.cancel_scope.cancel))
-        tasks.start_soon(_tick, display)
-        try:
-            result = await work(on_progress=display.update)
-        except Exception as error:  # noqa: BLE001
-            # Raised below: out of a task group it would come wrapped in a group.
-            failure = error
-        tasks.cancel_scope.cancel()
+    with interrupt.insisting():
+        async with anyio.create_task_group() as tasks:
+
+            def stop() -> None:
+                interrupt.heard.set()
+                tasks.cancel_scope.cancel()
+
+            # A signal handler may run in the middle of anything; the loop does the cancelling when it comes to it.
+            interrupt.stops(lambda: loop.call_soon_threadsafe(stop))
+            tasks.start_soon(_tick, display)
+            try:
+                result = await work(on_progress=display.update)
+            except Exception as error:  # noqa: BLE001
+                # Raised below: out of a task group it would come wrapped in a group.
+                failure = error
+            tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
     return result
@@ -211,6 +218,8 @@ def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[
         console.print()
         if shortfall is not None:
             console.print(f"{shortfall}", style="yellow", soft_wrap=True)
+        if result.contaminated:
+            console.print(contamination(result.contaminated), style="yellow", soft_wrap=True)
         if result.stopped_early is not None:
             console.print(advice(result, arguments), soft_wrap=True)
         # What was refused is among the things to try already.

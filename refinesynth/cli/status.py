@@ -61,6 +61,7 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 def _overview(found: "RunStatus") -> "Table":
     from refinesynth.cli.figures import counted, duration
+    from refinesynth.cli.funnel import contamination
     from refinesynth.cli.reasons import reasons
     from refinesynth.cli.terminal import labelled, styled
     from refinesynth.text.printable import one_line
@@ -70,8 +71,8 @@ def _overview(found: "RunStatus") -> "Table":
     style = {"running": "bold cyan", "complete": "bold green"}.get(found.state, "bold yellow")
     table.add_row("run", styled(one_line(str(found.folder))))
     table.add_row("state", styled(_state(found), style))
-    beyond = f", {found.waiting:,} more finished and kept for later" if found.waiting else ""
-    table.add_row("accepted", f"{found.written:,} of {found.n:,}{beyond}")
+    kept = f", {found.kept:,} kept for later" if found.kept else ""
+    table.add_row("accepted", f"{found.accepted:,} of {found.n:,}{kept}")
     tried = f" ({totals.fruitful / totals.episodes:.0%} of them accepted)" if totals.episodes else ""
     table.add_row("episodes", f"{totals.episodes:,} finished{tried}")
     table.add_row("refused", f"{counted(totals.scripts_refused, 'script')}, {counted(totals.drafts_refused, 'draft')}")
@@ -84,6 +85,8 @@ def _overview(found: "RunStatus") -> "Table":
     failed = totals.episodes - totals.fruitful
     for at, reason in enumerate(reasons(totals.commonest_reason, totals.last_reason, failed=failed)):
         table.add_row("" if at else "why none", styled(reason))
+    if found.contaminated:
+        table.add_row("", styled(contamination(found.contaminated), "yellow"))
     if found.elapsed is not None:
         table.add_row("elapsed", duration(found.elapsed))
     if event := found.last_event:
@@ -201,9 +204,12 @@ def as_json(found: "RunStatus", shared: "Shared | None" = None) -> str:
         "why": found.why,
         "process": None if holder is None else holder.model_dump(mode="json"),
         "n": found.n,
-        "written": found.written,
+        "accepted": found.accepted,
+        "kept": found.kept,
         "waiting": found.waiting,
-        **found.totals.model_dump(mode="json", exclude={"usage", "cost_usd", "wasted", "fruitless", "figures"}),
+        **found.totals.model_dump(
+            mode="json", exclude={"accepted", "usage", "cost_usd", "wasted", "fruitless", "figures"}
+        ),
         "variety": variety.as_json(found.variety),
         "in_flight": [asdict(one) for one in found.outstanding],
         "spent": [asdict(one) for one in found.spent],

@@ -5,7 +5,7 @@ from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.retry import GaveUp
-from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeLost, RunStopped
+from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
 _FRUITLESS = 5
 """Requests that gave nothing, before any that gave an answer to use, after which the settings are at fault and not the
@@ -75,6 +75,8 @@ class Verdicts:
                     f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
                     f"wrong: look at {_settings_of(fault)} of the backend"
                 )
+            if fault.kind is FaultKind.REJECTED:
+                return EpisodeDoubtful(message)
         return EpisodeAbandoned(message)
 
     def _stop_or_abandon(self, fault: Fault) -> BackendError:

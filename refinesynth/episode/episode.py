@@ -17,7 +17,7 @@ from refinesynth.episode.plays import find
 from refinesynth.episode.record import Record
 from refinesynth.episode.settings import EpisodeSettings
 from refinesynth.episode.several import Accepted, SeveralPlays, why_none
-from refinesynth.errors import EpisodeAbandoned, EpisodeLost
+from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules.repairs import count_refinements, repairs
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, ScriptedPersona, Trajectory
@@ -80,7 +80,7 @@ async def _played(
     cast = Cast.of(play, settings, record, models=models)
     accepted: list[Accepted] = []
     reason: str | None = None
-    lost = False
+    lost = doubtful = False
     with deadline(settings.deadline) as limit:
         try:
             if isinstance(persona, ScriptedPersona):
@@ -92,9 +92,10 @@ async def _played(
             else:
                 plays = SeveralPlays(play, script, cast, models, accepted)
                 await plays.all()
-                reason, lost = plays.reason, not plays.judged
+                reason, lost, doubtful = plays.reason, not plays.judged, plays.doubtful
         except EpisodeAbandoned as error:
             reason, lost = str(error), isinstance(error, EpisodeLost)
+            doubtful = isinstance(error, EpisodeDoubtful)
     if limit.passed:
         lost = True
         reason = f"not done within its deadline of {settings.deadline:,.0f} s"
@@ -106,6 +107,7 @@ async def _played(
         refused=tuple(record.refused),
         reason=None if accepted else reason,
         lost=lost and not accepted,
+        doubtful=doubtful and not accepted and not record.refused,
         usage=session.ledger.usage,
         cost_usd=session.ledger.cost_usd,
     )

@@ -15,7 +15,7 @@ from pydantic_ai.models import Model
 from refinesynth.backends.role import Role
 from refinesynth.episode.play import Cast, Play, Turns
 from refinesynth.episode.record import Record
-from refinesynth.errors import EpisodeAbandoned, EpisodeLost, InputError
+from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, InputError
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Branch, Draft, DraftTurn, DungeonMasterTurn, PlayerTurn, Script
 
@@ -60,6 +60,8 @@ class SeveralPlays:
     """Why the last that gave nothing gave nothing."""
     judged: bool = False
     """Whether one gave nothing for another reason than that its backend failed."""
+    doubtful: bool = field(default=False, init=False)
+    """Whether the settings of a backend may be at fault, see `EpisodeDoubtful`."""
 
     def __post_init__(self) -> None:
         self.record, self.settings = self.first.record, self.first.settings
@@ -92,6 +94,7 @@ class SeveralPlays:
         except EpisodeAbandoned as error:
             self.reason = str(error)
             self.judged |= not isinstance(error, EpisodeLost)
+            self.doubtful |= isinstance(error, EpisodeDoubtful)
             return None
         if draft is None:
             self.judged = True

@@ -1,12 +1,15 @@
-"""Which rule raised although rules never do, and where in whose code."""
+"""Which rule raised although rules never do, or does not return, and where in whose code."""
 
-from traceback import walk_tb
+from collections.abc import Iterable
+from traceback import walk_stack, walk_tb
+from types import FrameType
 from typing import cast
 
 from refinesynth.errors import RuleFailed
 
 _OURS = "refinesynth"
-_COMPOSING = "refinesynth.rules.rule"
+_COMPOSING = frozenset({"refinesynth.rules.rule", "refinesynth.rules.slow"})
+"""Modules whose frames call rules."""
 
 
 def blame(error: Exception) -> RuleFailed | None:
@@ -14,23 +17,38 @@ def blame(error: Exception) -> RuleFailed | None:
 
     `error` was raised while rules looked at a draft.
     """
-    rule: object = None
-    place = before = ""
-    for frame, line in walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__", ""))
-        if module == _COMPOSING:
-            # What composes rules calls them by this name; the innermost is the one that failed.
-            held = getattr(frame.f_locals.get("self"), "rule", rule)
-            rule = cast("object", frame.f_locals.get("rule", held))
-        elif before == _COMPOSING and module.partition(".")[0] != _OURS:
-            # Called by what composes, and not by a rule of the package: it is the rule.
-            place = f" ({frame.f_code.co_filename}:{line})"
-        before = module
+    rule, place = _innermost(walk_tb(error.__traceback__))
     home = str(getattr(rule, "__module__", type(rule).__module__))
     if home.partition(".")[0] == _OURS and not place:
         return None
-    name = getattr(rule, "__name__", type(rule).__name__)
     return RuleFailed(
-        f"the rule {name}{place} raised {type(error).__name__}: {error}. A rule yields violations and raises nothing, whatever "
+        f"the rule {_name(rule)}{place} raised {type(error).__name__}: {error}. A rule yields violations and raises nothing, whatever "
         f"the draft holds: correct it, and the same command goes on"
     )
+
+
+def running(frame: FrameType) -> str | None:
+    """The rule that a thread is at, which is executing this frame, and where; None if it is at none."""
+    rule, place = _innermost(reversed(list(walk_stack(frame))))
+    return None if rule is None else f"the rule {_name(rule)}{place}"
+
+
+def _innermost(frames: Iterable[tuple[FrameType, int]]) -> tuple[object, str]:
+    """The last rule that these frames, from the outermost on, call, and the place in it if it is not of the package."""
+    rule: object = None
+    place = before = ""
+    for frame, line in frames:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module in _COMPOSING:
+            # What composes rules calls them by this name.
+            held = getattr(frame.f_locals.get("self"), "rule", rule)
+            rule = cast("object", frame.f_locals.get("rule", held))
+        elif before in _COMPOSING and module.partition(".")[0] != _OURS:
+            # Called by what composes, and not by a rule of the package: it is the rule.
+            place = f" ({frame.f_code.co_filename}:{line})"
+        before = module
+    return rule, place
+
+
+def _name(rule: object) -> str:
+    return getattr(rule, "__name__", type(rule).__name__)

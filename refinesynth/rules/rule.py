@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.rules.failing import blame
+from refinesynth.rules.slow import timed
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Draft
@@ -145,7 +146,7 @@ class All(BaseRule):
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for rule in self.rules:
-            yield from rule(draft)
+            yield from timed(rule, draft)
 
     def __repr__(self) -> str:
         if len(self.rules) < 2:  # noqa: PLR2004 - an operator needs two sides
@@ -257,7 +258,7 @@ def verify(draft: Draft, rule: Rule) -> Verdict:
         RuleFailed: A rule that is not of this package raised.
     """
     try:
-        violations = tuple(rule(draft))
+        violations = tuple(rule(draft) if isinstance(rule, All) else timed(rule, draft))
         refusing = [violation for violation in violations if rejects(violation)]
     except Exception as error:
         if (failed := blame(error)) is None:

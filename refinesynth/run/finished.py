@@ -20,6 +20,9 @@ class Finished:
     """Its lines of trajectories.jsonl; none if nothing was accepted."""
     rejected: tuple[bytes, ...]
     """Its lines of rejected.jsonl."""
+    doubtful: bool = False
+    """See `EpisodeOutcome.doubtful`; such a one is not written before another episode has shown that settings are
+    right."""
 
     @classmethod
     def of(cls, outcome: EpisodeOutcome) -> "Finished":
@@ -28,6 +31,7 @@ class Finished:
             line=EpisodeLine.of(outcome),
             trajectories=tuple(trajectory.to_json() for trajectory in outcome.trajectories),
             rejected=tuple(refused.to_json() for refused in outcome.refused),
+            doubtful=outcome.doubtful,
         )
 
     @property

@@ -148,6 +148,14 @@ class RunFolder:
         counted = self.counted()
         return _read(self.rejected_file, Refused, counted and counted.rejected_end, _raise)
 
+    def contaminated(self) -> set[str]:
+        """Ids of trajectories that were kept although an evaluation set holds a part of them, as events.jsonl says."""
+        if self.config.curation is None or not self.config.curation.get("evaluation") or not self.events_file.exists():
+            return set()
+        lines = (line for line in read_lines(self.events_file) if b'"contaminated"' in line)
+        events = (orjson.loads(line) for line in lines)
+        return {event["trajectory"] for event in events if event.get("event") == "contaminated"}
+
     def counted(self) -> Committed | None:
         """How much of the files counts; None without a journal, when all complete lines do.
 

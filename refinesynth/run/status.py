@@ -37,14 +37,18 @@ class RunStatus:
     """Which process worked on it last, dead or alive."""
     n: int
     """Accepted trajectories asked for."""
-    written: int
+    accepted: int
     """Trajectories in trajectories.jsonl."""
+    kept: int
+    """Trajectories of `waiting` episodes, kept for later."""
     waiting: int
     """Finished episodes that wait for an earlier one, or are beyond the `n`-th."""
     totals: Totals
     """Sums over finished episodes, `waiting` ones included."""
     variety: Variety
     """What the trajectories in trajectories.jsonl are like."""
+    contaminated: int
+    """Trajectories that were kept although an evaluation set holds a part of them."""
     outstanding: tuple[Outstanding, ...]
     """Episodes that were begun and have not ended: in flight while it runs, to be continued otherwise."""
     spent: tuple[SpentRow, ...]
@@ -65,22 +69,24 @@ class RunStatus:
             StorageError: The journal cannot be read.
         """
         totals, waiting, spent = folder.totals(), folder.waiting_lines(), folder.spent()
-        written, spending, variety = totals.accepted, Spending.of(spent, totals), Variety.of(folder, totals)
+        accepted, spending, variety = totals.accepted, Spending.of(spent, totals), Variety.of(folder, totals)
         for line in waiting:
             totals.add(line)
         event = _last_event(folder)
         holder = holder_of(folder.path)
-        state = _state(event, holder, complete=written >= folder.config.n)
+        state = _state(event, holder, complete=accepted >= folder.config.n)
         return cls(
             folder=folder.path,
             state=state,
             why=str(event.get("why", "")) if state == "stopped" else "",
             holder=holder,
             n=folder.config.n,
-            written=written,
+            accepted=accepted,
+            kept=totals.accepted - accepted,
             waiting=len(waiting),
             totals=totals,
             variety=variety,
+            contaminated=len(folder.contaminated()),
             outstanding=tuple(folder.outstanding()),
             spent=tuple(spent),
             spending=spending,
@@ -100,7 +106,7 @@ class RunStatus:
         """US dollars for each trajectory in the files, all that was wasted included; None before the first, or if
         unknown.
         """
-        return None if self.cost_usd is None or not self.written else self.cost_usd / self.written
+        return None if self.cost_usd is None or not self.accepted else self.cost_usd / self.accepted
 
 
 def _last_event(folder: RunFolder) -> Mapping[str, Any]:

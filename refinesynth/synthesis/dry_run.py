@@ -67,7 +67,7 @@ async def estimate(
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
     scripts: ScriptSource | None = settings.pop("scripts", None)
-    chosen, source = await _spread(personas, scripts, settings.pop("column", None), sample)
+    chosen, source, available = await _spread(personas, scripts, settings.pop("column", None), sample)
     # Looked at by `synthesize`; what it would refuse is not multiplied before it does.
     counts = [settings.get(name, 1) for name in ("branches", "episodes_per_script")]
     most = math.prod(count for count in counts if isinstance(count, int) and count > 0)
@@ -104,6 +104,7 @@ async def estimate(
         most=most,
         concurrency=concurrency,
         source=source,
+        available=available,
         elapsed=seen[-1].elapsed,
         episode_seconds=_in_flight_seconds(seen) / len(lines),
     )
@@ -117,19 +118,22 @@ def _check(**counts: object) -> None:
 
 async def _spread(
     source: PersonaSource | None, scripts: ScriptSource | None, column: str | None, sample: int
-) -> tuple[list[Persona], str]:
-    """`sample` personas, with their scripts where these are given, and what they were read from."""
+) -> tuple[list[Persona], str, int | None]:
+    """`sample` personas, with their scripts where these are given; what they were read from, and how many it holds at
+    most, if that is known.
+    """
     read_once = hasattr(source, "__next__") or hasattr(source, "__aiter__")
     most = sample if read_once else max(sample, _LOOKED_AT)
     found: list[Persona] = []
     async with open_source(source, scripts, column=column) as personas:
+        available = await personas.at_most()
         await personas.look()
         async for _, persona in personas:
             found.append(persona)
             if len(found) == most:
                 break
         count = min(sample, len(found))
-        return [found[at * len(found) // count] for at in range(count)], personas.description
+        return [found[at * len(found) // count] for at in range(count)], personas.description, available
 
 
 def _finished(path: Path) -> list[EpisodeLine]:

@@ -57,6 +57,8 @@ class Estimate:
     concurrency: int
     source: str
     """What the personas were read from, in words."""
+    available: int | None
+    """How many personas there are at most; None if that is unknown."""
     episodes: int
     """Played for this."""
     accepted: int
@@ -93,6 +95,7 @@ class Estimate:
         most: int = 1,
         concurrency: int,
         source: str,
+        available: int | None = None,
         elapsed: float,
         episode_seconds: float,
     ) -> "Estimate":
@@ -115,6 +118,7 @@ class Estimate:
             n=n,
             concurrency=concurrency,
             source=source,
+            available=available,
             episodes=len(episodes),
             accepted=accepted,
             fruitful=fruitful,
@@ -139,6 +143,7 @@ class Estimate:
             "n": self.n,
             "concurrency": self.concurrency,
             "source": self.source,
+            "available": self.available,
             "sample": {
                 "episodes": self.episodes,
                 "accepted": self.accepted,

@@ -94,6 +94,9 @@ class Pool:
         self._undelivered = deque[Finished]()
         """Appended, and not known to be committed yet; empty if trajectories are not taken one by one."""
         self._changed = anyio.Event()
+        self._doubtful = list[Finished]()
+        """Counted, and written as soon as an episode that is not shows that the settings are right; else played again
+        by the next process."""
         self._scope = anyio.CancelScope()
         self._failure: Exception | None = None
         self.ran_out_after: int | None = None
@@ -177,10 +180,10 @@ class Pool:
         self._folder.milestones.info(
             "run_ended",
             why="reached" if self.reached else why,
-            accepted=progress.written,
+            accepted=progress.accepted,
             n=self._n,
             started=progress.started,
-            finished=progress.finished,
+            finished=progress.finished - len(self._doubtful),
             seconds=round(progress.elapsed, 1),
         )
 
@@ -191,6 +194,11 @@ class Pool:
                 group.start_soon(self._guarded, self._feed, send)
                 for _ in range(self._concurrency):
                     group.start_soon(self._guarded, self._work, receive)
+        if self._doubtful and self._failure is None and not self.over:
+            if self.progress.finished > len(self._doubtful):
+                await self._finish_doubtful()
+            else:
+                self._failure = RunStopped(f"{self._doubtful[0].line.reason}; so it was with all that was asked.")
         if isinstance(self._failure, RunStopped):
             raise RunStopped(
                 f"{self._failure} {self._whereabouts()} Fix the cause, then ask for the same again: the run is resumed."
@@ -262,9 +270,20 @@ class Pool:
                     self._report()
                     self.wake()
                     continue
+                if finished.doubtful:
+                    self._tally.finish(finished.line)
+                    self._doubtful.append(finished)
+                    self._report()
+                    self.wake()
+                    continue
                 # Nothing is awaited in between: cancellation finds this episode either unfinished or in the journal.
                 with anyio.CancelScope(shield=True):
                     await self._finish(finished)
+                    await self._finish_doubtful()
+
+    async def _finish_doubtful(self) -> None:
+        while self._doubtful:
+            await self._finish(self._doubtful.pop())
 
     async def _finish(self, finished: Finished) -> None:
         if finished.index == self._folder.committed.episodes and not self.over:
@@ -273,7 +292,8 @@ class Pool:
         else:
             await self._folder.keep_waiting(finished)
         line = finished.line
-        self._tally.finish(line)
+        if not finished.doubtful:
+            self._tally.finish(line)
         self._report()
         committed = self._folder.committed.episodes
         await self._commit_waiting()
@@ -347,6 +367,6 @@ class Pool:
     def _whereabouts(self) -> str:
         progress = self.progress
         return (
-            f"The run stopped with {progress.finished:,} episodes finished and {progress.accepted:,} of {self._n:,} "
+            f"The run stopped with {progress.finished - len(self._doubtful):,} episodes finished and {progress.accepted:,} of {self._n:,} "
             f"trajectories accepted; they are in {str(self._folder.path)!r}."
         )

@@ -30,10 +30,10 @@ class Progress:
     n: int
     """Accepted trajectories asked for."""
     accepted: int
-    """Trajectories of finished episodes. It may pass `n` by the few that were in flight when it was reached."""
-    written: int
-    """Trajectories in trajectories.jsonl; the others wait for an earlier episode. In a fresh run no more than `n`, but
-    for what the episode with which it is reached gives beyond: that one is kept whole."""
+    """Trajectories in trajectories.jsonl. In a fresh run no more than `n`, but for what the episode with which it is
+    reached gives beyond: that one is kept whole."""
+    kept: int
+    """Trajectories of finished episodes that are kept for later: they wait for an earlier episode, or are beyond `n`."""
     started: int
     """Personas that were started."""
     finished: int
@@ -59,13 +59,18 @@ class Progress:
     finished_before: int = 0
     """Episodes that an earlier process had finished; `(finished - finished_before) / elapsed` is this one's rate."""
     accepted_before: int = 0
-    """Trajectories of those."""
+    """Trajectories of those, the ones that are kept for later included."""
     commonest_reason: tuple[str, int] | None = None
     """Why most of the `failed` episodes gave none, and how many those are; None while there are none."""
     last_reason: str | None = None
     """Why the last of them gave none."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
+
+    @property
+    def gained(self) -> int:
+        """Trajectories of all finished episodes."""
+        return self.accepted + self.kept
 
     def look(self) -> Surroundings:
         """What is around the run now; what finished episodes took, if nothing more is known."""
@@ -75,5 +80,6 @@ class Progress:
 
     def __str__(self) -> str:
         """The moment on one line, with any text of servers: `3/10 accepted, 7 in flight, 1 gave none`."""
-        counts = f"{min(self.accepted, self.n):,}/{self.n:,} accepted, {self.in_flight:,} in flight, {self.failed:,} gave none"
+        kept = f", {self.kept:,} kept for later" if self.kept else ""
+        counts = f"{self.accepted:,}/{self.n:,} accepted{kept}, {self.in_flight:,} in flight, {self.failed:,} gave none"
         return "; ".join([counts, *(one_line(trouble, most=200) for trouble in self.look().troubles)])

@@ -1,9 +1,11 @@
 """What is asked of a run, checked before anything is written or paid for; and the run made ready from it."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
@@ -12,7 +14,7 @@ import anyio.to_thread
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.tracing import Tracing
 from refinesynth.episode import plays
-from refinesynth.errors import InputError, RunFolderError
+from refinesynth.errors import ConfigurationError, InputError, RunFolderError
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.logs import level_of
@@ -133,6 +135,8 @@ class Request:
 
         asked, settings = self.settings, self._episodes()
         backends, fallback = self._backends(settings)
+        if self.call is None and not self._has_enough():
+            _refuse_missing_keys([*backends.values(), *filter(None, [fallback])])
         paths = {role: routed(backend, in_flight=asked.concurrency) for role, backend in backends.items()}
         second = None if fallback is None else routed(fallback, in_flight=asked.concurrency)
         calls, lacks = Calls(), Lacks()
@@ -168,7 +172,8 @@ class Request:
                 spent, waiting = folder.spent(), folder.waiting_lines()
                 tracker = tracker_of(budget, prices, spent=spent, totals=folder.committed, waiting=waiting)
                 if curator is not None:
-                    overlaps.log = folder.log
+                    # At any level: the report counts them.
+                    overlaps.log = folder.milestones
                     read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
                     await anyio.to_thread.run_sync(read)
                 patience = Patience(
@@ -270,6 +275,17 @@ class Request:
                     run = recorded_run(folder, role)
                     return rules.parse(run.rules), rules.parse(run.script_rules)
         return ()
+
+
+def _refuse_missing_keys(backends: "Iterable[Backend]") -> None:
+    """A key that was asked for by the name of its variable is there, before anything is begun."""
+    for backend in chain.from_iterable(mixture.each for mixture in backends):
+        name = backend.api_key_env
+        if name is not None and not os.environ.get(name):
+            raise ConfigurationError(
+                f"api_key_env of {backend.label} is {name!r}, and no environment variable of this name holds a key: set it, or "
+                f"leave api_key_env out where the server needs none"
+            )
 
 
 def _usual(play: "Play", mistakes: "Mistakes") -> "Rule":

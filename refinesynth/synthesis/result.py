@@ -73,6 +73,8 @@ class SynthesisResult:
         self.pending = len(waiting)
         """Finished episodes that are not in the files yet, because an earlier one is not finished, or `n` was
         reached."""
+        self.contaminated = len(folder.contaminated())
+        """Trajectories that were kept although an evaluation set holds a part of them."""
         self.bad_personas = bad_personas
         """Rows of the source that are no personas, as far as it was read for this result; 0 for an opened one."""
 

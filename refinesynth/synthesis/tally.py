@@ -79,8 +79,8 @@ class Tally:
         done = self._finished
         return Progress(
             n=self._n,
-            accepted=done.accepted,
-            written=written,
+            accepted=written,
+            kept=done.accepted - written,
             started=self.started,
             finished=done.episodes,
             in_flight=self.in_flight,

@@ -126,8 +126,8 @@ def moment(
     """A moment of a run."""
     return Progress(
         n=n,
-        accepted=accepted,
-        written=min(accepted, n),
+        accepted=min(accepted, n),
+        kept=max(0, accepted - n),
         started=accepted + failed + in_flight,
         finished=accepted + failed,
         in_flight=in_flight,

@@ -91,7 +91,7 @@ def test_a_run_that_is_done_promises_nothing_more() -> None:
 def test_more_than_needed_is_said_and_not_counted_as_if_it_were_wrong() -> None:
     lines = drawn(moment(61, 50, n=60, in_flight=2))
     assert lines[0].endswith("60/60 0:50")
-    assert "episodes 2 in flight · 61 finished · 0 without a trajectory · 1 more than needed" in lines
+    assert "episodes 2 in flight · 61 finished · 0 without a trajectory · 1 kept for later" in lines
     assert "0:50 60/60 accepted" in in_a_line(moment(61, 50, n=60), Pace(), 50)
 
 
@@ -198,3 +198,10 @@ def test_why_episodes_gave_none_is_on_the_board_and_in_the_lines() -> None:
 def test_a_last_reason_that_is_the_most_frequent_is_said_once() -> None:
     progress = replace(moment(0, 5, failed=3), commonest_reason=(NEVER, 3), last_reason=NEVER)
     assert in_a_line(progress, Pace(), 5).count(NEVER) == 1
+
+
+def test_what_waits_for_an_earlier_episode_is_not_accepted_yet() -> None:
+    progress = replace(moment(0, 5, n=200), kept=4)
+    for said in (" ".join(" ".join(drawn(progress)).split()), in_a_line(progress, Pace(), 5), str(progress)):
+        assert "0/200" in said
+        assert "4 kept for later" in said

@@ -63,7 +63,7 @@ def test_a_complete_run_says_what_came_of_it(complete: Path) -> None:
     assert any(line.startswith("all ") for line in lines)
     assert "\x1b" not in result.output
     found = as_json(complete)
-    assert (found["state"], found["n"], found["written"], found["in_flight"]) == ("complete", 4, 4, [])
+    assert (found["state"], found["n"], found["accepted"], found["in_flight"]) == ("complete", 4, 4, [])
     assert found["cost_usd"] == 0
     assert {row["role"] for row in found["spent"]} == {"script_writer", "narrator"}
     assert found["process"]["pid"] == os.getpid()
@@ -177,7 +177,7 @@ def test_lines_without_a_journal_are_counted(complete: Path) -> None:
     for file in complete.glob("journal.sqlite*"):
         file.unlink()
     found = as_json(complete)
-    assert (found["written"], found["spent"]) == (4, [])
+    assert (found["accepted"], found["spent"]) == (4, [])
 
 
 def test_what_is_no_run_is_2_and_a_damaged_journal_3(tmp_path: Path, complete: Path) -> None:
@@ -291,7 +291,7 @@ def test_what_was_curated_is_counted_and_is_not_accepted_again(complete: Path, t
     found = as_json(tmp_path / "curated")
     assert found["by_rule"] == {"NearDuplicate": 1, "Contaminated": 1}
     assert (found["variety"]["near_duplicates"], found["variety"]["contaminated"]) == (1, 1)
-    assert (found["variety"]["environments"], found["written"]) == (1, 1)
+    assert (found["variety"]["environments"], found["accepted"]) == (1, 1)
     text = " ".join(status(tmp_path / "curated").stdout.split())
     assert "1 near-duplicate and 1 contaminated refused" in text
     verified = CliRunner().invoke(app, ["verify", str(tmp_path / "curated")])
@@ -333,5 +333,5 @@ def test_lines_of_an_earlier_version_say_nothing_of_variety(complete: Path) -> N
     journal.close()
     assert RunFolder.open(complete).totals().figures.trajectories == 0
     found = as_json(complete)
-    assert (found["written"], found["variety"]["trajectories"], found["variety"]["environments"]) == (4, 0, 0)
+    assert (found["accepted"], found["variety"]["trajectories"], found["variety"]["environments"]) == (4, 0, 0)
     assert "distinct" not in status(complete).stdout

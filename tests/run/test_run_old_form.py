@@ -78,7 +78,7 @@ async def test_a_folder_from_before_is_read(tmp_path: Path) -> None:
     assert list(old.trajectories()) == list(new.trajectories())
     assert RunFolder.open(old.path).config == CONFIG
     status = RunStatus.of(RunFolder.open(old.path))
-    assert (status.written, status.waiting, status.totals.accepted, status.totals.fruitful) == (2, 2, 4, 4)
+    assert (status.accepted, status.waiting, status.totals.accepted, status.totals.fruitful) == (2, 2, 4, 4)
 
 
 @FEWER

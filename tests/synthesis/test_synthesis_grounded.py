@@ -6,8 +6,10 @@ from typing import Any
 import orjson
 import pytest
 from run_records import contents
+from typer.testing import CliRunner
 
 from refinesynth import rules
+from refinesynth.cli import app
 from refinesynth.errors import InputError
 from refinesynth.rules import verify
 from refinesynth.run import RunFolder
@@ -57,6 +59,9 @@ async def test_what_an_evaluation_set_holds_is_reported_or_refused(tmp_path: Pat
     assert (told.path / "trajectories.jsonl").read_bytes() == (first.path / "trajectories.jsonl").read_bytes()
     events = [orjson.loads(line) for line in (told.path / "events.jsonl").read_bytes().splitlines()]
     assert [event["trajectory"] for event in events if event["event"] == "contaminated"] == [next(iter(first)).id]
+    assert (told.contaminated, first.contaminated) == (1, 0)
+    said = " ".join(CliRunner().invoke(app, ["status", str(told.path)]).stdout.split())
+    assert "1 trajectory of these holds a part of an evaluation set" in said
     strict = Curation(contamination=(str(held_out),), contaminated="refuse")
     clean = await _run(tmp_path / "clean", n=2, curation=strict)
     assert next(iter(first)).id not in [trajectory.id for trajectory in clean]

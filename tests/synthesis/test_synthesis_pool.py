@@ -111,8 +111,8 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
         nonlocal started
         if progress.started > started:
             started = progress.started
-            missing = n - progress.accepted
-            tries = math.ceil(missing * (progress.finished + 1) / (progress.accepted + 1))
+            missing = n - progress.gained
+            tries = math.ceil(missing * (progress.finished + 1) / (progress.gained + 1))
             assert 1 <= progress.in_flight <= min(concurrency, tries + missing // 8)
             unfinished = set(range(started)) - stage.finished.keys()
             assert started - 1 - min(unfinished) < window(concurrency)
@@ -144,12 +144,12 @@ async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concu
     for before, after in pairwise(seen):
         # Told again, with the same counts, when an episode is written.
         assert (after.started - before.started) + (after.finished - before.finished) in {0, 1}
-        assert after.written >= before.written
+        assert after.accepted >= before.accepted
     for progress in seen:
         assert progress.in_flight == progress.started - progress.finished
-        assert progress.failed == progress.finished - progress.accepted
+        assert progress.failed == progress.finished - progress.gained
         assert 0 <= progress.in_flight <= concurrency
-        assert progress.written <= min(n, progress.accepted)
+        assert progress.accepted <= min(n, progress.gained)
         assert progress.cost_usd == 0.25 * progress.finished
     last = seen[-1]
     assert last.started >= len(stage.played)
@@ -288,7 +288,7 @@ async def test_other_personas_are_refused_on_resume(tmp_path: Path, changed: lis
 
 def _cancel_when_waiting(scope: anyio.CancelScope) -> Callable[[Progress], None]:
     def look(progress: Progress) -> None:
-        if progress.accepted > progress.written:
+        if progress.gained > progress.accepted:
             scope.cancel()
 
     return look

@@ -202,16 +202,16 @@ async def test_progress_counts_trajectories_and_what_was_curated(
         lines = [*RunFolder.open(path).episodes(), *RunFolder.open(path).waiting_lines()]
         totals = RunFolder.open(path).totals()
     last = seen[-1]
-    assert last.accepted == sum(line.trajectories for line in lines)
+    assert last.gained == sum(line.trajectories for line in lines)
     assert last.failed == sum(not line.accepted for line in lines)
     assert last.drafts_refused == sum(line.drafts_refused for line in lines)
     assert last.by_rule.get("Curated", 0) == sum(line.by_rule.get("Curated", 0) for line in lines)
-    assert last.written == totals.accepted
+    assert last.accepted == totals.accepted
     assert totals.fruitful == sum(line.accepted for line in lines if line.index < totals.episodes)
     for progress in seen:
         assert progress.in_flight == progress.started - progress.finished
         assert 0 <= progress.failed <= progress.finished
-        assert progress.written <= max(n + 3, progress.accepted)
+        assert progress.accepted <= max(n + 3, progress.gained)
 
 
 @FEWER

@@ -101,7 +101,7 @@ async def test_a_run_ends_with_n_accepted(tmp_path: Path, acts: Acts) -> None:
     assert result.shortfall is None
     assert [trajectory.id for trajectory in result] == [f"{index:06d}" for index in (0, 2, 3, 4, 6, 7, 8, 10, 11)]
     assert result.by_rule == {"TurnLimit": 3}
-    assert seen[-1].written == 9
+    assert seen[-1].accepted == 9
     assert len(stage.played) <= 9 / 0.75 + 4
 
 
@@ -219,7 +219,7 @@ async def test_a_stream_gives_what_is_on_disk_in_order(tmp_path: Path, acts: Act
     async with stream(people(100), 9, output=tmp_path / "run") as trajectories:
         given = [trajectory async for trajectory in trajectories]
         assert trajectories.path == tmp_path / "run"
-        assert trajectories.progress.written == 9
+        assert trajectories.progress.accepted == 9
         result = trajectories.result()
     assert given == list(result)
     assert len(given) == 9
