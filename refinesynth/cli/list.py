@@ -62,7 +62,7 @@ def _add(table: "Table", folder: "RunFolder", found: "RunStatus") -> None:
     from refinesynth.cli.terminal import styled
     from refinesynth.text.printable import one_line
 
-    accepted = f"{found.written:,} of {found.n:,}"
+    accepted = f"{found.accepted:,} of {found.n:,}"
     cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
     models = ", ".join(dict.fromkeys(one.model for one in found.spent))
     texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)

@@ -34,7 +34,7 @@ def test_each_run_has_a_line_in_the_order_of_their_names(runs: Path) -> None:
 
 def test_programs_get_the_object_of_status_for_each(runs: Path) -> None:
     found = [orjson.loads(line) for line in list_runs(runs, "--json").stdout.splitlines()]
-    assert [(Path(one["folder"]).name, one["written"]) for one in found] == [("first", 1), ("second", 1)]
+    assert [(Path(one["folder"]).name, one["accepted"]) for one in found] == [("first", 1), ("second", 1)]
 
 
 def test_one_that_cannot_be_read_is_named_beside_the_others(runs: Path) -> None:

@@ -35,7 +35,7 @@ async def test_an_import_is_a_run_that_is_complete(tmp_path: Path) -> None:
     assert {one.provenance.play for one in result} == {result.config.play} == {"imported"}
     assert result.figures.mistakes.total() == 3 * len(trajectory(*REFINED).mistakes())
     status = RunStatus.of(RunFolder.open(tmp_path / "run"))
-    assert (status.state, status.written, status.n) == ("complete", 3, 3)
+    assert (status.state, status.accepted, status.n) == ("complete", 3, 3)
     assert len(list(read_conversations(tmp_path / "run"))) == 3
 
 
@@ -100,7 +100,7 @@ async def test_an_import_that_is_interrupted_goes_on(tmp_path: Path) -> None:
         await import_trajectories(path, format="agentinstruct", output=tmp_path / "run", on_progress=stop)
     begun = RunStatus.of(RunFolder.open(tmp_path / "run"))
     assert (begun.state, begun.why, begun.n) == ("stopped", "interrupted", 200)
-    assert 0 < begun.written < 200
+    assert 0 < begun.accepted < 200
     await import_trajectories(path, format="agentinstruct", output=tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
