@@ -155,6 +155,7 @@ _PLAIN = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]re
 """What OpenSSL says where plain HTTP came."""
 _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Someone was there after all; litellm hands these on as httpx's ConnectError too."""
+_STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
 """Python objects in a message, which say nothing to a reader."""
 
@@ -406,10 +407,22 @@ def _seconds(value: str) -> float | None:
 
 
 def _words(error: Exception, key: str | None) -> str:
-    text = " ".join(redact(str(error)[: 2 * _READ], key=key).split())
+    text = " ".join(redact(_said(error)[: 2 * _READ], key=key).split())
     # litellm repeats class names and appends tracebacks; neither helps to fix this.
     text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
     return _REPR.sub("", text[:_READ]) or type(error).__name__
+
+
+def _said(error: Exception) -> str:
+    """Its message; of one that only names the status, as openai's client makes of a page, what the server wrote."""
+    text = str(error)
+    if _STATUS_ALONE.search(text) is None:
+        return text
+    try:
+        body: object = getattr(getattr(error, "response", None), "text", None)
+    except Exception:  # noqa: BLE001 - of an answer that was never read
+        return text
+    return body if isinstance(body, str) and body.strip() else text
 
 
 def _key_advice(backend: Backend) -> str:

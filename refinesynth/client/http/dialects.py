@@ -54,6 +54,11 @@ class Dialect:
         return {name: value for name, variable in self.headers_env if (value := os.environ.get(variable))}
 
 
+def _has_its_own_name(model: str) -> bool:
+    """Not an alias such as `grok-latest`, which litellm looks up under the name of what it stands for."""
+    return not model.endswith("-latest")
+
+
 def _takes(provider: str, parameters: frozenset[str]) -> Takes:
     """These parameters, and an effort where the price map says that the model reasons."""
     return lambda model: parameters | _REASONS if says(provider, model, "supports_reasoning") else parameters
@@ -84,6 +89,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
             takes=taken_by_openai,
             shape=shape_openai,
+            only=_has_its_own_name,
         ),
         "hosted_vllm": Dialect(
             None,
@@ -120,7 +126,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             takes=_takes("moonshot", COMMON),
             shape=shaping.for_moonshot,
             prefix="moonshot/",
-            only=lambda model: "kimi-thinking-preview" not in model,
+            only=lambda model: "kimi-thinking-preview" not in model and _has_its_own_name(model),
         ),
         "mistral": Dialect(
             "https://api.mistral.ai/v1",
@@ -136,11 +142,13 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             takes=_taken_by_xai,
             shape=shaping.for_xai,
             read=shaping.read_xai,
+            only=_has_its_own_name,
         ),
         "groq": Dialect(
             "https://api.groq.com/openai/v1",
             ("GROQ_API_BASE",),
             takes=_takes("groq", COMMON),
+            shape=shaping.without_thoughts,
             # For others litellm makes a tool of a schema.
             only=lambda model: says("groq", model, "supports_response_schema") is True,
         ),

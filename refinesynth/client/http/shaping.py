@@ -7,6 +7,10 @@ from refinesynth.client.http.listed import says
 from refinesynth.client.http.reply import Reply
 
 
+_DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+"""Those that litellm hands on, from 1.109 on."""
+
+
 def as_it_is(_body: dict[str, Any], _model: str) -> None:
     """Nothing to change."""
 
@@ -25,8 +29,8 @@ def for_vllm(body: dict[str, Any], _model: str) -> None:
 
 
 def for_deepseek(body: dict[str, Any], model: str) -> None:
-    """Thinking is on or off, nothing between; while it is on, what the model thought before must be there, were it a
-    blank.
+    """Thinking is on or off, an effort alone turns it on; while it is on, what the model thought before must be there,
+    were it a blank.
     """
     thinking, effort = body.pop("thinking", None), body.pop("reasoning_effort", None)
     kind = cast("dict[str, Any]", thinking).get("type") if isinstance(thinking, dict) else None
@@ -34,6 +38,8 @@ def for_deepseek(body: dict[str, Any], model: str) -> None:
         body["thinking"] = {"type": kind}
     elif effort is not None:
         body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
+    if effort in _DEEPSEEK_EFFORTS and body.get("thinking") == {"type": "enabled"}:
+        body["reasoning_effort"] = effort
     if body.get("thinking") == {"type": "enabled"} and says("deepseek", model, "supports_reasoning"):
         body["messages"] = _with_thoughts(body["messages"], {"assistant"})
 
@@ -54,13 +60,18 @@ def for_moonshot(body: dict[str, Any], model: str) -> None:
 
 
 def for_mistral(body: dict[str, Any], _model: str) -> None:
-    """Another word for the seed and for a demanded tool call; nothing that a model only says may come back to it."""
+    """Another word for the seed and for a demanded tool call; nothing that a model only thought may come back to it."""
     if "seed" in body:
         body["random_seed"] = body.pop("seed")
     if body.get("tool_choice") == "required":
         body["tool_choice"] = "any"
     if "tools" in body:
         body["tools"] = _without(body["tools"], **{"$id": None, "$schema": None})
+    without_thoughts(body, _model)
+
+
+def without_thoughts(body: dict[str, Any], _model: str) -> None:
+    """Nothing that a model only thought comes back to it."""
     body["messages"] = [
         {name: value for name, value in message.items() if name != "reasoning_content"} for message in body["messages"]
     ]
