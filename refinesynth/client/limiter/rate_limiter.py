@@ -55,7 +55,7 @@ class RateLimiter:
     is down.
 
     Guarantees:
-        - No more than `limit.current` slots are reserved; a permit that is left, in any way, is free again at once.
+        - No more than `limit.current` slots are reserved; a permit that is left is free again at once, but for Retry-After.
         - Smaller priorities first, first come first served among equals. A request that waits for the buckets of its
           own model holds no permit, and does not hold up requests to other models.
         - A request that was answered with Retry-After leaves its place empty until that is over, as far as it is no
