@@ -1,18 +1,21 @@
 """Servers in virtual time, and callers that ask them through a limiter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import anyio
 
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 BUSY = Fault(FaultStep.RETRY, FaultKind.RATE_LIMIT, "m says that there are too many requests", status=429)
 DOWN = Fault(FaultStep.RETRY, FaultKind.UNREACHED, "m cannot be reached")
 BROKEN = Fault(FaultStep.RETRY, FaultKind.SERVER, "m failed with HTTP 500", status=500)
 LATE = Fault(FaultStep.RETRY, FaultKind.TIMEOUT, "m gave no answer within 300 s")
+BUSY_WITH_RETRY_AFTER = replace(BUSY, after=1.0)
+RESET = Fault(FaultStep.RETRY, FaultKind.SERVER, "m broke off the connection")
 REJECTED = Fault(FaultStep.ABANDON, FaultKind.REJECTED, "m rejects the request", status=400)
 
 KINDS = (("script", 1_500, 0.1), ("master", 80, 0.45), ("player", 60, 0.45))
@@ -23,6 +26,39 @@ TOKEN = 0.02
 """Seconds for each of its tokens, on an idle server."""
 
 
+@dataclass(frozen=True)
+class Luck:
+    """A fault that meets a share of the requests, whatever the load."""
+
+    share: float
+    fault: Fault
+    seconds: float = 0.01
+    """Until it comes."""
+
+
+MIX = (
+    Luck(0.05, BROKEN),
+    Luck(0.03, BROKEN, 1.0),
+    Luck(0.04, RESET),
+    Luck(0.04, BUSY),
+    Luck(0.0185, BUSY_WITH_RETRY_AFTER),
+    Luck(0.0015, LATE, 20.0),
+)
+"""18 % of all requests."""
+
+
+class Unmoved(ConcurrencyLimit):
+    """Never changes, whatever happens."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        super().__init__(start=most)
+
+    @property
+    def current(self) -> int:
+        return self._most
+
+
 @dataclass
 class Server:
     """Works on `capacity` requests at once and lets the others wait, as vLLM does; or refuses those beyond `most`."""
@@ -30,6 +66,7 @@ class Server:
     capacity: int | None = None
     most: int | None = None
     random: Random = field(default_factory=lambda: Random(7))
+    lucks: tuple[Luck, ...] = ()
     up: bool = True
     in_flight: int = 0
     peak: int = 0
@@ -53,6 +90,10 @@ class Server:
                 self.refused += 1
                 await anyio.sleep(0.01)
                 return BUSY
+            luck = self._luck()
+            if luck is not None:
+                await anyio.sleep(luck.seconds)
+                return luck.fault
             work = FIRST + TOKEN * tokens * self.random.uniform(0.8, 1.25)
             async with self._places:
                 await anyio.sleep(work)
@@ -60,6 +101,14 @@ class Server:
             return None
         finally:
             self.in_flight -= 1
+
+    def _luck(self) -> Luck | None:
+        point = self.random.random() if self.lucks else 1.0
+        for luck in self.lucks:
+            if point < luck.share:
+                return luck
+            point -= luck.share
+        return None
 
     def worked(self, since: float, until: float) -> float:
         """Requests that were worked on at once, on average: what the server had to do of what it could do."""
@@ -78,7 +127,7 @@ async def ask(limiter: RateLimiter, server: Server, *, priority: float = 0.0, pa
                 return
             permit.failed(fault)
         if not limiter.excuses(fault):
-            await anyio.sleep(server.random.uniform(0, patience))
+            await anyio.sleep(max(server.random.uniform(0, patience), fault.after or 0.0))
 
 
 async def keep_asking(

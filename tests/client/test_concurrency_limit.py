@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,8 +31,7 @@ class Traffic:
         """The limit after each of so many answers."""
         seen = list[int]()
         for _ in range(count):
-            while len(self.under_way) < min(self.limit.current, demand):
-                self.under_way.append(self.limit.begin())
+            self.fill(demand)
             in_flight = len(self.under_way)
             number = self.under_way.popleft()
             self.limit.answered(number, seconds=server(in_flight), tokens=100, kind=kind, in_flight=in_flight)
@@ -39,15 +39,14 @@ class Traffic:
             seen.append(self.limit.current)
         return seen
 
-    def refuse(self) -> None:
-        """One more request, which is refused."""
-        number = self.limit.begin()
-        self.limit.refused(number)
-        self.limit.ended(number)
+    def fill(self, demand: float = inf) -> None:
+        while len(self.under_way) < min(self.limit.current, demand):
+            self.under_way.append(self.limit.begin())
 
-    def fault(self) -> None:
-        """One more request, which fails."""
-        number = self.limit.begin()
+    def fault(self, *, at_once: bool = False) -> None:
+        """The oldest request fails; or the newest is refused at once."""
+        self.fill()
+        number = self.under_way.pop() if at_once else self.under_way.popleft()
         self.limit.failed(number)
         self.limit.ended(number)
 
@@ -63,14 +62,14 @@ def even(_in_flight: int) -> float:
 
 @settings(max_examples=15)
 @given(st.integers(9, 300))
-def test_a_server_that_queues_is_left_between_nearly_full_and_a_fifth_too_full(capacity: int) -> None:
-    traffic, round_trip = Traffic(ConcurrencyLimit()), max(capacity, 32)
+def test_a_server_that_queues_is_left_between_nearly_full_and_a_seventh_too_full(capacity: int) -> None:
+    traffic, round_trip = Traffic(ConcurrencyLimit()), max(capacity, 64)
     traffic.answers(queueing(capacity), 100 * round_trip)
     late = traffic.answers(queueing(capacity), 50 * round_trip)
-    # One more for whole numbers; and while another limit is tried, a quarter more or less.
-    assert 0.94 * capacity - 1 <= middle(late) <= 1.19 * capacity + 1
-    assert 0.94 * capacity / 1.25 - 1 <= min(late)
-    assert max(late) <= 1.25 * 1.19 * capacity + 1
+    # One more for whole numbers; and while another limit is tried, a fifth more or less.
+    assert 0.84 * capacity - 1 <= middle(late) <= 1.14 * capacity + 1
+    assert 0.84 * capacity / 1.2 - 2 <= min(late)
+    assert max(late) <= 1.2 * 1.14 * capacity + 2
 
 
 @given(st.integers(1, 8))
@@ -80,8 +79,8 @@ def test_slowness_alone_never_leads_below_eight(capacity: int) -> None:
     assert middle(late) <= 16
 
 
-def test_it_doubles_with_every_round_trip_at_first() -> None:
-    seen = Traffic(ConcurrencyLimit(start=16)).answers(even, 16 + 32 + 64 + 128 + 256)
+def test_it_doubles_with_every_second_round_trip_at_first() -> None:
+    seen = Traffic(ConcurrencyLimit(start=16)).answers(even, 2 * (16 + 32 + 64 + 128 + 256))
     assert {16, 32, 64, 128, 256} <= set(seen)
     assert seen[-1] >= 512
 
@@ -140,14 +139,12 @@ def test_requests_that_are_cancelled_do_not_stop_a_round() -> None:
     assert traffic.limit.current >= 160
 
 
-@given(st.lists(st.sampled_from(["answer", "refusal", "fault", "restart"]), max_size=400), st.integers(1, 50))
+@given(st.lists(st.sampled_from(["answer", "fault", "restart"]), max_size=400), st.integers(1, 50))
 def test_it_stays_between_one_and_its_ceiling(events: list[str], ceiling: int) -> None:
     traffic = Traffic(ConcurrencyLimit(ceiling=ceiling))
     for event in events:
         if event == "answer":
             traffic.answers(queueing(10), 3)
-        elif event == "refusal":
-            traffic.refuse()
         elif event == "fault":
             traffic.fault()
         else:
@@ -155,63 +152,48 @@ def test_it_stays_between_one_and_its_ceiling(events: list[str], ceiling: int) -
         assert 1 <= traffic.limit.current <= ceiling
 
 
-@given(st.integers(2, 500))
-def test_a_refusal_halves_once_per_round_trip(start: int) -> None:
+@given(st.integers(16, 500))
+def test_where_all_fails_it_halves_once_per_round_trip(start: int) -> None:
     limit = ConcurrencyLimit(start=start)
     begun = [limit.begin() for _ in range(start)]
     for number in begun:
-        limit.refused(number)
+        limit.failed(number)
         limit.ended(number)
-    assert limit.current == max(1, start // 2)
-    limit.refused(limit.begin())
-    assert limit.current == max(1, start // 4)
+    assert limit.current == start // 2
 
 
-def test_after_a_refusal_it_returns_below_what_was_refused_and_creeps_on() -> None:
-    traffic = Traffic(ConcurrencyLimit(start=100))
-    traffic.refuse()
-    seen = traffic.answers(even, 8_000)
-    assert seen[0] == 50
-    assert sorted(set(seen))[:3] == [50, 75, 76]
-    assert 300 < seen.index(89) < 1_500 < seen.index(100)
-    assert seen[-1] > 100
+@settings(max_examples=8)
+@given(st.integers(0, 500), st.floats(0, 0.2))
+def test_faults_that_come_whatever_the_load_do_not_keep_it_from_growing(seed: int, share: float) -> None:
+    traffic, random, seen = Traffic(ConcurrencyLimit(ceiling=256)), Random(seed), list[int]()
+    for _ in range(20_000):
+        if random.random() < share:
+            traffic.fault()
+        else:
+            seen += traffic.answers(even, 1)
+    assert sum(seen) / len(seen) >= 0.7 * 256
 
 
-@settings(max_examples=15)
-@given(st.integers(16, 200))
-def test_a_server_that_refuses_is_kept_near_its_limit(most: int) -> None:
-    traffic, refusals, seen = Traffic(ConcurrencyLimit()), 0, list[int]()
-    for _ in range(200 * max(most, 32)):
-        if traffic.limit.current > most:
+@settings(max_examples=8)
+@given(st.integers(16, 100), st.sampled_from([0, 0.03, 0.15]))
+def test_a_server_that_refuses_is_kept_near_its_limit_with_bad_luck_or_without(most: int, luck: float) -> None:
+    traffic, random, refusals, seen = Traffic(ConcurrencyLimit()), Random(most), 0, list[int]()
+    for _ in range(200 * max(most, 64)):
+        traffic.fill()
+        if len(traffic.under_way) > most:
             refusals += 1
-            traffic.refuse()
+            traffic.fault(at_once=True)
+        elif random.random() < luck:
+            traffic.fault()
         seen += traffic.answers(even, 1)
     late = seen[len(seen) // 2 :]
-    assert 0.85 * most - 1 <= middle(late) <= most
-    assert sum(late) / len(late) >= 0.85 * most - 1
-    assert refusals <= 0.015 * len(seen)
-
-
-def test_refusals_that_do_not_depend_on_load_do_not_strangle() -> None:
-    traffic, seen = Traffic(ConcurrencyLimit()), list[int]()
-    for _ in range(1_000):
-        seen += traffic.answers(even, 49)
-        traffic.refuse()
-    assert sum(seen) / len(seen) >= 6
-
-
-def test_many_other_faults_count_as_a_refusal_and_few_do_not() -> None:
-    few, many = Traffic(ConcurrencyLimit(start=64)), Traffic(ConcurrencyLimit(start=64))
-    for traffic, faults in ((few, 2), (many, 20)):
-        for _ in range(faults):
-            traffic.fault()
-        traffic.answers(even, 32)
-    assert (few.limit.current, many.limit.current) == (128, 32)
+    assert 0.8 * most - 1 <= middle(late) <= most + 1
+    assert refusals <= 0.08 * len(seen)
 
 
 def test_without_bound_nothing_changes() -> None:
     limit = ConcurrencyLimit(start=None)
     assert limit.current == UNBOUNDED
-    limit.refused(limit.begin())
+    limit.failed(limit.begin())
     Traffic(limit).answers(queueing(4), 100, demand=10)
     assert limit.current == UNBOUNDED

@@ -3,13 +3,27 @@
 import logging
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from random import Random
 from typing import TypeVar
 
 import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from limited_servers import BROKEN, BUSY, DOWN, LATE, REJECTED, Server, ask, keep_asking
+from limited_servers import (
+    BROKEN,
+    BUSY,
+    BUSY_WITH_RETRY_AFTER,
+    DOWN,
+    LATE,
+    MIX,
+    REJECTED,
+    Luck,
+    Server,
+    Unmoved,
+    ask,
+    keep_asking,
+)
 from virtual_time import in_virtual_time
 
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
@@ -34,8 +48,7 @@ def virtually(work: Callable[[], Awaitable[_Result]]) -> Callable[[], None]:
 
 
 def fixed(most: int) -> RateLimiter:
-    """A limiter with a limit that stays, as far as nobody refuses."""
-    return RateLimiter("m", limit=ConcurrencyLimit(start=most, ceiling=most))
+    return RateLimiter("m", limit=Unmoved(most))
 
 
 async def occupy(
@@ -84,22 +97,62 @@ def test_it_stays_below_the_number_that_a_server_refuses() -> None:
     assert server.refused <= 0.03 * len(server.answers)
 
 
-@virtually
-async def test_one_refusal_halves_and_those_of_the_same_moment_do_not_halve_again() -> None:
-    limiter = RateLimiter("m", limit=ConcurrencyLimit(start=40))
-    go = anyio.Event()
+SEEDS = range(2)
 
-    async def refused() -> None:
-        async with limiter.permit() as permit:
-            await go.wait()
-            permit.failed(BUSY)
 
-    async with anyio.create_task_group() as group:
-        for _ in range(40):
-            group.start_soon(refused)
-        await anyio.sleep(1)
-        go.set()
-    assert limiter.state.limit == 20
+def by_luck(lucks: tuple[Luck, ...], seed: int, *, limit: ConcurrencyLimit | None = None) -> int:
+    """Answers in five minutes from a server that breaks requests whatever the load."""
+
+    async def crowd() -> int:
+        server = Server(random=Random(seed), lucks=lucks)
+        await keep_asking(RateLimiter("m", limit=limit), server, callers=64, seconds=300)
+        return len(server.answers)
+
+    return in_virtual_time(crowd)
+
+
+@pytest.mark.parametrize(
+    "lucks",
+    [
+        (Luck(0.03, BROKEN),),
+        (Luck(0.03, BUSY),),
+        (Luck(0.03, BUSY_WITH_RETRY_AFTER),),
+        (Luck(0.005, LATE, 20.0),),
+        MIX,
+    ],
+    ids=["500", "429", "429 with Retry-After", "hang", "mix"],
+)
+def test_bad_luck_costs_little_more_than_with_a_limit_that_never_changes(lucks: tuple[Luck, ...]) -> None:
+    for seed in SEEDS:
+        ours, goal = by_luck(lucks, seed), 0.4 if lucks is MIX else 0.6
+        assert ours >= 0.8 * by_luck(lucks, seed, limit=Unmoved(64))
+        assert ours >= goal * by_luck((), seed, limit=Unmoved(64))
+
+
+@pytest.mark.parametrize(
+    ("lucks", "goal"),
+    [((), 0.8), ((Luck(0.03, BROKEN),), 0.8), (MIX, 0.6)],
+    ids=["no luck", "bad luck", "very bad luck"],
+)
+def test_it_follows_a_server_whose_limit_changes(lucks: tuple[Luck, ...], goal: float) -> None:
+    limits = (20, 60, 15)
+
+    async def crowd(seed: int) -> list[float]:
+        server, began = Server(random=Random(seed), lucks=lucks), anyio.current_time()
+
+        async def change() -> None:
+            for most in limits:
+                server.most = most
+                await anyio.sleep(700)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(change)
+            await keep_asking(RateLimiter("m"), server, callers=100, seconds=700 * len(limits))
+        ends = [began + 700 * (at + 1) for at in range(len(limits))]
+        return [server.worked(end - 150, end) / most for end, most in zip(ends, limits, strict=True)]
+
+    for seed in SEEDS:
+        assert min(in_virtual_time(lambda seed=seed: crowd(seed))) >= goal
 
 
 @pytest.mark.parametrize(
@@ -109,19 +162,47 @@ async def test_one_refusal_halves_and_those_of_the_same_moment_do_not_halve_agai
         (LATE, 20),
         (DOWN, 20),
         (Fault(FaultStep.RETRY, FaultKind.SERVER, "", status=503), 20),
-        (Fault(FaultStep.RETRY, FaultKind.SERVER, "", status=529), 20),
-        (BROKEN, 40),
+        (BROKEN, 20),
         (REJECTED, 40),
     ],
 )
-def test_what_speaks_of_too_much_halves(fault: Fault, left: int) -> None:
-    async def one() -> int | None:
-        limiter = RateLimiter("m", limit=ConcurrencyLimit(start=40))
-        async with limiter.permit() as permit:
-            permit.failed(fault)
+def test_where_nothing_is_answered_it_halves_once(fault: Fault, left: int) -> None:
+    async def all_fail() -> int | None:
+        limiter, go = RateLimiter("m", limit=ConcurrencyLimit(start=40)), anyio.Event()
+
+        async def one() -> None:
+            async with limiter.permit() as permit:
+                await go.wait()
+                permit.failed(fault)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(40):
+                group.start_soon(one)
+            await anyio.sleep(1)
+            go.set()
         return limiter.state.limit
 
-    assert in_virtual_time(one) == left
+    assert in_virtual_time(all_fail) == left
+
+
+@virtually
+async def test_one_retry_after_among_many_holds_its_own_place_and_no_other() -> None:
+    limiter, went = fixed(10), list[float]()
+    async with limiter.permit() as permit:
+        permit.failed(BUSY, headers={"retry-after": "30"})
+    began = anyio.current_time()
+    assert limiter.state.held_until is None
+
+    async def one() -> None:
+        async with limiter.permit() as permit:
+            went.append(anyio.current_time() - began)
+            await anyio.sleep(10)
+            permit.answered(output_tokens=1)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(47):
+            group.start_soon(one)
+    assert went == [0.0] * 9 + [10.0] * 9 + [20.0] * 9 + [30.0] * 10 + [40.0] * 10
 
 
 def test_no_more_than_the_ceiling_are_ever_in_flight() -> None:
@@ -141,7 +222,7 @@ def test_no_request_goes_before_retry_after_is_over(asked: float, waited: float)
     ):
 
         async def reserved(fault: Fault = fault, headers: dict[str, str] = headers) -> list[float]:
-            limiter, server = RateLimiter("m", longest_wait=60), Server()
+            limiter, server = RateLimiter("m", limit=ConcurrencyLimit(start=1, ceiling=1), longest_wait=60), Server()
             async with limiter.permit() as permit:
                 permit.failed(fault, headers=headers)
             began = anyio.current_time()

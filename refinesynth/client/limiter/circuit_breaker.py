@@ -45,7 +45,8 @@ class CircuitBreaker:
         self._jitter = jitter
         self._faults: list[Fault] = []
         self._episodes: set[float] = set()
-        self._trials = 0
+        self.trials = 0
+        """Requests that are to see, or saw, whether it is back, since it went down."""
         self.position = CircuitState.CLOSED
         self.met = False
         """Whether the backend has ever answered."""
@@ -93,11 +94,13 @@ class CircuitBreaker:
         was_down = not self.closed
         self.position = CircuitState.CLOSED
         self.down_since = None
-        self._trials = 0
+        self.trials = 0
         return was_down
 
-    def failed(self, fault: Fault, *, episode: float, now: float, trial: bool = False) -> bool:
-        """A request met a fault of `DOWN`; True if that begins an outage."""
+    def failed(
+        self, fault: Fault, *, episode: float, now: float, trial: bool = False, not_before: float = float("-inf")
+    ) -> bool:
+        """A request met a fault of `DOWN`; True if that begins an outage. Until `not_before` the server wants no other."""
         # The last few are enough, however long an outage lasts.
         self._faults = [*self._faults[-_FAULTS:], fault]
         if len(self._episodes) < _EPISODES:
@@ -111,8 +114,8 @@ class CircuitBreaker:
             return False
         began = self.closed
         self.position = CircuitState.OPEN
-        self.next_trial = now + self._jitter(0.0, min(self._longest_wait, 2.0**self._trials))
-        self._trials = min(self._trials + 1, 30)
+        self.next_trial = max(now + self._jitter(0.0, min(self._longest_wait, 2.0**self.trials)), not_before)
+        self.trials = min(self.trials + 1, 30)
         return began
 
     def _is_down(self) -> bool:

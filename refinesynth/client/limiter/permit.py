@@ -100,6 +100,8 @@ class Permit:
     number: int = 0
     """Among all that had their turn."""
     since: float = 0.0
+    held_until: float = float("-inf")
+    """How long its place is left empty when it has ended."""
     trial: bool = False
     granted: bool = False
     waits: bool = False

@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import anyio
 
@@ -18,7 +19,8 @@ from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.errors import RunStopped
 
 _LOG = logging.getLogger("refinesynth.backends")
-_OVERLOADED = frozenset({503, 529})
+_UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
+"""Faults that say something of how many requests the server takes; after any other one, it took the request."""
 _EASY = 8
 """Answers over which the latency that is shown is smoothed."""
 
@@ -35,7 +37,8 @@ class RateLimiterState:
     latency: float | None
     """Seconds that an answer takes, smoothed; None before the first."""
     held_until: float | None
-    """Until when the server wants no request, on the event loop's clock (`time.monotonic`); None if it takes them."""
+    """Until when no request may go, because the server asked for that, on the event loop's clock (`time.monotonic`); None
+    if one may."""
     breaker: CircuitState
     down_since: float | None
     """On the same clock; None while the backend is up."""
@@ -52,10 +55,11 @@ class RateLimiter:
     is down.
 
     Guarantees:
-        - No more than `limit.current` slots are reserved; a permit that is left, in any way, is free again at once.
+        - No more than `limit.current` slots are reserved; a permit that is left is free again at once, but for Retry-After.
         - Smaller priorities first, first come first served among equals. A request that waits for the buckets of its
           own model holds no permit, and does not hold up requests to other models.
-        - No request before a Retry-After is over, as far as it is no longer than `longest_wait`.
+        - A request that was answered with Retry-After leaves its place empty until that is over, as far as it is no
+          longer than `longest_wait`: one among many holds its own share of the requests, many hold them all.
         - While the backend is down, one request at a time is let through; all others wait, as long as the breaker says.
         - No request waits for ever, if requests in flight end (they have a timeout) and buckets are finite.
 
@@ -89,7 +93,8 @@ class RateLimiter:
         self._any_buckets = TokenBuckets()
         self._in_flight = 0
         self._latency: float | None = None
-        self._held_until = float("-inf")
+        self._held: list[float] = []
+        """A heap: until when each of the places is empty that a Retry-After holds."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -107,15 +112,14 @@ class RateLimiter:
     def state(self) -> RateLimiterState:
         """This moment's."""
         fault = self._breaker.fault
-        # A time that has passed holds nothing back; without a loop there is no clock.
-        reserved = self._held_until if self._loop is not None and self._held_until > self._loop.time() else None
+        self._let_go(self._now())
         return RateLimiterState(
             name=self.name,
             limit=None if self._limit.current == UNBOUNDED else self._limit.current,
             in_flight=self._in_flight,
             waiting=len(self._queue),
             latency=self._latency,
-            held_until=reserved,
+            held_until=self._held[0] if len(self._held) >= self._limit.current else None,
             breaker=self._breaker.position,
             down_since=self._breaker.down_since,
             fault=None if fault is None else fault.message,
@@ -163,7 +167,12 @@ class RateLimiter:
         took = now - permit.since if seconds is None else seconds
         self._latency = took if self._latency is None else self._latency + (took - self._latency) / _EASY
         self._limit.answered(
-            permit.number, seconds=took, tokens=output_tokens, kind=permit.kind, in_flight=self._in_flight
+            permit.number,
+            seconds=took,
+            tokens=output_tokens,
+            kind=permit.kind,
+            in_flight=self._in_flight,
+            held=len(self._held),
         )
         charged = permit.charged
         permit.buckets.settle(now, charged, billed=charged if billed is None else billed, answer=output_tokens)
@@ -174,18 +183,16 @@ class RateLimiter:
         """See `Permit.failed`."""
         now = self._now()
         permit.buckets.settle(now, permit.charged, billed=0.0)
-        self._learn(permit, rate_headers, now)
-        if fault.after is not None:
-            self._hold(fault.after, now)
-        if fault.kind in {FaultKind.RATE_LIMIT, FaultKind.TIMEOUT, FaultKind.UNREACHED} or fault.status in _OVERLOADED:
-            self._limit.refused(permit.number)
-        elif fault.kind is FaultKind.SERVER:
+        self._learn(permit, rate_headers, now, after=fault.after)
+        if fault.kind in _UNANSWERED:
             self._limit.failed(permit.number)
         if fault.kind not in DOWN:
             # A web page is no model's answer.
             if fault.kind is not FaultKind.DEFECT and fault.page is None:
                 self._up()
-        elif self._breaker.failed(fault, episode=permit.priority, now=now, trial=permit.trial):
+        elif self._breaker.failed(
+            fault, episode=permit.priority, now=now, trial=permit.trial, not_before=permit.held_until
+        ):
             self._went_down(fault)
 
     async def _enter(self, permit: Permit) -> None:
@@ -217,6 +224,8 @@ class RateLimiter:
 
     def _leave(self, permit: Permit) -> None:
         self._in_flight -= 1
+        if permit.held_until > self._now():
+            heappush(self._held, permit.held_until)
         self._limit.ended(permit.number)
         if permit.trial and self._breaker.position is CircuitState.HALF_OPEN:
             self._breaker.drop_trial()
@@ -230,9 +239,10 @@ class RateLimiter:
         if not self._breaker.closed:
             self._advance_trials(now)
             return
+        self._let_go(now)
         while self._queue and self._in_flight < self._limit.current:
-            if now < self._held_until:
-                self._wake_at(self._held_until)
+            if self._in_flight + len(self._held) >= self._limit.current:
+                self._wake_at(self._held[0])
                 return
             permit, soonest = self._queue.next(now)
             if permit is None:
@@ -242,7 +252,7 @@ class RateLimiter:
 
     def _advance_trials(self, now: float) -> None:
         breaker = self._breaker
-        if self._queue and now >= self._held_until and breaker.may_try(now):
+        if self._queue and breaker.may_try(now):
             breaker.start_trial()
             # Any of them: the first may be the one that the server cannot bear.
             permit = random.choice(list(self._queue))
@@ -251,11 +261,7 @@ class RateLimiter:
         if now >= breaker.gives_up_at:
             self._give_up()
         elif self._queue:
-            trial = (
-                float("inf")
-                if breaker.position is CircuitState.HALF_OPEN
-                else max(breaker.next_trial, self._held_until)
-            )
+            trial = float("inf") if breaker.position is CircuitState.HALF_OPEN else breaker.next_trial
             self._wake_at(min(trial, breaker.gives_up_at))
 
     def _grant(self, permit: Permit, now: float) -> None:
@@ -276,13 +282,15 @@ class RateLimiter:
             if permit.turn is not None:
                 permit.turn.set()
 
-    def _learn(self, permit: Permit, rate_headers: RateHeaders, now: float) -> None:
+    def _learn(self, permit: Permit, rate_headers: RateHeaders, now: float, *, after: float | None = None) -> None:
         permit.buckets.learn(now, rate_headers)
-        if rate_headers.retry_after is not None:
-            self._hold(rate_headers.retry_after, now)
+        asked = max(rate_headers.retry_after or 0.0, after or 0.0)
+        permit.held_until = now + min(asked, self._longest_wait)
 
-    def _hold(self, seconds: float, now: float) -> None:
-        self._held_until = max(self._held_until, now + min(seconds, self._longest_wait))
+    def _let_go(self, now: float) -> None:
+        """Forget the places that are held no longer."""
+        while self._held and self._held[0] <= now:
+            heappop(self._held)
 
     def _went_down(self, fault: Fault) -> None:
         then = "the run waits" if self._breaker.waits else "others are asked"
@@ -292,11 +300,13 @@ class RateLimiter:
         self._changed()
 
     def _up(self) -> None:
-        since = self._breaker.down_since
+        since, first = self._breaker.down_since, self._breaker.trials <= 1
         if not self._breaker.answered():
             return
         _LOG.warning("%s is back after %.0f s", self.name, self._now() - (since or 0.0))
-        self._limit.restart()
+        if not first:
+            # What is back at the first trial was not gone.
+            self._limit.restart()
         for permit in self._queue:
             permit.let_clock_go_on()
         self._changed()
@@ -330,3 +340,4 @@ class RateLimiter:
         self._timer = None
         self._queue = Queue()
         self._in_flight = 0
+        self._held = []
