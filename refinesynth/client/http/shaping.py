@@ -6,7 +6,6 @@ from typing import Any, cast
 from refinesynth.client.http.listed import says
 from refinesynth.client.http.reply import Reply
 
-
 _DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 """Those that litellm hands on, from 1.109 on."""
 
