@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from refinesynth.rules.slow import LOGGER
+from refinesynth.run.logs import LOGGER, facts_of
+from refinesynth.text.printable import one_line
 
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Within the block, a rule that takes seconds is named, once."""
+    """Within the block, a rule that takes seconds is named, and what requests go without from now on; each once."""
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)
     try:
@@ -25,7 +26,8 @@ class _Once(logging.Handler):
         self._said: set[object] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        rule = record.args[0] if isinstance(record.args, tuple) else record.msg
-        if rule not in self._said:
-            self._said.add(rule)
-            self._say(f"! {record.getMessage()}")
+        facts = facts_of(record)
+        about = {"slow_rule": facts.get("rule"), "goes_without": facts["text"]}.get(facts["event"])
+        if about is not None and about not in self._said:
+            self._said.add(about)
+            self._say(one_line(f"! {record.getMessage()}"))

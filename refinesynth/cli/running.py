@@ -1,9 +1,8 @@
 """A run from start to report: synthesize under a display, end on a signal, say what came of it."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +28,6 @@ from refinesynth.errors import (
 )
 from refinesynth.files.output_folder import next_aside
 from refinesynth.run import RunFolder
-from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis import SynthesisResult, synthesize
@@ -64,7 +62,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     calm_collector()
     stopped: BackendError | RuleFailed | StorageError | None = None
     result: SynthesisResult | None = None
-    with interruptible() as interrupt, remarks(display.say):
+    with interruptible() as interrupt:
         display.open()
         try:
             result = anyio.run(shown, partial(synthesize, **asked, output=folder), display, interrupt)
@@ -111,12 +109,10 @@ def import_backends(asked: Mapping[str, Any]) -> None:
 
 
 async def shown(work: Callable[..., Awaitable[_Result]], display: Display, interrupt: Interrupt) -> _Result | None:
-    """What `work` gives, whose progress is displayed, as is what servers turn out not to have; None if a signal came
-    first.
-    """
+    """What `work` gives, whose progress is displayed, with remarks; None if a signal came first."""
     if interrupt.received is not None:
         return None
-    with _remarks_on_servers(display):
+    with remarks(display.say):
         return await _shown(work, display, interrupt)
 
 
@@ -143,29 +139,6 @@ async def _shown(work: Callable[..., Awaitable[_Result]], display: Display, inte
     if failure is not None:
         raise failure
     return result
-
-
-@contextmanager
-def _remarks_on_servers(display: Display) -> Generator[None]:
-    logger, remarks = logging.getLogger(LOGGER), _Remarks(display)
-    logger.addHandler(remarks)
-    try:
-        yield
-    finally:
-        logger.removeHandler(remarks)
-
-
-class _Remarks(logging.Handler):
-    """Shows what requests go without from now on."""
-
-    def __init__(self, display: Display) -> None:
-        super().__init__(logging.WARNING)
-        self._display = display
-
-    def emit(self, record: logging.LogRecord) -> None:
-        facts = facts_of(record)
-        if facts["event"] == "goes_without":
-            self._display.say(one_line(facts["text"]))
 
 
 async def _tick(display: Display) -> None:

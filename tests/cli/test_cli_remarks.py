@@ -1,0 +1,29 @@
+"""What is said above the board while a run goes on."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from refinesynth.cli.remarks import remarks
+from refinesynth.rules import slow
+
+
+def lazy(_draft: str) -> Iterator[str]:
+    yield "found"
+
+
+def test_a_slow_rule_and_what_a_server_lacks_are_said_once_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "SECONDS", -1.0)
+    said = list[str]()
+    facts = {"event": "goes_without", "text": "m does not take seed\x1b"}
+    with remarks(said.append):
+        for _ in range(2):
+            assert list(slow.timed(lazy, "draft")) == ["found"]
+            logging.getLogger("refinesynth.backends").warning("%s", facts["text"], extra={"facts": facts})
+            logging.getLogger("refinesynth.backends").warning("something else")
+    assert list(slow.timed(lazy, "draft")) == ["found"]
+    assert said == [
+        "! the rule lazy took 0.0 s over a draft, and nothing else went on",
+        "! m does not take seed\\u001b",
+    ]
