@@ -23,7 +23,6 @@ def test_a_slow_rule_and_what_a_server_lacks_are_said_once_and_nothing_else(monk
             logging.getLogger("refinesynth.backends").warning("%s", facts["text"], extra={"facts": facts})
             logging.getLogger("refinesynth.backends").warning("something else")
     assert list(slow.timed(lazy, "draft")) == ["found"]
-    assert said == [
-        "! the rule lazy took 0.0 s over a draft, and nothing else went on",
-        "! m does not take seed\\u001b",
-    ]
+    slow_one, lack = said
+    assert slow_one.startswith("! the rule lazy took ")
+    assert lack == "! m does not take seed\\u001b"
