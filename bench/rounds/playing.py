@@ -44,7 +44,7 @@ def play_scripts(model: Path, names: Sequence[str], run: Path, *, seed: int) -> 
             mistakes=natural(),
             # Not `ActionsUsable`: where no place is shut, the verb that opens one is of no use.
             script_rules=rs.rules.script(),
-            # Not `RealRefinement`: what is repaired late is what there is to learn.
+            # Not those of grounded play: what is repaired late, or tried again, is what there is to learn from.
             rules=rs.rules.agentrefine(0) & rs.rules.Replays(),
             attempts=Attempts(drafts=1),
             max_turns=2 * MOST_ACTIONS,
