@@ -78,7 +78,7 @@ def counts(moves: Sequence[Move]) -> Counts:
         format_errors=sum(not move.action for move in own),
         refused=sum(move.failed and bool(move.action) for move in own),
         after_failure=len(after),
-        repeated=sum(before.action == move.action for before, move in after),
+        repeated=sum(before.action == move.action != "" for before, move in after),
         failures=len(begins),
         recovered=len(waits),
         steps_to_recover=sum(waits),

@@ -168,6 +168,21 @@ def test_a_play_goes_on_behind_its_first_mistake(mistaken: Path, tmp_path: Path)
     assert (found["failures"], found["recovered"], found["steps_to_recover"]) == (1, 1, 2)
 
 
+def test_what_failed_by_chance_is_not_carried_out_when_a_play_goes_on(tmp_path: Path):
+    world, shut = World(SHED_GROUNDED), SHED_GROUNDED.environment
+    refused = world.step(shut, "take key")
+    assert refused.kind is not None
+    slipped = dm("It is stuck.").model_copy(update={"transient": True})
+    turns = (player("open box"), slipped, player("take key"), dm(refused.text, refused.kind))
+    file = tmp_path / "slipped.jsonl"
+    file.write_bytes(trajectory(*turns, script=SHED_GROUNDED).to_json() + b"\n")
+    (instance,) = benchmarks.choose("mistakes", argument=str(file)).instances()
+    environment = GroundedWorld(compat="repaired")
+    assert len(environment.reset(instance).history) == 2
+    assert environment.step("take key").refused
+    assert not environment.step("open box").refused
+
+
 def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):
     (log,) = evaluate(Evaluation(model="oracle", tasks=f"mistakes:{mistaken}", output=tmp_path), display="none")
     assert value(only(log))["success"] == 1.0

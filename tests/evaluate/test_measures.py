@@ -44,6 +44,10 @@ def test_failures_repeats_and_recoveries_of_one_episode():
     assert found.rates["steps_to_recover"] == 1.5
 
 
+def test_messages_without_an_action_repeat_none():
+    assert counts([Move("", failed=True), Move("", failed=True), Move("", failed=True)]).repeated == 0
+
+
 @given(MOVES)
 def test_counts_are_consistent(moves: list[Move]):
     found = counts(moves)

@@ -53,8 +53,10 @@ class GroundedWorld:
             history = tuple(Exchange(*one) for one in instance.data.get("before", ()))
             self._played = GroundedEnvironment(script)
             self._played.reset(int(blake2b(instance.id.encode(), digest_size=4).hexdigest(), 16))
-            for one in history:
-                self._played.rule(one.action)
+            failed_by_chance = set(instance.data.get("transient", ()))
+            for at, one in enumerate(history):
+                if at not in failed_by_chance:  # such an action left the world as it was
+                    self._played.rule(one.action)
             self._played.slips = float(instance.data.get("slips", 0))
         except (KeyError, TypeError, ValueError, RulebookError) as error:
             raise BadInstance(f"the world {instance.id!r} cannot be executed: {error}") from error
@@ -114,12 +116,16 @@ def _begun(source: Source) -> list[Instance]:
         except (KeyError, ValueError) as error:
             raise BadInstance(f"line {number} of {path!r} is no trajectory: {error}") from error
         before: list[tuple[str, str, str, bool]] = []
+        transient: list[int] = []
         for act, answer in pairwise(trajectory.turns):
             if isinstance(act, PlayerTurn) and isinstance(answer, DungeonMasterTurn):
+                if answer.transient:
+                    transient.append(len(before))
                 before.append((act.thought, act.action, answer.observation, answer.flagged))
                 if answer.flagged:
                     name = str(record.get("id") or number)
-                    found.append(Instance(name, {"script": script, "before": before, **_slips(record)}))
+                    data = {"script": script, "before": before, "transient": transient, **_slips(record)}
+                    found.append(Instance(name, data))
                     break
     if not found:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
