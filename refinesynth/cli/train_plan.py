@@ -112,7 +112,8 @@ def _memory(memory: MemoryEstimate, there: int | None) -> str:
 
 
 def _host(plan: Plan) -> str:
-    host, alone = plan.host, plan.means.parallel == "fsdp"
+    host = plan.host
+    alone = plan.means.parallel == "fsdp" and plan.model.read_once and plan.devices.kind != "cpu"
     of = "" if host.memory is None else f" of {_bytes(host.memory)}"
     what = "to train in" if plan.devices.kind == "cpu" else "to load the model"
     by = "one process" if alone or host.ranks == 1 else f"{host.ranks} processes"

@@ -109,7 +109,7 @@ def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
     refuse_existing(path, overwrite=overwrite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file, _compressing(file, path.suffix) as stream:
+        with atomic_write(path) as file, _compressing(file, path.suffix.lower()) as stream:
             yield stream
     except OSError as error:
         raise InputError(f"cannot write {path}: {error}") from error

@@ -64,13 +64,17 @@ def test_every_export_loads_as_a_dataset(form: str, tmp_path: Path, load: Load) 
         assert len(rows) == report.records
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".GZ", ".Zst"])
 def test_compressed_exports_load_and_hold_the_same(suffix: str, tmp_path: Path, load: Load) -> None:
     plain, packed = tmp_path / "out.jsonl", tmp_path / f"out.jsonl{suffix}"
     write_export(several(), plain, "openai")
     write_export(several(), packed, "openai")
     raw = packed.read_bytes()
-    opened = gzip.decompress(raw) if suffix == ".gz" else zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    opened = (
+        gzip.decompress(raw)
+        if suffix.lower() == ".gz"
+        else zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    )
     assert opened == plain.read_bytes()
     assert load(packed) == load(plain)
     write_export(several(), packed, "openai", overwrite=True)
