@@ -28,7 +28,7 @@ _TURN: Mapping[Liberty, str] = MappingProxyType(
         Liberty.EXTRA_KEYS: "has keys that a turn of its role does not have",
         Liberty.SPELLING: "spells keys or the role otherwise",
         Liberty.UNNUMBERED: 'has no key "turn"',
-        Liberty.TEXT_BOODIRECTS: "has flags that are neither true nor false",
+        Liberty.TEXT_BOOLEANS: "has flags that are neither true nor false",
     }
 )
 

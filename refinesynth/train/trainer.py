@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class Trainer:
     """A training that can be looked at before it is begun.
 
-        trainer = Trainer(model="Qwen/Qwen3-4B-Instruct-2507", data="runs/first", output="models/first", recipe="lora",
-        epochs=3) print(trainer.plan().memory) result = trainer.train()
+        trainer = Trainer(model="Qwen/Qwen3-4B-Instruct-2507", data="runs/first", output="models/first", recipe="lora")
+        print(trainer.plan().memory)
+        result = trainer.train()
 
     `data` is a run folder, a file or the name of a dataset, or several; or what is in memory: a `datasets.Dataset`, or
     trajectories or records of any form that files may have. A weight stands behind a name (`"runs/b:0.3"`), or beside

@@ -21,7 +21,7 @@ class Liberty(StrEnum):
     """Keys or the role are spelled otherwise than the paper prints them: `thought`, `"role": "player"`."""
     UNNUMBERED = "unnumbered"
     """A turn has no key `turn`; its place in the list says the same."""
-    TEXT_BOODIRECTS = "text_booleans"
+    TEXT_BOOLEANS = "text_booleans"
     """A flag is `"true"`, `"no"`, 0 or 1, and neither true nor false."""
     FENCED = "fenced"
     """The JSON stands in a code fence, perhaps among words; what is in the fence parses as it is."""
@@ -73,4 +73,4 @@ def _taken(item: JsonValue, turn: DraftTurn) -> Iterator[Liberty]:
     if "turn" not in given:
         yield Liberty.UNNUMBERED
     if any(not isinstance(given[flag], bool) for flag in _FLAGS if flag in ours):
-        yield Liberty.TEXT_BOODIRECTS
+        yield Liberty.TEXT_BOOLEANS

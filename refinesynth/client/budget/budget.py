@@ -133,7 +133,7 @@ class BudgetLimit:
         return self.spent + self.at_worst < self.limit and self.spent + self.expected + expected <= self.limit
 
     def put_aside(self, worst: float, expected: float) -> None:
-        """Reservation this back for a request."""
+        """Hold this back for a request."""
         self.at_worst += worst
         self.expected += expected
 

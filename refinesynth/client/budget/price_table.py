@@ -66,7 +66,8 @@ def price_of(backend: Backend, *, listings: bool = True) -> "Price":
     Each of the backend's own prices takes the place of the listed one. Cached tokens without a price cost what the
     others of the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count.
 
-    litellm is imported for the few providers alone whose bills are more than prices by the token.
+    litellm is imported for models that its map alone does not settle: unlisted ones, and those of providers whose bills
+    are more than prices by the token.
     """
     if backend.rehearses or backend.model.startswith("replay:"):
         return free

@@ -127,7 +127,7 @@ class Connection:
             self._forgotten.detach()
         self._session = session
         guard = _open_until_closed(session)
-        # BudgetReservation from outside of this object: as part of the same garbage the session would be found open.
+        # Held from outside of this object: as part of the same garbage the session would be found open.
         self._forgotten = weakref.finalize(self, _close_soon, self._loop, guard)
         self._forgotten.atexit = False
         await anext(guard)

@@ -1,5 +1,5 @@
 """What each provider's servers understand, as far as it was compared with what litellm sends them
-(tests/backends/test_lean_requests.py).
+(tests/client/test_direct_requests.py).
 """
 
 import os
