@@ -209,6 +209,14 @@ Seed = Annotated[
         help="The same seed, personas and settings give the same files, if the backend is deterministic. By default 0.",
     ),
 ]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Play every N-th persona alone, from number I on (from 0), for an N-th of -n: for job arrays; see docs/scaling.md.",
+    ),
+]
 MaxTurns = Annotated[int | None, typer.Option("--max-turns", min=2, help="Turns at which a live play is broken off.")]
 Prompts = Annotated[
     Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates; see docs/prompts.md.")
@@ -294,6 +302,7 @@ def run(
     attempts: AttemptsOption = None,
     concurrency: Concurrency = None,
     seed: Seed = None,
+    shard: ShardOption = None,
     max_turns: MaxTurns = None,
     prompts: Prompts = None,
     judge: Judge = None,

@@ -50,14 +50,15 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     Raises:
         RefinesynthError: As `synthesize` raises it; if a backend, a rule or the disk stopped the run, after the report.
     """
+    n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
     display.say(_announcement(asked, folder))
     there = None if asked.get("fresh") else _accepted_in(folder)
-    if there is not None and there < asked["n"]:
-        display.say(f"goes on with the run that is there: {there:,} of {asked['n']:,} accepted so far")
+    if there is not None and there < n:
+        display.say(f"goes on with the run that is there: {there:,} of {n:,} accepted so far")
     elif asked.get("fresh") and _accepted_in(folder) is not None:
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
-    if there is None or there < asked["n"]:
+    if there is None or there < n:
         import_backends(asked)
     calm_collector()
     stopped: BackendError | RuleFailed | StorageError | None = None
@@ -78,8 +79,8 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
         raise stopped
     if result is None:
         raise AssertionError("a run ends with a result, a signal or an error")
-    if there is not None and there >= asked["n"]:
-        display.say(f"nothing was left to do: {there:,} of {asked['n']:,} were accepted before")
+    if there is not None and there >= n:
+        display.say(f"nothing was left to do: {there:,} of {n:,} were accepted before")
     _report(result, result.shortfall, arguments, json=json)
     return ExitCode.OK if result.reached else ExitCode.FELL_SHORT
 
@@ -157,8 +158,9 @@ def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     one = labels.keys() == {"default"}
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
+    part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
     return one_line(
-        f"{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}, into {folder}"
+        f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}, into {folder}"
     )
 
 

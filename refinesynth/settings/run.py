@@ -18,6 +18,7 @@ from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
+from refinesynth.settings.shard import WHOLE, Shard
 
 DEADLINE: Final = 7_200.0
 """Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
@@ -60,6 +61,9 @@ class PlaySettings(BaseModel):
     """Plays of each accepted script."""
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] = 0
     """Of the run, a number of 64 bits; each episode's own seed is derived from it."""
+    shard: Shard | None = None
+    """Which part of a run this is, as `I/N`, counted from 0. `3/8` plays every 8th persona, beginning with the fourth,
+    for an 8th of `n`. Each shard is a run of its own, maybe on another machine; `refinesynth merge` puts them together."""
     max_turns: Annotated[Whole, Field(ge=1)] = 60
     """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal.
     From half of them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""
@@ -69,6 +73,12 @@ class PlaySettings(BaseModel):
     """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which
     its backend is down does not count. None: as long as it takes. By default two hours, far beyond what any but a stuck
     one needs."""
+
+    def place(self, index: int) -> int:
+        """Where the persona number `index` of this run stands in the whole, of which it may be a shard: what chance
+        decides about its episode follows from that.
+        """
+        return (self.shard or WHOLE).place(index)
 
 
 class RunSettings(PlaySettings):
@@ -123,6 +133,18 @@ class RunSettings(PlaySettings):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise ConfigurationError(_problem(first, given, cls.model_fields)) from None
+
+    def wanted(self) -> int:
+        """Trajectories to make here: `n`, or a shard's share of it.
+
+        Raises:
+            ConfigurationError: There are more shards than trajectories to make, and nothing is left for this one.
+        """
+        if not (share := (self.shard or WHOLE).share(self.n)):
+            raise ConfigurationError(
+                f"n is {self.n:,} for all shards together, and nothing of it is left for shard {self.shard}; ask for fewer shards"
+            )
+        return share
 
     def played(self) -> dict[str, Any]:
         """The fields of `PlaySettings`, by name."""

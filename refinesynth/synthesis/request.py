@@ -108,6 +108,7 @@ class Request:
         plays.checked(settings.play)
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
+        settings = settings.model_copy(update={"n": settings.wanted()})
         Budget.of(settings.budget)
         level_of(settings.log_level)
         return cls(settings=settings, **own)
@@ -156,6 +157,8 @@ class Request:
         budget = Budget.of(asked.budget)
         prices = prices_of([*backends.values(), *filter(None, [fallback])], budget, injected=self.call is not None)
         async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
+            if asked.shard is not None:
+                personas.only_every(asked.shard.of, first=asked.shard.index)
             overlaps, curator, at_most = Overlaps(), None, None
             if not self._has_enough():
                 at_most = await personas.at_most() if asked.patience else None
