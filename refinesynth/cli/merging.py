@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refinesynth.cli.fetch import run_here
+
 if TYPE_CHECKING:
     from refinesynth.run.merging import Keep
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, in their order.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
 _NAMED = 8
 """Missing shards that are named."""

@@ -89,12 +89,12 @@ Set = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         "--output",
         metavar="FOLDER",
-        help="Where the run is written; by default the next free runs/NNN. A run that is there is continued.",
+        help="Where the run is written, also s3://, gs:// or az://; by default the next free runs/NNN. A run that is there is continued.",
     ),
 ]
 Fresh = Annotated[
@@ -379,5 +379,5 @@ def run(
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
-    folder = Path(asked.pop("output", None) or free_run_folder())
-    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, folder, invocation.arguments, json=json))
+    place = asked.pop("output", None) or free_run_folder()
+    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))

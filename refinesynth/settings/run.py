@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.files.urls import is_url
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
@@ -34,6 +35,10 @@ def _a_path(value: str | PathLike[str] | None) -> Path | None:
     if value is None or isinstance(cast("object", value), str | PathLike):
         return None if value is None else Path(value)
     raise ValueError("expected a path")
+
+
+def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
+    return value if isinstance(value, str) and is_url(value) else _a_path(value)
 
 
 class PlaySettings(BaseModel):
@@ -105,8 +110,9 @@ class RunSettings(PlaySettings):
     """Near-duplicates and contamination that are looked for in what the rules accepted; None for neither."""
     prompts: Annotated[Any, AfterValidator(_a_path)] = None
     """Folder with prompt templates that replace shipped ones of the same name."""
-    output: Annotated[Any, AfterValidator(_a_path)] = None
-    """The run folder; None for the next free `runs/NNN` under the current folder."""
+    output: Annotated[Any, AfterValidator(_a_place)] = None
+    """The run folder, or the URL of one in an object store, such as `s3://bucket/runs/first`; None for the next free
+    `runs/NNN` under the current folder."""
     concurrency: Annotated[Whole, Field(ge=1, le=100_000)] = 16
     """Most episodes in flight: each is a task with a few kilobytes of its own, before it does anything."""
     processes: Annotated[Whole, Field(ge=1, le=1_024)] = 1

@@ -96,7 +96,8 @@ async def synthesize(
         episodes_per_script: Plays of each accepted script.
         curation: Near-duplicates and contamination to look for; None for neither.
         output: The run folder. A run that is there is continued, with the same personas in the same order; more may
-            follow at their end. None for the next free `runs/NNN` under the current folder.
+            follow at their end. A URL (`s3://`, `gs://`, `az://`) keeps it in an object store as it goes on; see
+            docs/stores.md. None for the next free `runs/NNN` under the current folder.
         concurrency: Most episodes in flight.
         seed: Of the run.
         shard: `"I/N"`, such as `"3/8"`: one of N runs, counted from 0, that share the personas and `n` and are put
