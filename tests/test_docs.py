@@ -123,8 +123,9 @@ _OF_OTHERS = {
     *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir", "--seeds", "--workers", "--report"),
     *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds", "--env", "--client"),
     *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser"),
+    *("--array", "--cpus-per-task", "--job-name", "--mem", "--open-mode", "--requeue", "--signal", "--time"),
 }
-"""Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
+"""Of any command, of Slurm, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
 

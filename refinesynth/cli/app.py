@@ -19,6 +19,7 @@ from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
 from refinesynth.cli.export import export
+from refinesynth.cli.fetch import fetch
 from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
 from refinesynth.cli.invocation import Invocation
@@ -138,6 +139,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "show": show,
     "verify": verify,
     "export": export,
+    "fetch": fetch,
     "import": import_,
     "merge": merge,
     "filter": filter_,

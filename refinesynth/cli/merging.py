@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refinesynth.cli.fetch import run_here
+
 if TYPE_CHECKING:
     from refinesynth.run.merging import Keep
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, in their order.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", parser=run_here, help="Folders or URLs of runs, in their order.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The new run.")]
+_NAMED = 8
+"""Missing shards that are named."""
+
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; what is in the folder is kept beside it.")]
 
 
@@ -73,4 +80,8 @@ def _write(
         said += f"; {merged.duplicates:,} that were there already are not written again"
     if merged.renamed:
         said += f"; {counted(merged.renamed, 'episode')} had the id of another one, and got a number behind it"
+    if merged.missing:
+        said += (
+            f"; not among them: shard {', '.join(merged.missing[:_NAMED])}{'...' if merged.missing[_NAMED:] else ''}"
+        )
     notes().print(said, soft_wrap=True)

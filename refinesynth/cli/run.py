@@ -89,12 +89,12 @@ Set = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         "--output",
         metavar="FOLDER",
-        help="Where the run is written; by default the next free runs/NNN. A run that is there is continued.",
+        help="Where the run is written, also s3://, gs:// or az://; by default the next free runs/NNN. A run that is there is continued.",
     ),
 ]
 Fresh = Annotated[
@@ -209,6 +209,14 @@ Seed = Annotated[
         help="The same seed, personas and settings give the same files, if the backend is deterministic. By default 0.",
     ),
 ]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Play every N-th persona alone, from number I on (from 0), for an N-th of -n: for job arrays; see docs/scaling.md.",
+    ),
+]
 MaxTurns = Annotated[int | None, typer.Option("--max-turns", min=2, help="Turns at which a live play is broken off.")]
 Prompts = Annotated[
     Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates; see docs/prompts.md.")
@@ -294,6 +302,7 @@ def run(
     attempts: AttemptsOption = None,
     concurrency: Concurrency = None,
     seed: Seed = None,
+    shard: ShardOption = None,
     max_turns: MaxTurns = None,
     prompts: Prompts = None,
     judge: Judge = None,
@@ -370,5 +379,5 @@ def run(
     if sample is not None:
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
-    folder = Path(asked.pop("output", None) or free_run_folder())
-    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, folder, invocation.arguments, json=json))
+    place = asked.pop("output", None) or free_run_folder()
+    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))

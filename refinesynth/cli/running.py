@@ -27,9 +27,11 @@ from refinesynth.errors import (
     StorageError,
 )
 from refinesynth.files.output_folder import next_aside
+from refinesynth.files.urls import is_url
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
+from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.text.printable import one_line
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[str], *, json: bool = False) -> ExitCode:
-    """Run what was asked for into `folder`, report on it, and return the exit code.
+def run_and_report(
+    asked: Mapping[str, Any], place: Path | str, arguments: Sequence[str], *, json: bool = False
+) -> ExitCode:
+    """Run what was asked for into `place`, a folder or a URL, report on it, and return the exit code.
 
     Standard output gets the report, as `json` if so wanted, standard error everything before it. `arguments` are those
     of the command line, for the command that continues the run.
@@ -50,14 +54,16 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     Raises:
         RefinesynthError: As `synthesize` raises it; if a backend, a rule or the disk stopped the run, after the report.
     """
+    n = RunSettings.of({name: asked.get(name) for name in ("n", "shard")}).wanted()
     display = Display(notes())
-    display.say(_announcement(asked, folder))
+    display.say(_announcement(asked, place))
+    folder = work_folder(str(place)) if is_url(place) else Path(place)
     there = None if asked.get("fresh") else _accepted_in(folder)
-    if there is not None and there < asked["n"]:
-        display.say(f"goes on with the run that is there: {there:,} of {asked['n']:,} accepted so far")
-    elif asked.get("fresh") and _accepted_in(folder) is not None:
+    if there is not None and there < n:
+        display.say(f"goes on with the run that is there: {there:,} of {n:,} accepted so far")
+    elif asked.get("fresh") and not is_url(place) and _accepted_in(folder) is not None:
         display.say(one_line(f"the run that is there is kept as {next_aside(folder.resolve())}"))
-    if there is None or there < asked["n"]:
+    if there is None or there < n:
         import_backends(asked)
     calm_collector()
     stopped: BackendError | RuleFailed | StorageError | None = None
@@ -65,7 +71,7 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
     with interruptible() as interrupt:
         display.open()
         try:
-            result = anyio.run(shown, partial(synthesize, **asked, output=folder), display, interrupt)
+            result = anyio.run(shown, partial(synthesize, **asked, output=place), display, interrupt)
         except (BackendError, RuleFailed, StorageError) as error:
             stopped = error
         finally:
@@ -78,9 +84,11 @@ def run_and_report(asked: Mapping[str, Any], folder: Path, arguments: Sequence[s
         raise stopped
     if result is None:
         raise AssertionError("a run ends with a result, a signal or an error")
-    if there is not None and there >= asked["n"]:
-        display.say(f"nothing was left to do: {there:,} of {asked['n']:,} were accepted before")
+    if there is not None and there >= n:
+        display.say(f"nothing was left to do: {there:,} of {n:,} were accepted before")
     _report(result, result.shortfall, arguments, json=json)
+    if is_url(place):
+        display.say(f"all of it is in {place}")
     return ExitCode.OK if result.reached else ExitCode.FELL_SHORT
 
 
@@ -147,7 +155,7 @@ async def _tick(display: Display) -> None:
         display.tick()
 
 
-def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
+def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     personas, scripts = asked.get("personas"), asked.get("scripts")
     source = "the personas that come with refinesynth" if personas is None else str(personas)
     source = source if scripts is None else f"the scripts of {scripts}"
@@ -157,8 +165,9 @@ def _announcement(asked: Mapping[str, Any], folder: Path) -> str:
     one = labels.keys() == {"default"}
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
+    part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
     return one_line(
-        f"{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}, into {folder}"
+        f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}, into {folder}"
     )
 
 

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refinesynth.cli.fetch import run_here
 from refinesynth.errors import InputError
 
 if TYPE_CHECKING:
     from refinesynth.outcome import Refused
     from refinesynth.trajectory import Trajectory
 
-RunOrFile = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or a JSONL file that a run wrote.")]
+RunOrFile = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run, or a JSONL file that a run wrote."),
+]
 
 
 def show(

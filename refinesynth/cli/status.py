@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from refinesynth.cli.fetch import run_here
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from refinesynth.cli.overlaps import Shared
     from refinesynth.run.status import RunStatus
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=run_here, help="Folder or URL of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 Contaminating = Annotated[
     list[Path] | None,

@@ -113,7 +113,7 @@ class Conversation(ABC):
         rulebook = self.script.rulebook
         return self.settings.mistakes.ask(
             turns,
-            episode=self.session.index + self.number,
+            episode=self.settings.place(self.session.index) + self.number,
             attempt=self.record.drafts,
             seed=self.session.seed,
             length=len(rulebook.solution) or None if rulebook else None,

@@ -20,18 +20,19 @@ from refinesynth.episode.several import Accepted, SeveralPlays, why_none
 from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules.repairs import count_refinements, repairs
+from refinesynth.settings import PlaySettings
 from refinesynth.trajectory import Difficulty, Persona, Provenance, Script, ScriptedPersona, Trajectory
 
 
-def episode_id(persona: Persona, *, index: int, seed: int) -> str:
-    """The persona's position and eight hexadecimal digits of its text and the run's seed."""
-    digest = blake2b(f"{seed}\n{persona.text}".encode(), digest_size=4).hexdigest()
-    return f"{index:06d}-{digest}"
+def episode_id(persona: Persona, *, index: int, settings: PlaySettings) -> str:
+    """The persona's position in the whole and eight hexadecimal digits of its text and the run's seed."""
+    digest = blake2b(f"{settings.seed}\n{persona.text}".encode(), digest_size=4).hexdigest()
+    return f"{settings.place(index):06d}-{digest}"
 
 
-def episode_seed(*, index: int, seed: int) -> int:
+def episode_seed(*, index: int, settings: PlaySettings) -> int:
     """The episode's own seed, from 0 to 2**31 - 1, which every provider accepts."""
-    digest = blake2b(f"{seed}/{index}".encode(), digest_size=4).digest()
+    digest = blake2b(f"{settings.seed}/{settings.place(index)}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") & 0x7FFF_FFFF
 
 
@@ -55,12 +56,12 @@ async def play_episode(
         ConfigurationError: `models` lacks a role that the play asks.
         InputError: There is no such play.
     """
-    name = episode_id(persona, index=index, seed=settings.seed)
+    name = episode_id(persona, index=index, settings=settings)
     with span("episode", root=True, episode=name, index=index) as current:
         outcome = await _played(
             Session(
                 id=name,
-                seed=episode_seed(index=index, seed=settings.seed),
+                seed=episode_seed(index=index, settings=settings),
                 index=index,
                 memory=memory or Forgetful(),
                 tracker=tracker or Unlimited(),

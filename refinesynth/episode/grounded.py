@@ -69,7 +69,7 @@ class GroundedPlay(Play):
         """
         settings, session = cast.settings, cast.session
         wanted: dict[str, JsonValue] = {
-            "features": list(settings.grounding.mix.wanted(session.index, settings.seed)),
+            "features": list(settings.grounding.mix.wanted(settings.place(session.index), settings.seed)),
             "actions": list(settings.grounding.difficulty or USUAL),
         }
         writer = cast.actor(RulebookWriter, Role.SCRIPT_WRITER, seed=session.seed, wanted=wanted)

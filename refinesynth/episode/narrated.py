@@ -49,7 +49,8 @@ NARRATED = NarratedPlay()
 def narrator_of(cast: Cast) -> Narrator:
     """One that is never asked for fewer mistakes than its rules want."""
     wanted = cast.settings.prompts.required.get("EnoughMistakes", {}).get("minimum", 0)
-    drawn = cast.settings.mistakes.count(episode=cast.session.index + cast.number, seed=cast.session.seed)
+    episode = cast.settings.place(cast.session.index) + cast.number
+    drawn = cast.settings.mistakes.count(episode=episode, seed=cast.session.seed)
     minimum = max(drawn, wanted)
     return cast.actor(Narrator, Role.NARRATOR, minimum=minimum, seed=cast.session.seed)
 

@@ -58,7 +58,7 @@ class Cast:
         session, roles = record.session, play.roles(settings)
         if missing := [role for role in roles if role not in models]:
             raise ConfigurationError(f"no model is given for the role {missing[0].value!r}; got {sorted(models)}")
-        turn = session.index + number
+        turn = settings.place(session.index) + number
         return cls(
             settings=settings,
             record=record,

@@ -25,7 +25,7 @@ from refinesynth.journal.rows import (
     spent_from_row,
     whole_from_row,
 )
-from refinesynth.journal.values import Committed, Entry, Outstanding, Recorded, SpentRow
+from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 from refinesynth.text.jsontext import scrub
 
 _PAGE = 500
@@ -149,6 +149,20 @@ class JournalReader:
     def spent(self) -> list[SpentRow]:
         """What was used and paid, per role and model: everything, episodes that never ended included."""
         return self._values(spent_from_row, f"SELECT {SUMS_COLUMNS} FROM sums ORDER BY role, model")  # noqa: S608 - a constant
+
+    def paid_after(self, row: int, *, most: int) -> list[tuple[int, Paid]]:
+        """Completions that were committed after the one in this row, 0 for all, with their rows; `most` of them."""
+        sql = f"SELECT rowid, {PAID_COLUMNS} FROM paid WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608 - a constant
+        return self._values(lambda found: (int(found[0]), paid_from_row(found[1:])), sql, row, most)
+
+    def last_row(self) -> int:
+        """The row of the last completion; 0 if there is none."""
+        return self._values(whole_from_row, "SELECT coalesce(max(rowid), 0) FROM paid")[0]
+
+    def notes(self) -> dict[str, bytes | None]:
+        """All single values by name, the running sums left out."""
+        sql = "SELECT name, value FROM notes WHERE name <> ?"
+        return dict(self._values(lambda found: (str(found[0]), note_from_row(found[1:])), sql, TOTALS))
 
     def paid_count(self) -> int:
         """Completions that were paid for."""

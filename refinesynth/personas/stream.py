@@ -27,7 +27,8 @@ class Personas:
         self._count = count
         self._rows = rows
         self._stop = stop
-        self._next = 0
+        self._next = self._place = 0
+        self._first, self._step = 0, 1
         self._read_ahead: Persona | None = None
         self.description = description
         """What they are read from, in words."""
@@ -54,9 +55,16 @@ class Personas:
         self._next += 1
         return index, persona
 
+    def only_every(self, step: int, *, first: int) -> None:
+        """From now on, give every `step`-th persona alone, beginning with number `first`, from 0; to be called once,
+        before any is taken. What is given is numbered from 0 without gaps.
+        """
+        self._first, self._step = first, step
+
     async def at_most(self) -> int | None:
         """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
-        return await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
+        count = await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
+        return None if count is None else len(range(self._first, count, self._step))
 
     async def look(self) -> None:
         """See that there is at least one persona, which stays to be taken.
@@ -70,7 +78,10 @@ class Personas:
     async def _read(self) -> Persona:
         async for row in self._rows:
             if isinstance(row, Record):
-                return row.persona
+                place, self._place = self._place, self._place + 1
+                if place % self._step == self._first:
+                    return row.persona
+                continue
             self.bad += 1
             if len(self.problems) < REPORTED_ROWS:
                 self.problems = (*self.problems, row)
@@ -81,6 +92,8 @@ class Personas:
         raise StopAsyncIteration
 
     def _empty(self) -> str:
+        if self._place:
+            return f"no personas: {self.description} has {self._place:,}, and number {self._first:,}, from 0, is the first wanted"
         if not self.bad:
             return f"no personas: {self.description} is empty; expected at least one row with a sentence about a person"
         first = "; ".join(map(str, self.problems))

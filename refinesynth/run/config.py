@@ -90,6 +90,11 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
             raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
         return {**further, **given}
 
+    @property
+    def part(self) -> str | None:
+        """Which shard of a run this is, see `PlaySettings.shard`; None for a whole one."""
+        return (self.model_extra or {}).get("shard")
+
     def save(self, path: Path) -> None:
         """Write this configuration, replacing what is there in one step.
 

@@ -19,6 +19,7 @@ from refinesynth.run.episodes import EpisodeLine
 from refinesynth.run.finished import Finished
 from refinesynth.run.folder import RunFolder
 from refinesynth.run.writer import RunWriter
+from refinesynth.settings import Shard
 from refinesynth.trajectory import Persona, Trajectory
 
 Keep = Callable[[Trajectory], bool]
@@ -39,6 +40,8 @@ class Merged(NamedTuple):
     """Trajectories that were there already, word for word; not written again."""
     renamed: int
     """Episodes whose id an earlier one had; a number stands behind it now."""
+    missing: tuple[str, ...] = ()
+    """Shards of the same run that were not among them."""
 
 
 async def merge_runs(
@@ -72,7 +75,7 @@ async def merge_runs(
         writer.milestones.info("run_ended", why="reached", accepted=merged.trajectories, n=writer.config.n)
     finally:
         writer.close()
-    return merged
+    return merged._replace(missing=_missing([folder.config for folder in folders]))
 
 
 def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
@@ -232,10 +235,18 @@ def _config(folders: Sequence[RunFolder], *, rules: str | None) -> RunConfig:
     return first.model_copy(
         update={
             "rules": rules or first.rules,
+            "shard": first.part if len(folders) == 1 else None,
             "models": {role: found[0] if len(found) == 1 else found for role, found in models.items()},
             "personas": " and ".join(dict.fromkeys(config.personas for config in configs)),
         }
     )
+
+
+def _missing(configs: Sequence[RunConfig]) -> tuple[str, ...]:
+    given = {config.part for config in configs} - {None}
+    shards = [Shard.model_validate(part) for part in sorted(given, key=str)]
+    every = dict.fromkeys(f"{index}/{shard.of}" for shard in shards for index in range(shard.of))
+    return tuple(one for one in every if one not in given)
 
 
 def _each_once(values: Iterable[JsonValue | None]) -> list[JsonValue]:

@@ -6,5 +6,6 @@ from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
 from refinesynth.settings.mix import Mix
 from refinesynth.settings.run import PlaySettings, RunSettings
+from refinesynth.settings.shard import Shard
 
-__all__ = ["Attempts", "Curation", "Grounding", "Mistakes", "Mix", "PlaySettings", "RunSettings"]
+__all__ = ["Attempts", "Curation", "Grounding", "Mistakes", "Mix", "PlaySettings", "RunSettings", "Shard"]

@@ -14,10 +14,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
+from refinesynth.files.urls import is_url
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.curation import Curation
 from refinesynth.settings.grounding import Grounding
 from refinesynth.settings.mistakes import Mistakes
+from refinesynth.settings.shard import WHOLE, Shard
 
 DEADLINE: Final = 7_200.0
 """Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
@@ -33,6 +35,10 @@ def _a_path(value: str | PathLike[str] | None) -> Path | None:
     if value is None or isinstance(cast("object", value), str | PathLike):
         return None if value is None else Path(value)
     raise ValueError("expected a path")
+
+
+def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
+    return value if isinstance(value, str) and is_url(value) else _a_path(value)
 
 
 class PlaySettings(BaseModel):
@@ -60,6 +66,9 @@ class PlaySettings(BaseModel):
     """Plays of each accepted script."""
     seed: Annotated[Whole, Field(ge=-(2**63), le=2**64 - 1)] = 0
     """Of the run, a number of 64 bits; each episode's own seed is derived from it."""
+    shard: Shard | None = None
+    """Which part of a run this is, as `I/N`, counted from 0. `3/8` plays every 8th persona, beginning with the fourth,
+    for an 8th of `n`. Each shard is a run of its own, maybe on another machine; `refinesynth merge` puts them together."""
     max_turns: Annotated[Whole, Field(ge=1)] = 60
     """Turns of both voices at which an attempt at a live play is broken off: the world may have no way to its goal.
     From half of them on the DungeonMaster is reminded of how the play ends. Evaluations allow 30 actions."""
@@ -69,6 +78,12 @@ class PlaySettings(BaseModel):
     """Seconds that an episode may take before it is given up, what it had refused so far being kept; the time in which
     its backend is down does not count. None: as long as it takes. By default two hours, far beyond what any but a stuck
     one needs."""
+
+    def place(self, index: int) -> int:
+        """Where the persona number `index` of this run stands in the whole, of which it may be a shard: what chance
+        decides about its episode follows from that.
+        """
+        return (self.shard or WHOLE).place(index)
 
 
 class RunSettings(PlaySettings):
@@ -95,8 +110,9 @@ class RunSettings(PlaySettings):
     """Near-duplicates and contamination that are looked for in what the rules accepted; None for neither."""
     prompts: Annotated[Any, AfterValidator(_a_path)] = None
     """Folder with prompt templates that replace shipped ones of the same name."""
-    output: Annotated[Any, AfterValidator(_a_path)] = None
-    """The run folder; None for the next free `runs/NNN` under the current folder."""
+    output: Annotated[Any, AfterValidator(_a_place)] = None
+    """The run folder, or the URL of one in an object store, such as `s3://bucket/runs/first`; None for the next free
+    `runs/NNN` under the current folder."""
     concurrency: Annotated[Whole, Field(ge=1, le=100_000)] = 16
     """Most episodes in flight: each is a task with a few kilobytes of its own, before it does anything."""
     processes: Annotated[Whole, Field(ge=1, le=1_024)] = 1
@@ -123,6 +139,18 @@ class RunSettings(PlaySettings):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             raise ConfigurationError(_problem(first, given, cls.model_fields)) from None
+
+    def wanted(self) -> int:
+        """Trajectories to make here: `n`, or a shard's share of it.
+
+        Raises:
+            ConfigurationError: There are more shards than trajectories to make, and nothing is left for this one.
+        """
+        if not (share := (self.shard or WHOLE).share(self.n)):
+            raise ConfigurationError(
+                f"n is {self.n:,} for all shards together, and nothing of it is left for shard {self.shard}; ask for fewer shards"
+            )
+        return share
 
     def played(self) -> dict[str, Any]:
         """The fields of `PlaySettings`, by name."""

@@ -11,6 +11,8 @@ from refinesynth.errors import BudgetSpent, InputError, RunStopped
 from refinesynth.personas import PersonaSource
 from refinesynth.run import EpisodeLine, RunFolder
 from refinesynth.run.scripts import ScriptSource, open_source
+from refinesynth.settings import RunSettings
+from refinesynth.settings.shard import WHOLE
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.forecast import Estimate
 from refinesynth.synthesis.progress import Progress
@@ -66,8 +68,13 @@ async def estimate(
     _check(n=n, sample=sample, concurrency=concurrency)
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
+    shard = settings.pop("shard", None)
+    part = RunSettings.of({"n": n, "shard": shard})
+    n = part.wanted()
     scripts: ScriptSource | None = settings.pop("scripts", None)
     chosen, source, available = await _spread(personas, scripts, settings.pop("column", None), sample)
+    if available is not None:
+        available = (part.shard or WHOLE).share(available)
     # Looked at by `synthesize`; what it would refuse is not multiplied before it does.
     counts = [settings.get(name, 1) for name in ("branches", "episodes_per_script")]
     most = math.prod(count for count in counts if isinstance(count, int) and count > 0)

@@ -118,7 +118,7 @@ class _Here:
         from refinesynth.episode import episode_id, play_episode
 
         settings = self.players.settings
-        memory = self.folder.memory(episode_id(persona, index=index, seed=settings.seed), index)
+        memory = self.folder.memory(episode_id(persona, index=index, settings=settings), index)
         with self.tracker.episode(index) as paying:
             outcome = await play_episode(
                 persona, index=index, settings=settings, models=self.models(), memory=memory, tracker=paying

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -108,6 +108,7 @@ class Request:
         plays.checked(settings.play)
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
+        settings = settings.model_copy(update={"n": settings.wanted()})
         Budget.of(settings.budget)
         level_of(settings.log_level)
         return cls(settings=settings, **own)
@@ -121,12 +122,32 @@ class Request:
     ) -> AsyncGenerator[Begun, None]:
         """Open everything and make the pool; the folder is made last, when all else is known to be usable.
 
-        For a run that has its `n` already, neither personas nor models are looked at.
+        For a run that has its `n` already, neither personas nor models are looked at. One in an object store is brought
+        to this machine first, and is all there at the end.
 
         Raises:
             InputError: Something that was asked cannot be done.
-            StorageError: The folder cannot be written.
+            StorageError: The folder or the store cannot be written.
         """
+        # Imported here: most runs have no store.
+        from refinesynth.stores import opened_output
+
+        async with opened_output(self.settings.output, fresh=self.fresh) as output:
+            here = replace(self, settings=self.settings.model_copy(update={"output": output.path}))
+
+            def may_begin() -> bool:
+                return output.has_room() and (has_room is None or has_room())
+
+            async with here.begin_in_folder(on_accepted=on_accepted, has_room=may_begin) as run:
+                if not run.pool.reached:
+                    await output.begin(run.pool.wake)
+                yield run
+
+    @asynccontextmanager
+    async def begin_in_folder(
+        self, *, on_accepted: Callable[[Trajectory], None] | None, has_room: Callable[[], bool]
+    ) -> AsyncGenerator[Begun, None]:
+        """See `begin`, of what is written to a folder."""
         # Imported here: what opens models brings pydantic-ai with it.
         from refinesynth.client import open_models
         from refinesynth.client.http.choosing import routed
@@ -156,6 +177,8 @@ class Request:
         budget = Budget.of(asked.budget)
         prices = prices_of([*backends.values(), *filter(None, [fallback])], budget, injected=self.call is not None)
         async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
+            if asked.shard is not None:
+                personas.only_every(asked.shard.of, first=asked.shard.index)
             overlaps, curator, at_most = Overlaps(), None, None
             if not self._has_enough():
                 at_most = await personas.at_most() if asked.patience else None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from refinesynth.client.budget.budget import Budget
     from refinesynth.rules import Rule
     from refinesynth.run.scripts import ScriptSource
+    from refinesynth.settings import Shard
 
 
 @configured
@@ -44,6 +45,7 @@ async def synthesize(
     output: str | PathLike[str] | None = None,
     concurrency: int = 16,
     seed: int = 0,
+    shard: "Shard | str | None" = None,
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,
     max_turns: int | None = None,
@@ -94,9 +96,12 @@ async def synthesize(
         episodes_per_script: Plays of each accepted script.
         curation: Near-duplicates and contamination to look for; None for neither.
         output: The run folder. A run that is there is continued, with the same personas in the same order; more may
-            follow at their end. None for the next free `runs/NNN` under the current folder.
+            follow at their end. A URL (`s3://`, `gs://`, `az://`) keeps it in an object store as it goes on; see
+            docs/stores.md. None for the next free `runs/NNN` under the current folder.
         concurrency: Most episodes in flight.
         seed: Of the run.
+        shard: `"I/N"`, such as `"3/8"`: one of N runs, counted from 0, that share the personas and `n` and are put
+            together by `refinesynth merge`. Budget and rate limits are this run's own.
         prompts: Folder with prompt templates that replace shipped ones of the same name.
         judge: Whether an LLM judge must agree to what the rules accept.
         max_turns: Longest draft, in turns; None for the default.

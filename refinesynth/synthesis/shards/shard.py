@@ -123,7 +123,7 @@ async def run_shard(assignment: Assignment, commons: Commons) -> None:
         until.enter_context(traced(assignment.tracing))
 
         async def play(index: int, persona: Persona) -> None:
-            name = episode_id(persona, index=index, seed=settings.seed)
+            name = episode_id(persona, index=index, settings=settings)
             memory = EpisodeMemory(journal, name, begun=index < begun, elsewhere=elsewhere)
             try:
                 outcome = await play_episode(

@@ -1,0 +1,146 @@
+"""One sealed part of a run: what an object in the store holds, and what a folder has that is in none yet."""
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self
+
+import orjson
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+
+from refinesynth.errors import StorageError
+from refinesynth.files.output_folder import Holder
+from refinesynth.journal import Entry, Paid
+from refinesynth.journal.rows import committed_from_row, committed_to_row, pack, paid_from_row, paid_to_row, unpack
+from refinesynth.trajectory import explain
+
+NAME = re.compile(r"segment-(\d{9})\.json\.zst")
+"""Objects of other names are not looked at."""
+
+FILES = ("trajectories", "rejected", "events")
+"""Files of lines of a run, without their suffix: fields of a part and of ends."""
+
+_Count = Annotated[int, Field(ge=0, le=2**62)]
+_DIGEST, _ANSWER, _LINE = 5, 12, 6
+"""Columns of bytes: a completion's digest and answer, an episode's line."""
+
+
+def name_of(number: int) -> str:
+    """The object that holds this segment; names are in the order of the numbers."""
+    return f"segment-{number:09}.json.zst"
+
+
+class Ends(BaseModel, frozen=True, extra="forbid"):
+    """How far a run is in the store."""
+
+    paid: dict[str, _Count] = {}
+    """Name of a journal to its last row; of the folder that a segment was made from."""
+    entries: _Count = 0
+    """Finished episodes."""
+    trajectories: _Count = 0
+    """Bytes of trajectories.jsonl; the others likewise."""
+    rejected: _Count = 0
+    events: _Count = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What comes after some end, up to another."""
+
+    ends: Ends
+    paid: tuple[Paid, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    trajectories: bytes = b""
+    rejected: bytes = b""
+    events: bytes = b""
+    size: int = field(default=0, compare=False)
+    """In bytes, roughly."""
+    full: bool = field(default=False, compare=False)
+
+    def __add__(self, later: "Part") -> "Part":
+        return replace(
+            later,
+            paid=self.paid + later.paid,
+            entries=self.entries + later.entries,
+            trajectories=self.trajectories + later.trajectories,
+            rejected=self.rejected + later.rejected,
+            events=self.events + later.events,
+            size=self.size + later.size,
+        )
+
+
+class Segment(BaseModel, frozen=True, extra="forbid"):
+    """A part of a run, and who sealed it. Everything in it is text: what a run writes is UTF-8."""
+
+    schema_version: Literal[1] = 1
+    number: int = Field(ge=1)
+    writer: str = Field(max_length=64)
+    """Of the work folder that it comes from, a random name."""
+    holder: Holder
+    """The process that sealed it."""
+    ended: bool = False
+    """Whether that process had ended its work with it."""
+    config: dict[str, JsonValue]
+    """config.json at that time."""
+    notes: dict[str, str | None]
+    """The journal's single values."""
+    paid: list[list[Any]]
+    """Rows of the journal, see `Part.paid`."""
+    entries: list[list[Any]]
+    trajectories: str
+    rejected: str
+    events: str
+    ends: Ends
+
+    @classmethod
+    def of(cls, part: Part, **more: Any) -> Self:
+        """A part, and the other fields."""
+        paid, entries = (
+            [_texts(row) for row in rows] for rows in (map(paid_to_row, part.paid), map(committed_to_row, part.entries))
+        )
+        files = {name: getattr(part, name).decode() for name in FILES}
+        return cls(paid=paid, entries=entries, **files, ends=part.ends, **more)
+
+    def part(self) -> Part:
+        """The part that is sealed in it.
+
+        Raises:
+            ValueError: It holds what no run has written.
+        """
+        paid = tuple(paid_from_row(_bytes(row, _DIGEST, _ANSWER)) for row in self.paid)
+        entries = tuple(committed_from_row(_bytes(row, _LINE)) for row in self.entries)
+        files = {name: getattr(self, name).encode() for name in FILES}
+        return Part(paid=paid, entries=entries, **files, ends=self.ends)
+
+    def to_bytes(self) -> bytes:
+        """As an object holds it."""
+        return pack(orjson.dumps(self.model_dump(mode="json")))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Self:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            StorageError: It is something else, or too large.
+        """
+        try:
+            return cls.model_validate(orjson.loads(unpack(data)))
+        except ValidationError as error:
+            problem = explain(error)
+        except ValueError as error:
+            problem = str(error)
+        raise StorageError(f"{name} is damaged, no segment of a run, or one of a newer refinesynth: {problem}")
+
+
+def _texts(row: tuple[Any, ...]) -> list[Any]:
+    return [
+        (value.hex() if at == _DIGEST else value.decode()) if isinstance(value, bytes) else value
+        for at, value in enumerate(row)
+    ]
+
+
+def _bytes(row: list[Any], *columns: int) -> tuple[Any, ...]:
+    found = list(row)
+    for at in columns:
+        text = str(found[at]) if at < len(found) else ""
+        found[at : at + 1] = [bytes.fromhex(text) if at == _DIGEST else text.encode()]
+    return tuple(found)

@@ -1,0 +1,145 @@
+"""The segments of one run in an object store. `obstore` is imported here, and only when a URL was given."""
+
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from refinesynth.errors import ConfigurationError, StorageError
+from refinesynth.extras import require
+from refinesynth.journal.rows import LARGEST
+from refinesynth.stores.segment import NAME, Segment, name_of
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+CACHE = "REFINESYNTH_CACHE"
+"""The variable with the folder below which runs in stores are worked on, and copies of them kept."""
+
+
+class Listed(NamedTuple):
+    """A segment that is there."""
+
+    number: int
+    written: datetime
+
+
+class AlreadyThere(StorageError):
+    """The segment that was to be written is there."""
+
+
+class RunStore:
+    """Reads segments and adds the next; changes and deletes nothing.
+
+    Everything raises `StorageError` where the store cannot be reached or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        """The run at this URL, as obstore reads it; what it needs to know besides, keys above all, is in the environment.
+
+        Raises:
+            ConfigurationError: It is no URL of a store, or obstore is not installed.
+        """
+        require("obstore", "stores")
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
+        self.url = url.rstrip("/")
+        if re.search(r"://[^/]*:[^/]*@", url):
+            raise ConfigurationError(
+                "a URL with a key in it would be written down with it; keys belong in the environment"
+            )
+        # What obstore tries again beyond this, a run tries again itself.
+        retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=15)}
+        local = {"mkdir": True} if url.startswith("file:") else {"retry_config": retry}
+        try:
+            self._store: ObjectStore = from_url(self.url, **local)  # pyright: ignore[reportCallIssue, reportArgumentType] - one of its overloads
+        except (BaseError, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"cannot read {url!r} as the place of a run ({first_line(error)}); expected s3://BUCKET/NAME, gs://BUCKET/NAME or "
+                f"az://CONTAINER/NAME, with keys and endpoints in the environment; see docs/stores.md"
+            ) from error
+
+    def __str__(self) -> str:
+        return self.url
+
+    async def after(self, number: int) -> list[Listed]:
+        """The segments behind this one, in their order.
+
+        Raises:
+            StorageError: One is missing.
+        """
+        import obstore
+
+        found: list[Listed] = []
+        with self._told("read"):
+            async for page in obstore.list(self._store, offset=name_of(number), chunk_size=1_000):  # pyright: ignore[reportUnknownMemberType] - for arrow
+                found += [
+                    Listed(int(name[1]), one["last_modified"]) for one in page if (name := NAME.fullmatch(one["path"]))
+                ]
+        found.sort()
+        if [one.number for one in found] != [*range(number + 1, number + 1 + len(found))]:
+            raise StorageError(
+                f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(found)}"
+            )
+        return found
+
+    async def read(self, number: int) -> Segment:
+        """One segment.
+
+        Raises:
+            StorageError: It is too large, or no segment.
+        """
+        import obstore
+
+        name = f"{self.url}/{name_of(number)}"
+        with self._told("read"):
+            there = await obstore.get_async(self._store, name_of(number))
+            if there.meta["size"] > LARGEST:
+                raise StorageError(
+                    f"{name} has {there.meta['size']:,} bytes, and {LARGEST:,} are the most that is read"
+                )
+            data = bytes(await there.bytes_async())
+        segment = Segment.from_bytes(data, name)
+        if segment.number != number:
+            raise StorageError(f"{name} holds segment {segment.number}; put the original back")
+        return segment
+
+    async def add(self, number: int, data: bytes) -> None:
+        """Write a segment, given as its bytes.
+
+        Raises:
+            AlreadyThere: It is there, from another process, or from this one where an earlier try came through unanswered.
+        """
+        import obstore
+
+        with self._told("write"):
+            await obstore.put_async(self._store, name_of(number), data, mode="create", use_multipart=False)
+
+    @contextmanager
+    def _told(self, do: str) -> Generator[None]:
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        try:
+            yield
+        except AlreadyExistsError as error:
+            raise AlreadyThere(f"cannot {do} {self.url!r}: {first_line(error)}") from error
+        except (BaseError, OSError) as error:
+            raise StorageError(f"cannot {do} {self.url!r}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the details behind it."""
+    return str(error).strip().partition("\n")[0][:400]
+
+
+def place_of(url: str) -> Path:
+    """Where the run at this URL is worked on, on this machine."""
+    cache = os.environ.get(CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refinesynth"
+    url = url.rstrip("/")
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", url)[-60:].strip("-")
+    return Path(cache) / "stores" / f"{readable}-{blake2b(url.encode(), digest_size=6).hexdigest()}"

@@ -1,0 +1,73 @@
+"""An S3 server on this machine, and caches that stand for machines."""
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from urllib.request import Request, urlopen
+
+import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from refinesynth.stores import output, uploads
+from refinesynth.stores.store import CACHE
+
+
+@contextmanager
+def serving(port: int) -> Generator[int]:
+    """moto's S3; what was put there outlives the server, as long as this process lives."""
+    server = make_server("127.0.0.1", port, DomainDispatcherApplication(create_backend_app), threaded=True)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, str]]:
+    """The environment in which there is a bucket."""
+    with serving(0) as port:
+        with urlopen(Request(f"http://127.0.0.1:{port}/bucket", method="PUT")) as answer:
+            assert answer.status == 200
+        yield {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "nothing",
+        }
+
+
+@pytest.fixture
+def bucket(s3: dict[str, str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a run that is not there yet."""
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/runs/{request.node.name}"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Go to the machine of this name: another cache."""
+
+    def go(name: str) -> Path:
+        monkeypatch.setenv(CACHE, str(tmp_path / name))
+        return tmp_path / name
+
+    go("one")
+    return go
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "EVERY", 0.05)
+    monkeypatch.setattr(uploads, "_AGAIN", 0.05)
+    monkeypatch.setattr(output, "LEASE", 1.0)
+    monkeypatch.setattr(output, "_LOOK_EVERY", 0.05)
+    assert not os.environ.get("AWS_PROFILE")

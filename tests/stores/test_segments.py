@@ -1,0 +1,174 @@
+"""What goes up comes down as it was, in however many segments; and what others put there is believed in nothing."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from run_records import contents, write
+
+from refinesynth.errors import StorageError
+from refinesynth.files.output_folder import Holder
+from refinesynth.journal import JournalReader
+from refinesynth.journal.rows import pack
+from refinesynth.run import RunFolder
+from refinesynth.stores import fetch, sealing, store, work_folder
+from refinesynth.stores.segment import Ends, Segment, name_of
+from refinesynth.stores.store import AlreadyThere, RunStore
+from refinesynth.synthesis import synthesize
+
+RUN_FILES = ("config.json", "journal.sqlite", "trajectories.jsonl", "rejected.jsonl", "events.jsonl")
+FAULTY = "rehearsal:no_success=0.3,too_few_errors=0.2"
+
+
+def everything(path: Path) -> list[Any]:
+    """All that a run folder says, whichever way it came about."""
+    folder = RunFolder.open(path)
+    with JournalReader.read(folder.journal_file) as journal:
+        paid = [one for _, one in journal.paid_after(0, most=10_000)]
+        entries = [entry for entry in journal.entries() if not entry.is_held]
+        return [contents(path), folder.config, folder.totals(), paid, entries, journal.spent(), journal.notes()]
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 10**9])
+async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
+    size: int, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "_ENOUGH", size)
+    monkeypatch.setattr(sealing, "_ROWS", 7)
+    monkeypatch.setattr(sealing, "_EPISODES", 2)
+    url = f"{(tmp_path / 'store').as_uri()}/run"
+    result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
+    assert everything(await fetch(url)) == everything(result.path)
+    names = {path.name for path in (tmp_path / "store" / "run").iterdir()}
+    assert names == {name_of(number) for number in range(1, len(names) + 1)}
+    await synthesize(None, 3, FAULTY, output=url, seed=1, concurrency=2)
+    # What is copied already is not read again.
+    (tmp_path / "store" / "run" / name_of(1)).write_bytes(b"")
+    assert everything(await fetch(url)) == everything(work_folder(url))
+
+
+async def sealed(tmp_path: Path) -> dict[str, Any]:
+    """A segment with all of a small run."""
+    folder = await write(tmp_path / "made", True, False, True)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    segment = Segment.of(
+        sealing.next_part(folder.path, Ends()),
+        number=1,
+        writer="w",
+        holder=Holder(pid=1, host="there", since=now),
+        config=folder.config.model_dump(mode="json"),
+        notes={},
+    )
+    return segment.model_dump(mode="json")
+
+
+def changed(at: str, value: object) -> Callable[[dict[str, Any]], object]:
+    def change(segment: dict[str, Any]) -> None:
+        *path, last = at.split(".")
+        place: Any = segment
+        for key in path:
+            place = place[int(key) if isinstance(place, list) else key]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return change
+
+
+def cut_short(segment: dict[str, Any]) -> None:
+    segment["trajectories"] = segment["trajectories"][:-1]
+
+
+def one_less(segment: dict[str, Any]) -> None:
+    del segment["entries"][1]
+
+
+NOT_OURS = {
+    "an_unknown_field": changed("more", 1),
+    "a_newer_form": changed("schema_version", 2),
+    "another_number": changed("number", 7),
+    "a_setting_of_no_run": changed("config.n", "many"),
+    "an_episode_twice": changed("entries.1.0", 0),
+    "an_end_before_the_last": changed("entries.1.4", 1),
+    "an_episode_of_another_kind": changed("entries.0", ["x"]),
+    "counts_that_are_none": changed("entries.2.6", "{}"),
+    "lines_that_are_cut_short": cut_short,
+    "an_episode_that_is_missing": one_less,
+    "an_end_that_is_not_reached": changed("ends.events", 10**6),
+    "a_completion_that_is_none": changed("paid", [[0, "e"]]),
+    "a_note_that_is_none": changed("notes", {"lacks": 3}),
+}
+
+
+@pytest.mark.parametrize("change", NOT_OURS.values(), ids=NOT_OURS.keys())
+async def test_what_no_run_has_written_is_refused(
+    change: Callable[[dict[str, Any]], object], tmp_path: Path, machine: Callable[[str], Path]
+) -> None:
+    url = (tmp_path / "store").as_uri()
+    segment = await sealed(tmp_path)
+    change(segment)
+    await RunStore(url).add(1, pack(orjson.dumps(segment)))
+    with pytest.raises(StorageError, match="segment"):
+        await fetch(url)
+
+
+async def test_a_segment_as_it_should_be_is_taken_and_one_that_is_not_next_is_missed(
+    tmp_path: Path, machine: Callable[[str], Path]
+) -> None:
+    url = (tmp_path / "store").as_uri()
+    data = pack(orjson.dumps(await sealed(tmp_path)))
+    await RunStore(url).add(1, data)
+    assert contents(await fetch(url)) == contents(tmp_path / "made")
+    with pytest.raises(AlreadyThere):
+        await RunStore(url).add(1, b"")
+    await RunStore(url).add(3, data)
+    with pytest.raises(StorageError, match="some are missing"):
+        await fetch(url)
+
+
+async def test_names_that_lead_elsewhere_are_not_looked_at(tmp_path: Path, machine: Callable[[str], Path]) -> None:
+    url = (tmp_path / "store").as_uri()
+    await RunStore(url).add(1, pack(orjson.dumps(await sealed(tmp_path))))
+    for name in ("run.lock", "config.json", "segment-2.json.zst", "segment-000000002.json.zst/config.json"):
+        path = tmp_path / "store" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}")
+    copy = await fetch(url)
+    assert {path.name for path in copy.iterdir()} <= {*RUN_FILES}
+    assert contents(copy) == contents(tmp_path / "made")
+
+
+@pytest.mark.parametrize("data", [b"", b"no zstd", pack(b"[]"), pack(b"x" * 5_000)])
+async def test_what_is_no_segment_or_too_large_is_refused(
+    data: bytes, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LARGEST", 30)
+    url = (tmp_path / "store").as_uri()
+    await RunStore(url).add(1, data)
+    with pytest.raises(
+        StorageError, match=r"segment-000000001\.json\.zst (is damaged|has 3\d bytes, and 30 are the most)"
+    ):
+        await fetch(url)
+
+
+def test_no_store_is_looked_for_where_none_is_named(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", LOCAL, str(tmp_path / "run")], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "False"
+
+
+LOCAL = """
+import sys
+import anyio
+from refinesynth.stores import opened_output
+
+async def main():
+    async with opened_output(sys.argv[1]) as output:
+        print("obstore" in sys.modules)
+
+anyio.run(main)
+"""

@@ -1,0 +1,73 @@
+"""The command line with runs in an object store: written there, read from there, and an exit code that says what is not
+there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from run_records import contents
+from typer.testing import CliRunner, Result
+
+from refinesynth.cli import app
+from refinesynth.cli.exits import ExitCode
+from refinesynth.errors import StorageError
+from refinesynth.stores import output, work_folder
+from refinesynth.stores.store import RunStore
+
+Machine = Callable[[str], Path]
+
+
+def refinesynth(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_a_run_is_written_to_a_store_and_read_by_its_url(tmp_path: Path, bucket: str, machine: Machine) -> None:
+    done = refinesynth("run", "-n", 2, "-o", bucket)
+    assert (done.exit_code, f"all of it is in {bucket}" in done.stderr) == (ExitCode.OK, True)
+    machine("two")
+    for command in (["status"], ["verify"], ["show", "--random"], ["export", "--format", "openai", "-o", "-"]):
+        name, *options = command
+        read = refinesynth(name, bucket, *options)
+        assert read.exit_code == ExitCode.OK, read.output
+    assert read.stdout.count("\n") == 2
+    assert refinesynth("fetch", bucket, "-o", tmp_path / "here").exit_code == ExitCode.OK
+    assert refinesynth("status", tmp_path / "here").exit_code == ExitCode.OK
+    again = refinesynth("fetch", bucket, "-o", tmp_path / "here")
+    assert (again.exit_code, "is there already" in again.stderr) == (ExitCode.WRONG_INPUT, True)
+    more = refinesynth("run", "-n", 3, "-o", bucket)
+    assert more.exit_code == ExitCode.OK
+    assert refinesynth("merge", bucket, "-o", tmp_path / "merged").exit_code == ExitCode.OK
+    assert contents(tmp_path / "merged")["trajectories"] == contents(work_folder(bucket))["trajectories"]
+
+
+def test_what_is_not_there_at_the_end_is_said_with_an_exit_code_of_its_own(
+    bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = RunStore.add
+
+    async def add(self: RunStore, number: int, data: bytes) -> None:
+        if number > 1:
+            raise StorageError("the store is down")
+        await real(self, number, data)
+
+    monkeypatch.setattr(output, "AT_THE_END", 0.1)
+    with monkeypatch.context() as away:
+        away.setattr(RunStore, "add", add)
+        done = refinesynth("run", "-n", 2, "-o", bucket)
+    assert done.exit_code == ExitCode.STORAGE
+    assert "completions are not in" in done.stderr
+    assert refinesynth("run", "-n", 2, "-o", bucket).exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("run", "-n", "1", "-o", "ftp://x/y"), "expected s3://"),
+        (("run", "-n", "1", "--fresh", "-o", "s3://bucket/x"), "give another URL"),
+        (("status", "gs://me:key@bucket/x"), "keys belong in the environment"),
+        (("fetch", "runs/first", "-o", "here"), "is no URL"),
+    ],
+)
+def test_what_is_no_place_for_a_run_is_refused(command: tuple[str, ...], said: str, machine: Machine) -> None:
+    done = refinesynth(*command)
+    assert (done.exit_code, said in done.stderr) == (ExitCode.WRONG_INPUT, True), done.stderr
