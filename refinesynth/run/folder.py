@@ -126,6 +126,15 @@ class RunFolder:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
 
+    def has_ended(self) -> bool:
+        """Whether an episode has, as far as it is known.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        with self._journal() as journal:
+            return journal is None or bool(journal.committed.count or journal.held())
+
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """What was accepted, in the order of the personas.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.claiming import claim, holds_run
-from refinesynth.run.config import RunConfig, differences
+from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import Totals
 from refinesynth.run.file_repair import repair_files
 from refinesynth.run.finished import Finished
@@ -175,7 +175,11 @@ class RunWriter(RunFolder):
 
 def _refuse_changes(path: Path, config: RunConfig) -> None:
     before = RunFolder.open(path)
-    if changed := differences(before.config, config):
+    changed = differences(before.config, config)
+    if changed and not before.has_ended():
+        # A run that came to nothing says what to look at, and goes on when that is corrected.
+        changed = differences(before.config, config, of_models=TO_BE_ANSWERED)
+    if changed:
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
             f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
