@@ -1,6 +1,8 @@
 """Personas as they are needed, numbered, with what could not be read counted beside."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from itertools import chain
 from typing import Self
 
 import anyio.to_thread
@@ -25,7 +27,7 @@ class Personas:
         are at most.
         """
         self._count = count
-        self._rows = rows
+        self._source = self._rows = rows
         self._stop = stop
         self._next = 0
         self._read_ahead: Persona | None = None
@@ -53,6 +55,13 @@ class Personas:
         index = self._next
         self._next += 1
         return index, persona
+
+    def repeat(self, rounds: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """Give personas again: where so many were given, those with these positions, which came before, and then the
+        others; for each of `rounds`, in order. Nothing may be taken yet.
+        """
+        self._rows = _repeating(self._source, rounds, self._read_ahead)
+        self._read_ahead = None
 
     async def at_most(self) -> int | None:
         """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
@@ -91,9 +100,40 @@ class Personas:
         if self._stop is not None:
             self._stop()
         await self._rows.aclose()
+        await self._source.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def _repeating(
+    rows: AsyncGenerator[Row, None], rounds: Iterable[tuple[int, Sequence[int]]], first: Persona | None
+) -> AsyncGenerator[Row, None]:
+    """See `Personas.repeat`; `first` was taken from `rows` already. In memory are those that are still to be repeated."""
+    left = deque(rounds)
+    wanted = frozenset(chain.from_iterable(positions for _, positions in left))
+    kept: dict[int, Persona] = {}
+    count = 0
+
+    def given(persona: Persona) -> Record:
+        nonlocal count
+        if count in wanted:
+            kept[count] = persona
+        count += 1
+        return Record(0, persona, {})
+
+    def due() -> Generator[Row]:
+        while left and left[0][0] == count:
+            yield from (given(kept.pop(position)) for position in left.popleft()[1])
+
+    if first is not None:
+        yield given(first)
+    async for row in rows:
+        for again in due():
+            yield again
+        yield given(row.persona) if isinstance(row, Record) else row
+    for again in due():
+        yield again
