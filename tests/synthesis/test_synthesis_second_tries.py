@@ -234,6 +234,7 @@ async def test_a_second_try_of_nothing_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    asked: dict[str, Any] = {"n": 1, "output": tmp_path / "none", "retry_failed": True, **given}
     with pytest.raises(InputError, match=says):
-        await synthesize(PEOPLE, **{"n": 1, "output": tmp_path / "none", "retry_failed": True, **given})
+        await synthesize(PEOPLE, **asked)
     assert is_empty(tmp_path)
