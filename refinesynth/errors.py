@@ -56,8 +56,8 @@ class NoTools(EpisodeAbandoned):
 
 
 class EpisodeDoubtful(EpisodeAbandoned):
-    """The backend rejects what this episode asks and has not given anyone anything to use so far, so its settings may be
-    at fault, and not this episode.
+    """The backend rejects what this episode asks, or answers it with nothing to use, and has not given anyone anything to
+    use so far, so its settings may be at fault, and not this episode.
     """
 
 

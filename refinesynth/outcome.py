@@ -71,7 +71,7 @@ class EpisodeOutcome(Value):
     lost: bool = False
     """Whether there is none because the backend failed or the deadline passed, which tells nothing of the data."""
     doubtful: bool = False
-    """Whether its backend rejected all that it asked and had given nobody anything to use: see `EpisodeDoubtful`."""
+    """Whether its backend gave it nothing to use, and had given nobody anything: see `EpisodeDoubtful`."""
     usage: Usage = Usage()
     """Of the whole episode, refused attempts included."""
     cost_usd: float | None = None

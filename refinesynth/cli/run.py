@@ -101,6 +101,14 @@ Fresh = Annotated[
     bool,
     typer.Option("--fresh", help="Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
 ]
+RetryFailed = Annotated[
+    bool,
+    typer.Option(
+        "--retry-failed",
+        help="Go on with the run in FOLDER, and first play those personas again that gave nothing; max_tokens, output_mode "
+        "and extra may be others now.",
+    ),
+]
 Terse = Annotated[
     bool | None,
     typer.Option("--terse", help="Grounded: the world answers in the rulebook's own words, without any model."),
@@ -284,6 +292,7 @@ def run(
     set_: Set = None,
     output: Output = None,
     fresh: Fresh = False,
+    retry_failed: RetryFailed = False,
     play: PlayOption = None,
     terse: Terse = None,
     difficulty: DifficultyOption = None,
@@ -370,6 +379,8 @@ def run(
     if show_config:
         options.show_config(asked, layers)
         return
+    if retry_failed:
+        options.check_retry_failed(asked.get("output"), fresh=fresh, dry_run=dry_run)
     if dry_run:
         asked.pop("output", None)
         from refinesynth.cli.dry_running import estimate_and_report
@@ -380,4 +391,6 @@ def run(
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
     place = asked.pop("output", None) or free_run_folder()
-    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))
+    raise typer.Exit(
+        run_and_report({**asked, "fresh": fresh, "retry_failed": retry_failed}, place, invocation.arguments, json=json)
+    )

@@ -90,6 +90,11 @@ Price: TypeAlias = Callable[[RequestUsage], float | None]
 class Memory(Protocol):
     """What is known of the completions that one episode has paid for, in this process or an earlier one."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the episode had ended, and is made again from what it has paid for alone."""
+        ...
+
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         """The completion that this request of an episode's `role` was answered with before."""
         ...
@@ -141,6 +146,11 @@ class Account(Protocol):
         """Which of its roles asks."""
         ...
 
+    @property
+    def ended(self) -> bool:
+        """See `Memory.ended`."""
+        ...
+
     def recall(self) -> Paid | None:
         """The next completion of this request, if it was paid for before; it is entered as if it came now."""
         ...
@@ -171,6 +181,8 @@ class Unlimited:
 class Forgetful:
     """A memory that keeps nothing."""
 
+    ended = False
+
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:  # noqa: ARG002
         """Nothing is known."""
         return None
@@ -185,6 +197,7 @@ class NoAccount(Unlimited):
     priority = 0.0
     episode = ""
     role = ""
+    ended = False
 
     def recall(self) -> Paid | None:
         """Nothing is known."""

@@ -205,6 +205,8 @@ class LiteLLMModel(Model):
                     self.backend,
                     met=lambda: self.limiter.met,
                     excuses=self.limiter.excuses,
+                    # All was recalled: the run was stopped over answers without use, and goes on, the cause may be gone.
+                    anew=lambda: not call.attempt and not account.ended,
                     patience=self.verdicts.patience,
                     sleep=back_off,
                 )

@@ -57,6 +57,7 @@ async def retry(
     *,
     met: Callable[[], bool] = lambda: True,
     excuses: Callable[[Fault], bool] = lambda _fault: False,
+    anew: Callable[[], bool] = lambda: False,
     patience: float = math.inf,
     sleep: Sleep = anyio.sleep,
 ) -> _Result:
@@ -67,7 +68,8 @@ async def retry(
     smaller one. A server that cannot be reached and has not been `met`, that is has never answered anyone, is given up
     on after 5 to 9 seconds; one that sends a web page, after a second one. Each retry is a warning of the logger
     `refinesynth.backends`. A fault that is excused, as part of an outage that the limiter waits for, is no retry:
-    nothing is counted, said or waited for here.
+    nothing is counted, said or waited for here. Where `anew` says so, a budget for faults of the content that is used up
+    is given once more.
 
     Raises:
         GaveUp: A fault that no retry fixes, or a budget is used up. Carries no trace of the original exception, whose
@@ -93,7 +95,7 @@ async def retry(
         if not isinstance(fault, Fault):
             return fault
         faults[fault.kind] += 1
-        if _worth_another(fault, faults, backend, met=met(), patience=patience):
+        if _worth_another(fault, faults, backend, met=met(), patience=patience, anew=anew):
             raise _Again(fault)
         raise GaveUp(fault, faults.total())
 
@@ -104,16 +106,25 @@ async def retry(
     return await _go_on(once, first, wait=_Backoff(backend.longest_wait, met), sleep=sleep)
 
 
-def _worth_another(fault: Fault, faults: Counter[FaultKind], backend: Backend, *, met: bool, patience: float) -> bool:
+def _worth_another(
+    fault: Fault,
+    faults: Counter[FaultKind],
+    backend: Backend,
+    *,
+    met: bool,
+    patience: float,
+    anew: Callable[[], bool],
+) -> bool:
     """Whether another attempt may succeed, and there is one left."""
-    if fault.step is not FaultStep.RETRY:
-        return False
-    if (fault.after or 0.0) > patience:
+    if fault.step is not FaultStep.RETRY or (fault.after or 0.0) > patience:
         return False
     if fault.page is not None and not met and faults.total() > _PAGES:
         return False
     if fault.kind is FaultKind.UNREACHED and not met and faults[fault.kind] > _AT_FIRST:
         return False
+    if fault.kind is FaultKind.CONTENT and faults[fault.kind] > backend.content_retries and anew():
+        faults.clear()
+        return True
     if fault.kind in _FEW:
         return faults[fault.kind] <= backend.content_retries
     return sum(faults[kind] for kind in FaultKind if kind not in _FEW) <= backend.retries

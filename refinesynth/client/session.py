@@ -144,6 +144,11 @@ class SessionAccount:
         """The session's id."""
         return self.session.id
 
+    @property
+    def ended(self) -> bool:
+        """See `Account.ended`."""
+        return self.session.memory.ended
+
     def recall(self) -> Paid | None:
         """See `Account.recall`."""
         session, role = self.session, self.role

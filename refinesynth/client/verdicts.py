@@ -75,8 +75,7 @@ class Verdicts:
                     f"{message}; so it was with each of the first {self._fruitless} requests, so the settings must be "
                     f"wrong: look at {_settings_of(fault)} of the backend"
                 )
-            if fault.kind is FaultKind.REJECTED:
-                return EpisodeDoubtful(message)
+            return EpisodeDoubtful(message)
         return EpisodeAbandoned(message)
 
     def _stop_or_abandon(self, fault: Fault) -> BackendError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from refinesynth.journal.commits import Batch
 from refinesynth.journal.connecting import connect_to_read, connect_to_write
-from refinesynth.journal.reader import TOTALS, JournalReader
+from refinesynth.journal.reader import ENDED_BELOW, TOTALS, JournalReader
 from refinesynth.journal.rows import committed_to_row, held_to_row, paid_to_row
 from refinesynth.journal.values import Entry, Paid
 from refinesynth.journal.writer import Writer
@@ -124,10 +124,12 @@ class Journal(JournalReader):
             StorageError: It could not be committed.
         """
         self._wait()
+        ended = max(self.ended_below, self._count, *(held + 1 for held in self.held()[-1:]))
 
         def fill(batch: Batch) -> None:
             batch.forget_from = index
             batch.notes[TOTALS] = totals
+            batch.notes[ENDED_BELOW] = b"%d" % ended
 
         self._writer.put(fill).wait()
         self._count = min(self._count, index)

@@ -36,6 +36,9 @@ _PAGE_WITH_RECORDS = 16
 TOTALS = "totals"
 """The note that holds the running sums."""
 
+ENDED_BELOW = "ended_below"
+"""The note that says which episodes had ended when some were forgotten."""
+
 _Value = TypeVar("_Value")
 
 
@@ -131,6 +134,11 @@ class JournalReader:
     def totals(self) -> bytes | None:
         """The running sums that came with the last entries; None if none came."""
         return self.note(TOTALS)
+
+    @property
+    def ended_below(self) -> int:
+        """Of episodes below this index, those that have not ended had, and were forgotten; or an earlier one was."""
+        return int(self.note(ENDED_BELOW) or b"0")
 
     def note(self, name: str) -> bytes | None:
         """A single value by its name; None if there is none."""

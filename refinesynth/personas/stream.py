@@ -1,6 +1,8 @@
 """Personas as they are needed, numbered, with what could not be read counted beside."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from itertools import chain
 from typing import Self
 
 import anyio.to_thread
@@ -26,6 +28,7 @@ class Personas:
         """
         self._count = count
         self._rows = rows
+        self._opened = [rows]
         self._stop = stop
         self._next = self._place = 0
         self._first, self._step = 0, 1
@@ -60,6 +63,16 @@ class Personas:
         before any is taken. What is given is numbered from 0 without gaps.
         """
         self._first, self._step = first, step
+        self._rows = self._picked(self._rows)
+        self._opened.append(self._rows)
+
+    def repeat(self, rounds: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """Give personas again: where so many were given, those with these positions, which came before, and then the
+        others; for each of `rounds`, in order. Nothing may be taken yet.
+        """
+        self._rows = _repeating(self._rows, rounds, self._read_ahead)
+        self._opened.append(self._rows)
+        self._read_ahead = None
 
     async def at_most(self) -> int | None:
         """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
@@ -78,10 +91,7 @@ class Personas:
     async def _read(self) -> Persona:
         async for row in self._rows:
             if isinstance(row, Record):
-                place, self._place = self._place, self._place + 1
-                if place % self._step == self._first:
-                    return row.persona
-                continue
+                return row.persona
             self.bad += 1
             if len(self.problems) < REPORTED_ROWS:
                 self.problems = (*self.problems, row)
@@ -90,6 +100,14 @@ class Personas:
         if self._next == 0:
             raise InputError(self._empty())
         raise StopAsyncIteration
+
+    async def _picked(self, rows: AsyncGenerator[Row, None]) -> AsyncGenerator[Row, None]:
+        async for row in rows:
+            if isinstance(row, Record):
+                place, self._place = self._place, self._place + 1
+                if place % self._step != self._first:
+                    continue
+            yield row
 
     def _empty(self) -> str:
         if self._place:
@@ -103,10 +121,41 @@ class Personas:
         """Let go of the source."""
         if self._stop is not None:
             self._stop()
-        await self._rows.aclose()
+        for rows in reversed(self._opened):
+            await rows.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def _repeating(
+    rows: AsyncGenerator[Row, None], rounds: Iterable[tuple[int, Sequence[int]]], first: Persona | None
+) -> AsyncGenerator[Row, None]:
+    """See `Personas.repeat`; `first` was taken from `rows` already. In memory are those that are still to be repeated."""
+    left = deque(rounds)
+    wanted = frozenset(chain.from_iterable(positions for _, positions in left))
+    kept: dict[int, Persona] = {}
+    count = 0
+
+    def given(persona: Persona) -> Record:
+        nonlocal count
+        if count in wanted:
+            kept[count] = persona
+        count += 1
+        return Record(0, persona, {})
+
+    def due() -> Generator[Row]:
+        while left and left[0][0] == count:
+            yield from (given(kept.pop(position)) for position in left.popleft()[1])
+
+    if first is not None:
+        yield given(first)
+    async for row in rows:
+        for again in due():
+            yield again
+        yield given(row.persona) if isinstance(row, Record) else row
+    for again in due():
+        yield again

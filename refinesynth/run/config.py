@@ -20,6 +20,9 @@ from refinesynth.trajectory import PlayName, explain
 _MAY_CHANGE = frozenset({"n", "concurrency", "budget", "patience", "connections", "personas", "versions"})
 """Fields that do not change what an episode gives. Personas are compared one by one, so a longer file may be given."""
 
+TO_BE_ANSWERED = frozenset({"max_tokens", "output_mode", "extra"})
+"""Of a backend, what can be so wrong that it gives nothing to use."""
+
 _GONE: Mapping[str, JsonValue] = {"grounding.two_steps": False}
 """Settings that there are no more, and the value with which a run is the same without them."""
 
@@ -148,14 +151,25 @@ def stable_repr(value: object) -> str:
     return _ADDRESS.sub("", repr(value))
 
 
-def differences(before: RunConfig, after: RunConfig) -> list[str]:
-    """Settings that changed and would change the data, each as `field: old -> new`."""
-    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+def differences(before: RunConfig, after: RunConfig, *, of_models: frozenset[str] = frozenset()) -> list[str]:
+    """Settings that changed and would change the data, each as `field: old -> new`; settings of backends that are named
+    in `of_models` may change.
+    """
+    old, new = (config.model_dump(mode="json") for config in (before, after))
+    for models in (old["models"], new["models"]):
+        models.update((role, _without(given, of_models)) for role, given in models.items())
     changed: list[str] = []
     for name, value in old.items():
         if name not in _MAY_CHANGE and value != new[name]:
             changed.extend(_changes(name, value, new[name]))
     return changed
+
+
+def _without(given: JsonValue, names: frozenset[str]) -> JsonValue:
+    """A backend's settings without some of them; of each, where a role has several."""
+    if isinstance(given, list):
+        return [_without(one, names) for one in given]
+    return {name: value for name, value in given.items() if name not in names} if isinstance(given, dict) else given
 
 
 def _changes(name: str, old: JsonValue, new: JsonValue) -> Iterator[str]:

@@ -27,6 +27,7 @@ from refinesynth.outcome import Refused
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.lines import read_lines
+from refinesynth.run.second_tries import NOTE, Round, read_rounds
 from refinesynth.trajectory import Trajectory, explain
 
 JOURNAL = "journal.sqlite"
@@ -125,6 +126,32 @@ class RunFolder:
         with self._journal() as journal:
             waiting = journal.entries(journal.committed.count) if journal else ()
             return [EpisodeLine.from_json(entry.line) for entry in waiting if entry.is_held]
+
+    def has_ended(self) -> bool:
+        """Whether an episode has, as far as it is known.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        with self._journal() as journal:
+            return journal is None or bool(journal.committed.count or journal.held())
+
+    def second_tries(self) -> tuple[Round, ...]:
+        """Which episodes are played again, and where in the order.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        with self._journal() as journal:
+            return read_rounds(journal and journal.note(NOTE))
+
+    def started(self) -> int:
+        """One more than the highest index of an episode that was begun; 0 without a journal.
+
+        Raises:
+            StorageError: A journal cannot be read.
+        """
+        return max((journal.started() for journal in self._all_journals()), default=0)
 
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """What was accepted, in the order of the personas.

@@ -22,6 +22,16 @@ class EpisodeMemory:
         self._episode = episode
         self._asked = (journal, *elsewhere) if begun else ()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the episode had ended, and is made again because its lines are missing.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        below = max((journal.ended_below for journal in self._asked), default=0)
+        return any(paid.index < below for paid in self._recorded)
+
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         """What this request was answered with before; None if it was not made.
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.claiming import claim, holds_run
-from refinesynth.run.config import RunConfig, differences
-from refinesynth.run.episodes import Totals
+from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
+from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.file_repair import repair_files
 from refinesynth.run.finished import Finished
 from refinesynth.run.folder import CARRIED, RunFolder, shard_journals
 from refinesynth.run.lines import LineWriter, size_of
 from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
+from refinesynth.run.second_tries import NOTE, superseded, with_another, write_rounds
 from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class RunWriter(RunFolder):
         self._records = journal
         self._elsewhere = [until.enter_context(JournalReader.read(found)) for found in shard_journals(path)]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
+        self.rounds = self.second_tries()
+        """Episodes that are played again."""
         self._trajectories = until.enter_context(closing(LineWriter(self.trajectories_file)))
         self._rejected = until.enter_context(closing(LineWriter(self.rejected_file)))
         self.committed = Totals() if journal.totals is None else Totals.from_json(journal.totals)
@@ -55,12 +58,19 @@ class RunWriter(RunFolder):
 
     @classmethod
     def claim(
-        cls, path: str | Path, config: RunConfig, *, fresh: bool = False, log_level: int = logging.INFO
+        cls,
+        path: str | Path,
+        config: RunConfig,
+        *,
+        fresh: bool = False,
+        corrected: bool = False,
+        log_level: int = logging.INFO,
     ) -> "RunWriter":
         """Continue the run in `path`, or begin one if none is there; with `fresh`, after moving it aside.
 
         Lines that no episode counts are cut. Episodes whose lines are not all there, because they were deleted or the
-        power has failed, are forgotten, to be made again from what was paid for.
+        power has failed, are forgotten, to be made again from what was paid for. As long as no episode has ended, and
+        where the settings are said to be `corrected`, those that a backend may need to answer at all may be others.
 
         Raises:
             RunFolderError: Something else is in the folder, a live process writes it, or the run was asked with other
@@ -70,11 +80,11 @@ class RunWriter(RunFolder):
         path = Path(path)
         if holds_run(path) and not fresh:
             # Before the lock's file says that this process has the folder; and again when it has.
-            _refuse_changes(path, config)
+            _refuse_changes(path, config, corrected=corrected)
         with ExitStack() as until:
             aside = claim(path, fresh=fresh, until=until)
             if holds_run(path):
-                _refuse_changes(path, config)
+                _refuse_changes(path, config, corrected=corrected)
             else:
                 config.save(path / "config.json")
             folder = RunFolder(path, config)
@@ -89,6 +99,30 @@ class RunWriter(RunFolder):
         if missing is not None:
             run.log.warning("lines_missing", first_episode=missing, episodes=counted - missing)
         return run
+
+    async def try_again(self, *, stopped: bool) -> None:
+        """Play those again that gave nothing; they come next in the order, behind all that was begun. While some of
+        those that were asked for before have not ended, these are gone on with instead, unless the run was `stopped`
+        over the others.
+
+        Raises:
+            RunFolderError: There is none.
+            StorageError: The journal cannot be read or written.
+        """
+        rounds = with_another(self, stopped=stopped)
+        if rounds != self.rounds:
+            await self._records.keep_note(NOTE, write_rounds(rounds))
+            self.rounds = rounds
+            self.milestones.info("tried_again", at=rounds[-1].at, episodes=len(rounds[-1].episodes))
+
+    def tried_again(self) -> list[EpisodeLine]:
+        """Of the episodes in the files, those that are played again.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        entries = map(self._records.entry, sorted(superseded(self.rounds)))
+        return [EpisodeLine.from_json(entry.line) for entry in entries if entry is not None and not entry.is_held]
 
     def memory(self, episode: str, index: int) -> EpisodeMemory:
         """What is known of an episode's completions, by its id and the persona's position."""
@@ -173,12 +207,18 @@ class RunWriter(RunFolder):
         return finished.written(trajectories_end=self._trajectories.end, rejected_end=self._rejected.end)
 
 
-def _refuse_changes(path: Path, config: RunConfig) -> None:
+def _refuse_changes(path: Path, config: RunConfig, *, corrected: bool) -> None:
     before = RunFolder.open(path)
-    if changed := differences(before.config, config):
+    changed = differences(before.config, config)
+    others = differences(before.config, config, of_models=TO_BE_ANSWERED) if changed else []
+    if corrected or (changed and not before.has_ended()):
+        # A run that came to nothing says what to look at, and goes on when that is corrected.
+        changed = others
+    if changed:
+        again = "" if others else ", play again what failed with --retry-failed (in Python retry_failed=True)"
         raise RunFolderError(
             f"{str(path)!r} was begun with other settings: {'; '.join(changed)}. Give the old settings to go on with it, "
-            f"another folder for the new ones, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
+            f"another folder for the new ones{again}, or start over with --fresh (in Python fresh=True) and keep the old run beside it"
         )
     if not before.journal_file.exists() and (size_of(before.trajectories_file) or size_of(before.rejected_file)):
         raise RunFolderError(

@@ -1,7 +1,8 @@
 """When a run has seen enough: nothing was accepted, or so little that `n` is out of reach."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from refinesynth.client.budget.budget import Budget
@@ -37,21 +38,35 @@ class Yield:
     accepted: int = 0
     """Trajectories."""
     spent: Cost = field(default_factory=Cost)
+    tried_again: int = 0
+    """Episodes without one that are not among these, because they are played again."""
+    spent_before: Cost = field(default_factory=Cost)
+    """What those have spent, of `spent`."""
 
     @classmethod
-    def of(cls, totals: Totals) -> "Yield":
-        """That of all episodes in these sums."""
+    def of(cls, totals: Totals, *, tried_again: Sequence[EpisodeLine] = ()) -> "Yield":
+        """That of all episodes in these sums, but for those of them that are `tried_again`."""
         return cls(
-            episodes=totals.episodes,
-            lost=totals.lost,
+            episodes=totals.episodes - len(tried_again),
+            lost=totals.lost - sum(line.lost for line in tried_again),
             fruitful=totals.fruitful,
             accepted=totals.accepted,
             spent=totals.spent,
+            tried_again=len(tried_again),
+            spent_before=sum((line.spent for line in tried_again), Cost()),
         )
 
-    def and_of(self, line: EpisodeLine) -> "Yield":
-        """This with one more episode."""
-        return Yield(
+    def and_of(self, line: EpisodeLine, *, again: bool = False) -> "Yield":
+        """This with one more episode; `again` if it is played again."""
+        if again:
+            return replace(
+                self,
+                spent=self.spent + line.spent,
+                tried_again=self.tried_again + 1,
+                spent_before=self.spent_before + line.spent,
+            )
+        return replace(
+            self,
             episodes=self.episodes + 1,
             lost=self.lost + line.lost,
             fruitful=self.fruitful + line.accepted,
@@ -74,6 +89,10 @@ class Patience:
     personas: int | None = None
     """How many there are at most; None if that is unknown."""
     budget: Budget = field(default_factory=Budget)
+
+    def with_personas(self, more: int) -> "Patience":
+        """This, where so many more come."""
+        return self if self.personas is None else replace(self, personas=self.personas + more)
 
     def runs_out(self, seen: Yield) -> Why | None:
         """Why the run should stop after these episodes; None if it should go on.
@@ -104,7 +123,7 @@ class Patience:
             return f"none of the first {seen.episodes:,} episodes gave one{lost}, so the run stopped early (patience {self.episodes:,})"
         within = (
             "the budget"
-            if self.personas is None or self.remaining(seen) < self.personas - seen.episodes
+            if self.personas is None or self.remaining(seen) < self.personas - seen.episodes - seen.tried_again
             else "the personas"
         )
         return (
@@ -116,11 +135,15 @@ class Patience:
         """Episodes that can still be played, with the personas that are left and what is left of the budget; infinite
         without either.
         """
-        bounds = [math.inf if self.personas is None else float(self.personas - seen.episodes)]
+        bounds = [math.inf if self.personas is None else float(self.personas - seen.episodes - seen.tried_again)]
+        all_of_it, by_these = seen.spent, seen.spent - seen.spent_before
         bounds += [
-            (limit - spent) * seen.episodes // spent
-            for limit, spent in ((self.budget.usd, seen.spent.cost_usd), (self.budget.tokens, seen.spent.tokens))
-            if limit is not None and spent
+            (limit - spent) * seen.episodes // each
+            for limit, spent, each in (
+                (self.budget.usd, all_of_it.cost_usd, by_these.cost_usd),
+                (self.budget.tokens, all_of_it.tokens, by_these.tokens),
+            )
+            if limit is not None and spent and each
         ]
         return max(0.0, min(bounds))
 

@@ -7,6 +7,7 @@ which `n` trajectories are accepted, or after which patience has run out; what i
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import reduce
 from typing import TypeVar
 
 import anyio
@@ -16,6 +17,7 @@ from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageE
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
 from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
+from refinesynth.run.second_tries import superseded
 from refinesynth.synthesis.patience import Patience, Why, Yield
 from refinesynth.synthesis.paying import Funds, Unbounded
 from refinesynth.synthesis.progress import Progress, Surroundings
@@ -86,6 +88,9 @@ class Pool:
         self._surroundings = surroundings
         self._curate = curate
         self._patience = patience or Patience(n=n, episodes=0)
+        self._again = superseded(folder.rounds)
+        self.seen = Yield.of(folder.committed, tried_again=folder.tried_again())
+        """What is committed has given."""
         self._committed_before = folder.committed.episodes
         self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
         self._tally = Tally(n=n, committed=folder.committed, waiting=self._waiting.values(), per_episode=per_episode)
@@ -112,7 +117,7 @@ class Pool:
     @property
     def stopped_early(self) -> Why | None:
         """Why it does not go on although it could; None if it does. A matter of what is committed alone."""
-        return self._patience.runs_out(Yield.of(self._folder.committed))
+        return self._patience.runs_out(self.seen)
 
     @property
     def over(self) -> bool:
@@ -169,7 +174,7 @@ class Pool:
             episodes=seen.episodes,
             lost=seen.lost,
             accepted=seen.accepted,
-            expected=round(self._patience.expected(Yield.of(seen))) if early == "unreachable" else 0,
+            expected=round(self._patience.expected(self.seen)) if early == "unreachable" else 0,
             rule=most[0][0] if most else None,
             reason=None if seen.commonest_reason is None else seen.commonest_reason[0],
             last_reason=seen.last_reason,
@@ -312,16 +317,19 @@ class Pool:
             await self._commit(due)
 
     def _due(self) -> list[Finished]:
-        seen, due = Yield.of(self._folder.committed), list[Finished]()
+        seen, due = self.seen, list[Finished]()
         while (
             seen.accepted < self._n
             and len(due) < _AT_ONCE
-            and seen.episodes in self._folder.waiting
+            and (index := self._folder.committed.episodes + len(due)) in self._folder.waiting
             and self._patience.runs_out(seen) is None
         ):
-            due.append(self._out_of_waiting(seen.episodes))
-            seen = seen.and_of(due[-1].line)
+            due.append(self._out_of_waiting(index))
+            seen = self._seen_with(seen, due[-1])
         return due
+
+    def _seen_with(self, seen: Yield, finished: Finished) -> Yield:
+        return seen.and_of(finished.line, again=finished.index in self._again)
 
     def _out_of_waiting(self, index: int) -> Finished:
         """An episode that waited and is committed next."""
@@ -352,6 +360,7 @@ class Pool:
     async def _commit(self, episodes: list[Finished]) -> None:
         if self._on_accepted is not None:
             self._undelivered.extend(episodes)
+        self.seen = reduce(self._seen_with, episodes, self.seen)
         await self._folder.append(*episodes)
         self._written += sum(finished.line.trajectories for finished in episodes)
         # Commits complete in their order, but the tasks that wait for them may resume in any.

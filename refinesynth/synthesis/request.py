@@ -19,6 +19,7 @@ from refinesynth.personas import BadRow, Personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.logs import level_of
 from refinesynth.run.scripts import open_source
+from refinesynth.run.second_tries import superseded, with_another
 from refinesynth.settings import RunSettings
 from refinesynth.synthesis.patience import Patience, Yield
 from refinesynth.synthesis.paying import prices_of, tracker_of, what_it_takes
@@ -61,16 +62,18 @@ class Begun:
         """What is on disk, with the reason why it is no more."""
         folder = RunFolder(self.folder.path, self.folder.config)
         early = None if self.pool.reached else self.pool.stopped_early
-        ended = self._why() if early is None else self.patience.explain(Yield.of(self.folder.committed))
+        ended = self._why() if early is None else self.patience.explain(self.pool.seen)
         return SynthesisResult(folder, ended=ended, stopped_early=early, bad_personas=self.personas.bad)
 
     def _why(self) -> str | None:
         if self.pool.out_of_money:
             accepted = self.folder.committed.accepted
             return what_it_takes(self.tracker.budget, self.tracker.spent, accepted=accepted, n=self.folder.config.n)
-        count = self.pool.ran_out_after
-        source = self.personas.description
-        return None if count is None else f"{source} ran out after {count:,} persona{'s' * (count != 1)}"
+        count, again = self.pool.ran_out_after, len(superseded(self.folder.rounds))
+        if count is None:
+            return None
+        tried = f", {again:,} of them tried again" if again else ""
+        return f"{self.personas.description} ran out after {count - again:,} persona{'s' * (count - again != 1)}{tried}"
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Request:
 
     settings: RunSettings
     fresh: bool = False
+    retry_failed: bool = False
     tracing: Tracing | None = None
     on_progress: Callable[[Progress], None] | None = None
     call: "Completion | None" = None
@@ -154,6 +158,8 @@ class Request:
         from refinesynth.client.lacks import Lacks
         from refinesynth.client.watch import Calls
 
+        if self.retry_failed:
+            self._look_for_failed()
         asked, settings = self.settings, self._episodes()
         backends, fallback = self._backends(settings)
         if self.call is None and not self._has_enough():
@@ -189,6 +195,7 @@ class Request:
                 asked.output or next_run_folder(),
                 record(asked, settings, backends, fallback=fallback, personas=personas.description),
                 fresh=self.fresh,
+                corrected=self.retry_failed,
                 log_level=level_of(asked.log_level),
             )
             try:
@@ -206,6 +213,11 @@ class Request:
                     personas=at_most,
                     budget=budget or Budget(),
                 )
+                if self.retry_failed and folder.committed.accepted < asked.n:
+                    seen = Yield.of(folder.committed, tried_again=folder.tried_again())
+                    await folder.try_again(stopped=patience.runs_out(seen) is not None)
+                patience = patience.with_personas(len(superseded(folder.rounds)))
+                personas.repeat(folder.rounds)
                 async with players.open(folder, tracker) as ready:
                     pool = Pool(
                         play=ready.play,
@@ -265,6 +277,20 @@ class Request:
             return RunFolder.open(self.settings.output).totals().accepted >= self.settings.n
         except RunFolderError:
             return False
+
+    def _look_for_failed(self) -> None:
+        """Whether there is something to be tried again, said before anything is written.
+
+        Raises:
+            InputError: No run is named, none is there, or nothing failed in it.
+        """
+        if self.fresh:
+            raise InputError("fresh starts over, and retry_failed goes on with what is there: leave one of them out")
+        if self.settings.output is None:
+            raise InputError("retry_failed plays episodes of a run again: give its folder as output")
+        folder = RunFolder.open(self.settings.output)
+        if not self._has_enough():
+            with_another(folder, stopped=False)
 
     def _episodes(self) -> "EpisodeSettings":
         # Imported here: it brings pydantic-ai with it.

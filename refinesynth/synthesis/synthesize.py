@@ -50,6 +50,7 @@ async def synthesize(
     judge: bool = False,
     max_turns: int | None = None,
     fresh: bool = False,
+    retry_failed: bool = False,
     budget: "Budget | str | None" = None,
     patience: int = PATIENCE,
     fallback: "str | Backend | None" = None,
@@ -106,6 +107,10 @@ async def synthesize(
         judge: Whether an LLM judge must agree to what the rules accept.
         max_turns: Longest draft, in turns; None for the default.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
+        retry_failed: Go on with a run in `output`, and first play those of its personas again whose episodes gave nothing:
+            as new episodes behind all that were begun, with ids and seeds of their own. What was accepted stays as it
+            is, what the first tries have cost stays counted, and `max_tokens`, `output_mode` and `extra` may be others
+            now. Interrupted, the same call goes on with them and begins no second round.
         budget: A hard stop, such as `"50usd"` or `"20Mtok"`, which the total passes by less than one request. The run
             then ends as when its personas run out, and goes on with a higher one.
         patience: Finished episodes without one accepted after which the run stops early. So it does once as many have

@@ -31,6 +31,8 @@ class Dictionary:
 
     kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
 
+    ended = False
+
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))
 

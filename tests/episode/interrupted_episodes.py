@@ -29,6 +29,8 @@ class Memory:
     kept: dict[tuple[str, int, bytes], Paid] = field(default_factory=dict[tuple[str, int, bytes], Paid])
     lives: int = 10**6
 
+    ended = False
+
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))
 

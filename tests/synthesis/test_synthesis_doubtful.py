@@ -1,4 +1,5 @@
-"""What a backend rejects from the beginning on is no end of an episode: settings are corrected, and it is played."""
+"""What a backend rejects, or answers with nothing to use, from the beginning on is no end of an episode: settings are
+corrected, and it is played."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +7,12 @@ from typing import Any
 import pytest
 from run_records import contents
 
-from refinesynth.errors import RunStopped
+from refinesynth.backends import Backend
+from refinesynth.errors import RunFolderError, RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import synthesize
+from refinesynth.trajectory import Trajectory
 
 PEOPLE = [f"Somebody with the number {number}" for number in range(12)]
 
@@ -19,21 +22,34 @@ class Rejected(Exception):
 
 
 class Server:
-    """Rejects requests, from the beginning on, as long as it has `bad` left."""
+    """Rejects requests, from the beginning on or `after` some, up to the `bad`-th."""
 
-    def __init__(self, bad: float) -> None:
-        self.bad, self.asked, self.answers = bad, 0, Rehearsal()
+    def __init__(self, bad: float, after: int = 0) -> None:
+        self.bad, self.after, self.answers = bad, after, Rehearsal()
+        self.asked: int = 0
 
     async def __call__(self, **request: Any) -> Any:
         self.asked += 1
-        if self.asked <= self.bad:
-            raise Rejected("unknown parameter")
+        if self.after < self.asked <= self.bad:
+            return self.useless()
         return await self.answers(**request)
+
+    def useless(self) -> Any:
+        raise Rejected("unknown parameter")
+
+
+class Thinking(Server):
+    """Puts its answers into `reasoning_content` instead, and is paid for them."""
+
+    def useless(self) -> Any:
+        message = {"role": "assistant", "content": "", "reasoning_content": "I think that a script is wanted."}
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        return {"choices": choices, "usage": {"prompt_tokens": 100, "completion_tokens": 20}}
 
 
 async def run(path: Path, server: Server, **given: Any) -> Any:
-    chosen: dict[str, Any] = {"n": 3, "play": "narrated", "concurrency": 2, **given}
-    return await synthesize(PEOPLE, output=path, backend="openai/gpt-x", call=server, **chosen)
+    chosen: dict[str, Any] = {"n": 3, "play": "narrated", "concurrency": 2, "backend": "openai/gpt-x", **given}
+    return await synthesize(PEOPLE, output=path, call=server, **chosen)
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -62,3 +78,75 @@ async def test_fewer_personas_than_show_it_for_sure_are_told_the_reason_too(tmp_
     with pytest.raises(RunStopped, match="unknown parameter"):
         await synthesize(PEOPLE[:2], output=tmp_path / "run", backend="openai/gpt-x", call=Server(10**9), n=2)
     assert RunFolder.open(tmp_path / "run").totals().episodes == 0
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+async def test_episodes_that_were_given_thoughts_alone_are_played_when_the_cause_is_gone(
+    tmp_path: Path, concurrency: int
+) -> None:
+    server = Thinking(10**9)
+    with pytest.raises(RunStopped, match=r"only thoughts.*The run stopped with 0 episodes finished"):
+        await run(tmp_path / "run", server, concurrency=concurrency)
+    folder = RunFolder.open(tmp_path / "run")
+    assert (folder.totals().episodes, folder.waiting_lines()) == (0, [])
+    wasted = requests(folder)
+    assert 0 < wasted <= server.asked
+    result = await run(tmp_path / "run", Thinking(0))
+    whole = await run(tmp_path / "whole", Thinking(0))
+    assert [words(one) for one in result] == [words(one) for one in whole]
+    # What the useless answers have cost is counted beside.
+    assert requests(folder) == wasted + requests(RunFolder.open(tmp_path / "whole"))
+    assert sum(one.provenance.usage.requests for one in result) > sum(one.provenance.usage.requests for one in whole)
+
+
+async def test_what_was_useless_before_is_asked_again_and_no_evidence(tmp_path: Path) -> None:
+    for _ in range(3):
+        server = Thinking(10**9)
+        with pytest.raises(RunStopped, match="so it was with each of the first 5 requests"):
+            await run(tmp_path / "run", server, concurrency=1)
+        # Five requests, three tries each.
+        assert server.asked == 15
+
+
+async def test_one_empty_answer_to_all_of_its_tries_ends_an_episode_as_soon_as_another_is_answered(
+    tmp_path: Path,
+) -> None:
+    result = await run(tmp_path / "run", Thinking(6), concurrency=1)
+    assert result.reached
+    assert [line.accepted for line in RunFolder.open(tmp_path / "run").episodes()][:3] == [False, False, True]
+
+
+async def test_an_episode_that_ended_without_anything_to_use_is_made_again_for_free(tmp_path: Path) -> None:
+    # The second persona's script, three times; the first one takes two requests.
+    server = Thinking(5, after=2)
+    await run(tmp_path / "run", server, concurrency=1)
+    before, asked = contents(tmp_path / "run"), server.asked
+    assert [line.accepted for line in RunFolder.open(tmp_path / "run").episodes()][:2] == [True, False]
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        (tmp_path / "run" / name).write_bytes(b"")
+    await run(tmp_path / "run", server, concurrency=1)
+    assert (contents(tmp_path / "run"), server.asked) == (before, asked)
+
+
+@pytest.mark.parametrize("setting", [{"max_tokens": 4000}, {"extra": {"think": False}}, {"output_mode": "prompted"}])
+async def test_what_a_stopped_run_says_to_look_at_may_be_changed_while_no_episode_has_ended(
+    tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    with pytest.raises(RunStopped):
+        await run(tmp_path / "run", Thinking(10**9))
+    corrected = Backend(model="openai/gpt-x", **setting)
+    with pytest.raises(RunFolderError, match=r"begun with other settings.*temperature"):
+        await run(tmp_path / "run", Thinking(0), backend=corrected.model_copy(update={"temperature": 0.5}))
+    result = await run(tmp_path / "run", Thinking(0), backend=corrected)
+    assert result.reached
+    # From now on data depends on them.
+    with pytest.raises(RunFolderError, match=next(iter(setting))):
+        await run(tmp_path / "run", Thinking(0), n=4)
+
+
+def words(trajectory: Trajectory) -> object:
+    return trajectory.model_dump(exclude={"provenance": {"usage"}})
+
+
+def requests(folder: RunFolder) -> int:
+    return sum(row.requests for row in folder.spent())
