@@ -122,14 +122,13 @@ async def take_in(store: RunStore, place: Path, stored: Stored, listed: Sequence
     path, ends, ended, config = folder_in(place), stored.ends, stored.ended, None
     make(path)
     with restoring(path / JOURNAL) as restore:
-        for one in listed:
-            segment = await store.read(one.number)
+        async for segment in store.read_all(one.number for one in listed):
             try:
                 config = RunConfig.model_validate(segment.config)
                 _add(path, segment, segment.part(), ends, restore)
             except ValueError as error:
                 raise StorageError(
-                    f"segment {one.number} in {store.url!r} holds what no run has written: {first_line(error)}"
+                    f"segment {segment.number} in {store.url!r} holds what no run has written: {first_line(error)}"
                 ) from error
             ends, ended = segment.ends, segment.ended
         restore((), (), {TOTALS: _totals(path)})

@@ -82,7 +82,7 @@ async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, Non
                 nonlocal failure
                 try:
                     await uploads.keep_up(wake)
-                except TakenOver as error:
+                except Exception as error:  # noqa: BLE001 - likewise
                     failure = error
                     tasks.cancel_scope.cancel()
 
@@ -98,16 +98,16 @@ async def _uploading(uploads: Uploads, path: Path) -> AsyncGenerator[Output, Non
             except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
                 failure = failure or error
             tasks.cancel_scope.cancel()
+        if failure is None:
+            await uploads.finish(within=AT_THE_END)
     except anyio.get_cancelled_exc_class():
         if begun:
             await _finish_soon(uploads)
         raise
-    if failure is None:
-        await uploads.finish(within=AT_THE_END)
-        return
-    if begun and not isinstance(failure, TakenOver):
-        await _note(uploads, failure)
-    raise failure
+    if failure is not None:
+        if begun and not isinstance(failure, TakenOver):
+            await _note(uploads, failure)
+        raise failure
 
 
 async def _finish_soon(uploads: Uploads) -> None:
@@ -145,14 +145,12 @@ async def _up_to_date(store: RunStore, place: Path) -> Stored:
     while newer and stored.writer is not None and (there := await store.read(newer[0].number)).writer == stored.writer:
         # This folder's own, of a process that was killed before it knew.
         stored = stored.model_copy(update={"number": newer.pop(0).number, "ends": there.ends, "ended": there.ended})
-    if newer:
-        await _wait_for(store, newer[-1])
-    if stored.writer is not None and _must_be_made_again(place, stored, newer=bool(newer)):
+    if listed:
+        await _wait_for(store, listed[-1], ours=stored.writer)
+    if not _goes_on(place, stored, newer=bool(newer)):
         if holds_run(folder_in(place)):
             aside = move_aside(folder_in(place))
-            warn(
-                f"another machine went on with {store}; what this one had beside is kept in {str(aside)!r}",
-            )
+            warn(f"{store} is not what this machine had of it; that is kept in {str(aside)!r}")
         stored, newer = Stored(url=store.url), await store.after(0)
     stored = await take_in(store, place, stored, newer)
     stored = stored.model_copy(update={"writer": stored.writer or secrets.token_hex(8)})
@@ -160,21 +158,20 @@ async def _up_to_date(store: RunStore, place: Path) -> Stored:
     return stored
 
 
-def _must_be_made_again(place: Path, stored: Stored, *, newer: bool) -> bool:
-    """Whether the folder is not what the store had at that time, with nothing or something beside."""
+def _goes_on(place: Path, stored: Stored, *, newer: bool) -> bool:
+    """Whether the folder has all that it had when it was told of, and nothing beside if the store has more by now."""
     path, ends = folder_in(place), stored.ends
     if not holds_run(path) or not (path / JOURNAL).exists():
-        return True
+        return stored.writer is None and stored.number == 0
     with JournalReader.read(path / JOURNAL) as journal:
-        if journal.last_row() < ends.paid.get(JOURNAL, 0):
-            return True
-    return newer and next_part(path, ends).size > 0
+        whole = stored.writer is not None and journal.last_row() >= ends.paid.get(JOURNAL, 0)
+    return whole and not (newer and next_part(path, ends).size)
 
 
-async def _wait_for(store: RunStore, last: Listed) -> None:
+async def _wait_for(store: RunStore, last: Listed, *, ours: str | None) -> None:
     """Wait until the process that wrote the last segment is known to be dead, or to live."""
     segment: Segment = await store.read(last.number)
-    if segment.ended:
+    if segment.ended or segment.writer == ours:
         return
     left = min(LEASE, LEASE - (datetime.now(UTC) - last.written).total_seconds())
     if left > 0:

@@ -2,12 +2,15 @@
 
 import os
 import re
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
 
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.extras import require
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 
 CACHE = "REFINESYNTH_CACHE"
 """The variable with the folder below which runs in stores are worked on, and copies of them kept."""
+
+
+_AT_ONCE = 16
+"""Segments that are read ahead."""
 
 
 class Listed(NamedTuple):
@@ -108,6 +115,30 @@ class RunStore:
         if segment.number != number:
             raise StorageError(f"{name} holds segment {segment.number}; put the original back")
         return segment
+
+    async def read_all(self, numbers: Iterable[int]) -> AsyncGenerator[Segment, None]:
+        """Segments in this order, some read ahead.
+
+        Raises:
+            StorageError: One is too large, or no segment.
+        """
+        left = iter(numbers)
+        while some := tuple(islice(left, _AT_ONCE)):
+            found: dict[int, Segment | Exception] = {}
+
+            async def read(number: int, found: dict[int, Segment | Exception] = found) -> None:
+                try:
+                    found[number] = await self.read(number)
+                except StorageError as error:
+                    found[number] = error
+
+            async with anyio.create_task_group() as tasks:
+                for number in some:
+                    tasks.start_soon(read, number)
+            for number in some:
+                if isinstance(segment := found[number], Exception):
+                    raise segment
+                yield segment
 
     async def add(self, number: int, data: bytes) -> None:
         """Write a segment, given as its bytes.
