@@ -122,7 +122,8 @@ _TEST = re.compile(r"`((?:\w+/)*test_\w+\.py)`")
 _OF_OTHERS = {
     *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir", "--seeds", "--workers", "--report"),
     *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds", "--env", "--client"),
-    *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser"),
+    *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser", "--enable-cache-report"),
+    *("--enable-prompt-tokens-details", "--policy", "--routing-key-override", "--session-key"),
 }
 """Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
