@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import Entry, Journal, JournalReader, SpentRow
+from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import RunConfig, differences
 from refinesynth.run.episodes import Totals
@@ -21,6 +21,7 @@ from refinesynth.run.memory import EpisodeMemory
 from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
+    from refinesynth.client.batch.record import BatchRecord
     from refinesynth.client.lacks import Lacks
 
 
@@ -101,6 +102,20 @@ class RunWriter(RunFolder):
             StorageError: The journal cannot be read.
         """
         lacks.open(self._records, self._elsewhere)
+
+    def open_batches(self, record: "BatchRecord | None") -> None:
+        """Let it be known here which batches were sent, and kept; None for a run that sends none.
+
+        Raises:
+            RunFolderError: The run has sent some, whose answers would be paid for again.
+            StorageError: The journal cannot be read.
+        """
+        if record is not None:
+            record.open(self._records)
+        elif self._records.note(BATCHES) is not None:
+            raise RunFolderError(
+                f"the run in {str(self.path)!r} has sent batches, which may hold answers that are paid for: go on with batch"
+            )
 
     def personas(self) -> Iterator[str]:
         """Fingerprints of the personas of the episodes in the files, in order, lazily."""
