@@ -124,6 +124,8 @@ _OF_OTHERS = {
     *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds", "--env", "--client"),
     *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser"),
     *("--array", "--cpus-per-task", "--job-name", "--mem", "--open-mode", "--requeue", "--signal", "--time"),
+    *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser", "--enable-cache-report"),
+    *("--enable-prompt-tokens-details", "--policy", "--routing-key-override", "--session-key"),
 }
 """Of any command, of Slurm, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}

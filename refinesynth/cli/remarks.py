@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.text.printable import one_line
 
+_SAID = frozenset({"goes_without", "nothing_cached", "batch_sent", "batch_ended", "store"})
+"""Events whose text says it all."""
+
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Within the block, a rule that takes seconds is named, what requests go without from now on, and what becomes of a
-    store; each once.
+    """Within the block, a rule that takes seconds is named, what requests go without from now on, a cache that serves
+    nothing, and what becomes of batches and of a store; each once.
     """
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)
@@ -23,14 +26,15 @@ def remarks(say: Callable[[str], None]) -> Generator[None]:
 
 class _Once(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._say = say
         self._said: set[object] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = facts_of(record)
-        told = {"slow_rule": facts.get("rule"), "goes_without": facts["text"], "store": facts["text"]}
-        about = told.get(facts["event"])
+        text = facts.get("text")
+        about = facts.get("rule") if facts["event"] == "slow_rule" else text if facts["event"] in _SAID else None
         if about is not None and about not in self._said:
             self._said.add(about)
-            self._say(one_line(f"! {record.getMessage()}"))
+            mark = "! " if record.levelno >= logging.WARNING else ""
+            self._say(one_line(f"{mark}{record.getMessage()}"))

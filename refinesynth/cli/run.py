@@ -260,6 +260,14 @@ Deadline = Annotated[
     float | None,
     typer.Option("--deadline", metavar="SECONDS", help="When an episode is given up; by default after two hours."),
 ]
+Batch = Annotated[
+    bool,
+    typer.Option(
+        "--batch",
+        help="Ask the script writer and the narrator in OpenAI's batches: half the price, each answer within a day. With a large "
+        "--concurrency.",
+    ),
+]
 Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Processes to play in, each on a core; by default 1.")
 ]
@@ -319,6 +327,7 @@ def run(
     patience: PatienceOption = None,
     fallback: Fallback = None,
     deadline: Deadline = None,
+    batch: Batch = False,
     processes: Processes = None,
     log_level: LogLevel = None,
     otel: Otel = False,
@@ -358,6 +367,7 @@ def run(
         "mistakes": None if mistakes is None else options.mistakes_policy(mistakes),
         "attempts": None if attempts is None else options.attempts_bounds(attempts),
         "fallback": None,
+        "batch": batch or None,
         "player_form": None if player_form is None else player_form.value,
         "log_level": None if log_level is None else log_level.value,
         "tracing": Tracing(export=True) if otel else None,

@@ -167,8 +167,10 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
     part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
+    most = asked.get("concurrency") or RunSettings().concurrency
+    batches = f", in batches of up to {most} requests (--concurrency)" if asked.get("batch") else ""
     return one_line(
-        f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}, into {folder}"
+        f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
     )
 
 

@@ -14,6 +14,7 @@ from refinesynth.backends.completion import Completion
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
+from refinesynth.client.affinity import CacheWatch, with_affinity
 from refinesynth.client.answers import Answer, read_answer
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.classify_error import classify_error
@@ -90,6 +91,7 @@ class LiteLLMModel(Model):
             longest_wait=backend.longest_wait,
         )
         self._known = Lacks() if lacks is None else lacks
+        self._cache = CacheWatch(backend)
         self._proved: set[str] = set()
         """What the server has, because it was answered."""
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
@@ -273,13 +275,14 @@ class LiteLLMModel(Model):
             call.attempt += 1
             call.enter(CallStage.ANSWER)
             try:
-                answer = await self._complete(request, permit)
+                answer = await self._complete(with_affinity(request, self.backend, account), permit)
             except BaseException:
                 reservation.release()
                 raise
         cost = self._price(answer.usage)
         reservation.settle(answer.usage, cost)
         self.verdicts.note_answer()
+        self._cache.note(account.role, answer.usage)
         self._proved.update(carried(request).values())
         await account.keep(answer, cost, model=self.model_name)
         return answer, cost

@@ -15,6 +15,7 @@ from refinesynth.errors import ConfigurationError
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+    from refinesynth.client.batch.collecting import Batches
     from refinesynth.client.lacks import Lacks
     from refinesynth.client.limiter.rate_limiter import RateLimiter
     from refinesynth.client.model import LiteLLMModel
@@ -85,16 +86,18 @@ def open_models(
     fallback: Backend | None = None,
     calls: "Calls | None" = None,
     lacks: "Lacks | None" = None,
+    batches: "Batches | None" = None,
 ) -> "dict[Role, Model]":
     """A model for every role; for a mixture of backends a `MixedModel`, of which one is to be taken for each play.
 
     Roles with equal backends share a model, and with it the rate limits; backends on one server with one key share a
     limiter. With `fallback`, requests go to that while their own backend cannot be asked. Requests in flight are listed
-    in `calls`; what servers turn out not to have, in `lacks`.
+    in `calls`; what servers turn out not to have, in `lacks`. With `batches`, the roles that can be are asked in these.
 
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
+    from refinesynth.client.batch.roles import BATCHED
     from refinesynth.client.lacks import Lacks
     from refinesynth.client.limiter.endpoints import endpoint, limiters_of
     from refinesynth.client.several import FallbackModel, mixture
@@ -109,21 +112,51 @@ def open_models(
     def opened(backend: Backend) -> "LiteLLMModel":
         return open_model(backend, call=call, limiter=limiters[endpoint(backend)], calls=calls, lacks=lacks)
 
-    found: list[tuple[Backend, Model]] = []
+    found: list[tuple[Backend, bool, Model]] = []
+    """Backend, whether it is asked in batches, and its model."""
     reserve = None if fallback is None else opened(fallback)
     if fallback is not None and reserve is not None:
-        found.append((fallback, reserve))
+        found.append((fallback, False, reserve))
 
     def model_of(role: Role, backend: Backend) -> "Model":
         if call is None and (folder := replayed_folder(backend)) is not None:
             return open_replay(folder, role)
-        model = next((model for known, model in found if known == backend), None)
+        batched = batches is not None and role in BATCHED
+        model = next((model for known, how, model in found if (known, how) == (backend, batched)), None)
         if model is None:
-            model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
-            found.append((backend, model))
+            if batches is not None and batched:
+                # Without the fallback, which would be paid for what a batch may answer yet.
+                model = open_batched(backend, batches, calls, lacks)
+            else:
+                model = opened(backend) if reserve is None else FallbackModel(opened(backend), reserve)
+            found.append((backend, batched, model))
         return model
 
     return {role: mixture([model_of(role, one) for one in backend.each]) for role, backend in backends.items()}
+
+
+def open_batched(backend: Backend, batches: "Batches", calls: "Calls", lacks: "Lacks") -> "LiteLLMModel":
+    """The model for a backend that is asked in batches: as many requests at once as there are, each for a day.
+
+    Raises:
+        ConfigurationError: The backend needs a key, and no variable holds one.
+    """
+    from refinesynth.client.batch.collecting import DAY, BatchedCompletion
+    from refinesynth.client.budget.price_table import price_of
+    from refinesynth.client.limiter.endpoints import limiter_of
+    from refinesynth.client.model import LiteLLMModel
+
+    _require_key(backend)
+    call = BatchedCompletion(backend, batches)
+    return LiteLLMModel(
+        backend.model_copy(update={"timeout": DAY}),
+        call=call,
+        price=price_of(backend, batch=True),
+        accepts_seed=call.accepts("seed"),
+        limiter=limiter_of(backend, batched=True),
+        calls=calls,
+        lacks=lacks,
+    )
 
 
 def open_replay(folder: Path, role: Role) -> "Model":

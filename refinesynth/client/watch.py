@@ -142,9 +142,9 @@ class _Watch:
     def look(self, now: float) -> None:
         if not len(self.calls) or self.calls.finished != self.finished:
             self.finished, self.moved_at = self.calls.finished, now
-        elif now - self.moved_at >= self.idle:
+        elif now - self.moved_at >= (idle := max(self.idle, min(call.timeout for call in self.calls))):
             self.moved_at = now
-            self.on_alarm(_alarm(f"nothing has been answered for {self.idle:.0f} s", self.calls, len(self.calls), now))
+            self.on_alarm(_alarm(f"nothing has been answered for {idle:.0f} s", self.calls, len(self.calls), now))
         overdue = [call for call in self.calls if call.overdue(now)]
         new = [call for call in overdue if id(call) not in self.reported]
         self.reported = {id(call) for call in overdue}
@@ -156,7 +156,8 @@ class _Watch:
 async def watch(calls: Calls, on_alarm: Callable[[Alarm], None], *, every: float = 15.0, idle: float = 300.0) -> None:
     """Look at `calls` every so many seconds, until cancelled; it only says what it sees.
 
-    A call that takes too long is reported once; that nothing is answered, while there are calls, every `idle` seconds.
+    A call that takes too long is reported once; that nothing is answered, while there are calls, every `idle` seconds, or as
+    many as each of them may take.
     """
     watched = _Watch(calls, on_alarm, idle, finished=calls.finished, moved_at=anyio.current_time())
     while True:

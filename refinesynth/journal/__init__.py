@@ -3,10 +3,11 @@ counts.
 """
 
 from refinesynth.journal.journal import Journal
-from refinesynth.journal.reader import JournalReader
+from refinesynth.journal.reader import BATCHES, JournalReader
 from refinesynth.journal.values import Committed, Entry, Outstanding, Paid, Recorded, SpentRow
 
 __all__ = [
+    "BATCHES",
     "Committed",
     "Entry",
     "Journal",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.journal import Entry, Journal, JournalReader, SpentRow
+from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import EpisodeLine, Totals
@@ -22,6 +22,7 @@ from refinesynth.run.second_tries import NOTE, superseded, with_another, write_r
 from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
+    from refinesynth.client.batch.record import BatchRecord
     from refinesynth.client.lacks import Lacks
 
 
@@ -135,6 +136,20 @@ class RunWriter(RunFolder):
             StorageError: The journal cannot be read.
         """
         lacks.open(self._records, self._elsewhere)
+
+    def open_batches(self, record: "BatchRecord | None") -> None:
+        """Let it be known here which batches were sent, and kept; None for a run that sends none.
+
+        Raises:
+            RunFolderError: The run has sent some, whose answers would be paid for again.
+            StorageError: The journal cannot be read.
+        """
+        if record is not None:
+            record.open(self._records)
+        elif self._records.note(BATCHES) is not None:
+            raise RunFolderError(
+                f"the run in {str(self.path)!r} has sent batches, which may hold answers that are paid for: go on with batch"
+            )
 
     def personas(self) -> Iterator[str]:
         """Fingerprints of the personas of the episodes in the files, in order, lazily."""

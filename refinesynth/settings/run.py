@@ -123,6 +123,9 @@ class RunSettings(PlaySettings):
     """Finished episodes without one accepted after which the run stops early; 0 goes on to the end."""
     fallback: Any = None
     """A second backend, asked while the first is down or cannot be asked any more."""
+    batch: bool = False
+    """Ask the ScriptWriter and the Narrator in the provider's batches: at half the price, each within a day. Many episodes
+    in flight make large batches."""
     log_level: str = "info"
     """How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`."""
 

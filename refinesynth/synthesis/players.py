@@ -1,7 +1,7 @@
 """Where the episodes of a run are played: in this process, or in several."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, Completion, Role
+    from refinesynth.client.batch.collecting import Batches
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.client.lacks import Lacks
     from refinesynth.client.watch import Calls
@@ -45,6 +46,8 @@ class Players:
     """The requests of `models` that are in flight."""
     lacks: "Lacks"
     """What `models` find out about their servers."""
+    batches: "Batches | None"
+    """Those that `models` ask in; None if in none."""
     processes: int
     log_level: int
     tracing: Tracing | None
@@ -60,6 +63,7 @@ class Players:
             from refinesynth.client import close_models
 
             folder.open_lacks(self.lacks)
+            folder.open_batches(self.batches and self.batches.record)
             opened: dict[Role, Any] = {}
 
             def models() -> "Mapping[Role, Any]":
@@ -68,7 +72,7 @@ class Players:
 
             try:
                 with traced(self.tracing):
-                    async with watched(self.calls):
+                    async with watched(self.calls), self.batches.running() if self.batches else nullcontext():
                         yield Ready(_Here(self, models, folder, tracker))
             finally:
                 with anyio.CancelScope(shield=True):
@@ -143,15 +147,9 @@ def _counted(finished: Finished, tracker: "BudgetTracker") -> Finished:
 @asynccontextmanager
 async def watched(calls: "Calls") -> AsyncGenerator[None, None]:
     """While the block runs, say so when a request takes too long, or nothing is answered."""
+    from refinesynth.client.beside import beside
     from refinesynth.client.watch import log_alarm, watch
 
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with beside() as tasks:
         tasks.start_soon(watch, calls, log_alarm)
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+        yield

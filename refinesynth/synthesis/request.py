@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from refinesynth.backends import Backend, Completion, Role
+    from refinesynth.client.batch.collecting import Batches
     from refinesynth.client.budget.tracker import BudgetTracker
     from refinesynth.diversity import Overlap
     from refinesynth.episode import EpisodeSettings
@@ -166,8 +167,9 @@ class Request:
             _refuse_missing_keys([*backends.values(), *filter(None, [fallback])])
         paths = {role: routed(backend, in_flight=asked.concurrency) for role, backend in backends.items()}
         second = None if fallback is None else routed(fallback, in_flight=asked.concurrency)
-        calls, lacks = Calls(), Lacks()
-        open_once = cache(partial(open_models, paths, call=self.call, fallback=second, calls=calls, lacks=lacks))
+        calls, lacks, batches = Calls(), Lacks(), self._batches(backends)
+        known: dict[str, Any] = {"fallback": second, "calls": calls, "lacks": lacks, "batches": batches}
+        open_once = cache(partial(open_models, paths, call=self.call, **known))
         players = Players(
             settings=settings,
             backends=paths,
@@ -176,6 +178,7 @@ class Request:
             models=open_once,
             calls=calls,
             lacks=lacks,
+            batches=batches,
             processes=asked.processes,
             log_level=level_of(asked.log_level),
             tracing=self.tracing,
@@ -248,6 +251,24 @@ class Request:
         roles = plays.find(settings.play).roles(settings)
         found = {role: backend for role, backend in resolve_roles(asked.backend).items() if role in roles}
         return found, None if asked.fallback is None else resolve(asked.fallback)
+
+    def _batches(self, backends: "Mapping[Role, Backend]") -> "Batches | None":
+        """What requests are sent in; None if each is sent by itself.
+
+        Raises:
+            ConfigurationError: None of them can be sent in batches.
+        """
+        if not self.settings.batch:
+            return None
+        from refinesynth.client.batch.collecting import Batches
+        from refinesynth.client.batch.roles import refuse_unbatched
+
+        if self.settings.processes > 1 or self.call is not None:
+            raise ConfigurationError(
+                "batch is for a run in one process that asks its backends itself; leave out processes and call"
+            )
+        refuse_unbatched(backends)
+        return Batches()
 
     def _has_player(self, models: "Mapping[Role, Model]") -> None:
         """Whether there is a player, where one is to be asked with tool calls; one that has none plays in text.

@@ -55,6 +55,7 @@ async def synthesize(
     patience: int = PATIENCE,
     fallback: "str | Backend | None" = None,
     deadline: float | None = DEADLINE,
+    batch: bool = False,
     processes: int = 1,
     log_level: str = "info",
     tracing: Tracing | None = None,
@@ -121,6 +122,7 @@ async def synthesize(
             is there again. Which one answered is in each trajectory's provenance.
         deadline: Seconds that an episode may take; None for no end.
         processes: How many processes play; rules, prompts and `call` must be such that they can be pickled.
+        batch: Whether the ScriptWriter and the Narrator are asked in the provider's batches, at half the price.
         log_level: How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.

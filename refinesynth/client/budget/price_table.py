@@ -21,6 +21,9 @@ _ENOUGH_TO_TELL = 1_000
 """Tokens for which litellm is asked, to learn what one costs."""
 _OTHER_UNITS = ("cost_per_second", "input_cost_per_second", "input_cost_per_request", "input_dbu_cost_per_token")
 """Entries with one of these are not priced by the token alone."""
+_BY_THE_TOKEN = (
+    "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost",
+)  # fmt: skip
 _BILLED_BY_OTHER_RULES = frozenset({"fireworks_ai", "perplexity"})
 """Providers for which litellm does more than look a price up."""
 
@@ -60,11 +63,12 @@ def unknown(_usage: "RequestUsage") -> float | None:
     return None
 
 
-def price_of(backend: Backend, *, listings: bool = True) -> "Price":
+def price_of(backend: Backend, *, listings: bool = True, batch: bool = False) -> "Price":
     """What this backend's completions cost; `unknown` where its own prices and litellm's map do not say.
 
     Each of the backend's own prices takes the place of the listed one. Cached tokens without a price cost what the
-    others of the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count.
+    others of the prompt do. The rehearsal and a replay are free. With `listings=False` only its own prices count; with
+    `batch`, the listed ones are those of the provider's batches.
 
     litellm is imported for models that its map alone does not settle: unlisted ones, and those of providers whose bills
     are more than prices by the token.
@@ -74,7 +78,7 @@ def price_of(backend: Backend, *, listings: bool = True) -> "Price":
     own = _own_prices(backend)
     if {"input", "output"} <= own.keys():
         return Rates(**own)
-    rates = (listed(backend.model) or _asked(backend)) if listings else None
+    rates = (listed(backend.model, batch=batch) or _asked(backend)) if listings else None
     return unknown if rates is None else replace(rates, **own)
 
 
@@ -86,9 +90,11 @@ def is_known(price: "Price") -> bool:
 
 
 @cache
-def listed(model: str) -> Rates | None:
+def listed(model: str, *, batch: bool = False) -> Rates | None:
     """What litellm's map says of a model string; None where it lists no price by the token, or none that we
     understand.
+
+    In a `batch` what has no price of its own there costs half.
     """
     provider, name = split(model)
     if provider in _BILLED_BY_OTHER_RULES:
@@ -98,7 +104,7 @@ def listed(model: str) -> Rates | None:
         entry = prices.get(key)
         if entry is not None and _same_provider(provider, str(entry.get("litellm_provider", ""))):
             try:
-                return _rates(entry)
+                return _rates(_batched(entry) if batch else entry)
             except (TypeError, ValueError, KeyError):
                 return None
     return None
@@ -129,6 +135,12 @@ def _rates(entry: Mapping[str, Any]) -> Rates | None:
         written=of_prompt("cache_creation_input_token_cost"),
         output=float(entry["output_cost_per_token"] or 0),
     )
+
+
+def _batched(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    halves = {name: float(entry[name]) / 2 for name in _BY_THE_TOKEN if entry.get(name) is not None}
+    own = {name: entry[f"{name}_batches"] for name in _BY_THE_TOKEN if entry.get(f"{name}_batches") is not None}
+    return {**entry, **halves, **own}
 
 
 def _own_prices(backend: Backend) -> dict[str, float]:

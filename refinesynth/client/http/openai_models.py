@@ -78,10 +78,11 @@ def asked_straight(backend: Backend, model: str) -> bool:
     series = _SERIES.match(model)
     recent = series is not None and (int(series[1]), int(series[2] or 0)) >= _RESPONSES_FOR_TOOLS
     wants_tools = backend.output_mode is OutputMode.TOOL
-    return not (recent and wants_tools and (_is_openais(backend) or "reasoning_effort" in backend.extra))
+    return not (recent and wants_tools and (is_openais(backend) or "reasoning_effort" in backend.extra))
 
 
-def _is_openais(backend: Backend) -> bool:
+def is_openais(backend: Backend) -> bool:
+    """Whether OpenAI itself is asked, and not another server that speaks its language."""
     server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
     host = urlsplit(server).hostname if server else None
     return host is None or host == "openai.com" or host.endswith(".openai.com")

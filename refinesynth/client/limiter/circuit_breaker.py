@@ -124,3 +124,10 @@ class CircuitBreaker:
             return False
         # No prompt makes a server refuse connections.
         return len(self._episodes) >= _EPISODES or all(fault.kind is FaultKind.UNREACHED for fault in recent)
+
+
+class StaysClosed(CircuitBreaker):
+    """For requests whose faults do not say that the backend is down, such as those of one batch, which all fail at once."""
+
+    def _is_down(self) -> bool:
+        return False

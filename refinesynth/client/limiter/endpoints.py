@@ -7,7 +7,7 @@ from pydantic_ai.models import Model
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_variables, server_of, split
-from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
+from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, StaysClosed
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.several import FallbackModel, MixedModel
@@ -21,10 +21,11 @@ def endpoint(backend: Backend) -> Endpoint:
     return server_of(backend) or split(backend.model)[0], key_variables(backend)
 
 
-def limiter_of(backend: Backend, *others: Backend, waits: bool = True) -> RateLimiter:
+def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: bool = False) -> RateLimiter:
     """A limiter for backends of one endpoint; where they ask for different bounds, it keeps the strictest.
 
-    Unless it `waits`, requests do not wait for the end of an outage.
+    Unless it `waits`, requests do not wait for the end of an outage; if they are `batched`,
+    all go that there are, and what comes of them says nothing of the server.
     """
     backends = (backend, *others)
     ceilings = [one.max_in_flight for one in backends if one.max_in_flight is not None]
@@ -34,9 +35,9 @@ def limiter_of(backend: Backend, *others: Backend, waits: bool = True) -> RateLi
         backend.label,
         # The embedded backend is this process: it takes whatever comes, and there is nothing to find out.
         limit=ConcurrencyLimit(start=None)
-        if backend.rehearses
+        if backend.rehearses or batched
         else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
-        breaker=CircuitBreaker(longest_wait=longest_wait, outage=outage),
+        breaker=(StaysClosed if batched else CircuitBreaker)(longest_wait=longest_wait, outage=outage),
         # For a server that asks to be left alone is waited as for one that is down.
         longest_wait=max(longest_wait, outage),
     )

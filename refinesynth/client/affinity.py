@@ -1,0 +1,158 @@
+"""Session affinity: by what a server, or a router in front of several, knows the requests of one conversation, so that
+they land where its beginning is in the cache.
+
+It is added behind the digest by which a journal knows a request, so the same is recalled whatever is sent.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from itertools import count
+from random import randrange
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import split
+from refinesynth.backends.role import Role
+from refinesynth.client.account import Account
+from refinesynth.client.budget.price_table import listed
+from refinesynth.client.http.openai_models import is_openais
+
+_LOG = logging.getLogger("refinesynth.backends")
+
+CONVERSING = frozenset({Role.DUNGEON_MASTER, Role.PLAYER})
+"""Roles whose requests in an episode go on from each other. What the others are asked begins alike in all episodes."""
+
+_Request: TypeAlias = dict[str, Any]
+
+
+def with_affinity(request: _Request, backend: Backend, account: Account) -> _Request:
+    """The request, known by its episode and role; unchanged where it belongs to no episode."""
+    if not account.episode:
+        return request
+    kind = affinity_of(backend)
+    key = f"{account.episode}-{account.role}"
+    if not isinstance(kind, str):
+        return _headed(request, **dict.fromkeys(kind, key))
+    return _PRESETS[kind](request, key, account.role)
+
+
+def affinity_of(backend: Backend) -> str | tuple[str, ...]:
+    """The preset of a backend, or the headers that are to carry the key; `auto` is resolved."""
+    if backend.session_headers != "auto":
+        return backend.session_headers
+    provider = split(backend.model)[0]
+    if provider == "openai" and is_openais(backend):
+        return "openai"
+    return "anthropic" if provider == "anthropic" else "none"
+
+
+def _as_it_is(request: _Request, _key: str, _role: str) -> _Request:
+    return request
+
+
+_TURNS = count(randrange(10**9))
+"""No two requests have the same id: SGLang refuses one that it is working on, such as of a process that was killed."""
+
+
+def _for_sglang(request: _Request, key: str, _role: str) -> _Request:
+    # The gateway takes the key from `rid`, without `_t` and its number, or from the header.
+    return _with_body(_headed(request, **{"x-smg-routing-key": key}), rid=f"{key}_t{next(_TURNS)}")
+
+
+def _for_dynamo(request: _Request, key: str, role: str) -> _Request:
+    # An episode that has its script is finished before others are begun.
+    hints = {"agent_hints": {"priority": int(role != Role.SCRIPT_WRITER)}}
+    return _with_body(_headed(request, **{"X-Dynamo-Session-ID": key}), nvext=hints)
+
+
+def _for_openai(request: _Request, key: str, role: str) -> _Request:
+    # Requests that begin alike in all episodes are brought together by that beginning; a key would part them.
+    return _with_body(request, prompt_cache_key=key) if role in CONVERSING else request
+
+
+def _for_anthropic(request: _Request, _key: str, role: str) -> _Request:
+    """Mark what another request will begin with; what none does would cost a quarter more.
+
+    The DungeonMaster's instructions are those of all episodes, and a Player's conversation grows message by message.
+    """
+    messages: list[dict[str, Any]] = list(request["messages"])
+    if role in CONVERSING and messages[0]["role"] == "system":
+        messages[0] = _marked(messages[0])
+    if role == Role.PLAYER:
+        messages[-1] = _marked(messages[-1])
+    return {**request, "messages": messages}
+
+
+_PRESETS: Mapping[str, Callable[[_Request, str, str], _Request]] = MappingProxyType(
+    {
+        "none": _as_it_is,
+        "sglang": _for_sglang,
+        "dynamo": _for_dynamo,
+        "openai": _for_openai,
+        "anthropic": _for_anthropic,
+    }
+)
+
+
+def _headed(request: _Request, **headers: str) -> _Request:
+    return {**request, "extra_headers": {**headers, **request.get("extra_headers", {})}}
+
+
+def _with_body(request: _Request, **more: object) -> _Request:
+    """With more in the body; what the user says there stays."""
+    return {**request, "extra_body": {**more, **request.get("extra_body", {})}}
+
+
+def _marked(message: dict[str, Any]) -> dict[str, Any]:
+    mark, text = {"cache_control": {"type": "ephemeral"}}, message.get("content")
+    if message["role"] == "tool":
+        return {**message, **mark}
+    # Blocks without a word are refused.
+    return {**message, "content": [{"type": "text", "text": text, **mark}]} if text else message
+
+
+_LONG = 2048
+"""Tokens of a prompt from which caches are expected to hold something of it; most begin at 1,024."""
+_ENOUGH = 100
+"""Long requests of conversations, of which one in ten or so begins one."""
+
+
+class CacheWatch:
+    """Says once that a provider which is expected to read prompts from its cache reports that of none."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Nothing was answered yet."""
+        self._backend = backend
+        self._uncached = 0
+        self._settled = False
+
+    def note(self, role: str, usage: RequestUsage) -> None:
+        """A request of this role was answered."""
+        if self._settled or role not in CONVERSING or usage.input_tokens < _LONG:
+            return
+        self._uncached += 1
+        if not usage.cache_read_tokens and self._uncached < _ENOUGH:
+            return
+        self._settled = True
+        if not usage.cache_read_tokens and _caches(self._backend):
+            self._warn()
+
+    def _warn(self) -> None:
+        text = (
+            f"{self._backend.label} reports no cached tokens in {_ENOUGH} requests of conversations, each of {_LONG:,} tokens or "
+            f"more: the prompts are paid for in full, or it does not say (SGLang does with --enable-cache-report, vLLM with "
+            f"--enable-prompt-tokens-details)"
+        )
+        facts = {"event": "nothing_cached", "backend": self._backend.label, "text": text}
+        _LOG.warning("%s", text, extra={"facts": facts})
+
+
+def _caches(backend: Backend) -> bool:
+    """Whether its cache was asked for, or the provider has a price for what is read from it."""
+    if affinity_of(backend) != "none":
+        return True
+    rates = listed(backend.model) if backend.base_url is None else None
+    return rates is not None and rates.cached < rates.input

@@ -1,0 +1,275 @@
+"""Collects the requests of a run into batches, sends them, and hands out what comes back.
+
+A request is known by its episode, role, step and digest, as it is in the journal. In which batch it is, is committed
+there before the batch is sent. So after a crash the same request, made again, waits for the batch that has it.
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+from pydantic_ai.models import check_allow_model_requests
+
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import split
+from refinesynth.client.account import current_account
+from refinesynth.client.batch.provider import BatchApi, Ended, Outcome, missing
+from refinesynth.client.batch.record import BatchRecord
+from refinesynth.client.beside import beside
+from refinesynth.client.classify_error import FaultStep, classify_error
+from refinesynth.client.http.dialects import DIALECTS
+from refinesynth.client.http.reply import Reply
+from refinesynth.client.http.request import body_of
+from refinesynth.client.limiter.permit import current_deadline
+from refinesynth.client.session import SessionAccount
+from refinesynth.errors import EpisodeAbandoned, RunStopped
+
+_LOG = logging.getLogger("refinesynth.backends")
+
+QUIET = 2.0
+"""Seconds without another request after which those that are there are sent."""
+LONGEST = 30.0
+"""Seconds that the first waits for others."""
+POLL = (1.0, 60.0)
+"""Seconds between two looks at a batch, at first and at most; they grow by a third each time."""
+_MOST = 10_000
+"""Requests of one batch: OpenAI takes 50,000, and 200 MB, which a fifth stays below."""
+DAY = 26 * 3600.0
+"""Seconds that a request may take: OpenAI gives a batch up after 24 hours."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass
+class Batches:
+    """The batches of a run: what is noted of them, and the tasks that see to them."""
+
+    record: BatchRecord = field(default_factory=BatchRecord)
+    _tasks: anyio.abc.TaskGroup | None = field(default=None, init=False)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Batches are sent and followed while the block runs; what is under way then goes on at the provider."""
+        async with beside() as self._tasks:
+            yield
+
+    def start(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Do this beside the run; it must see to its own errors."""
+        if self._tasks is None:
+            raise RuntimeError("batches are sent by a run alone")
+        self._tasks.start_soon(work, *args)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A request without its outcome."""
+
+    body: dict[str, Any]
+    done: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Outcome = field(default_factory=lambda: RuntimeError("its batch is not known any more"))
+
+    def end(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.done.set()
+
+
+class BatchedCompletion:
+    """A completion function whose requests travel in batches.
+
+    Guarantees: a request that is in a batch is in no other one as long as that may still answer it, also after a crash
+    between any two steps. What fails, of one request or of a whole batch, is raised as if it had been sent by itself.
+
+    Not promised: that a batch is found whose sending was broken off, if the provider lists it later than a retry takes.
+    """
+
+    def __init__(self, backend: Backend, batches: Batches) -> None:
+        """Nothing is sent yet."""
+        self._backend = backend
+        self._batches = batches
+        self._record = batches.record
+        self._api = BatchApi(backend)
+        provider, self._model = split(backend.model)
+        self._dialect = DIALECTS[provider]
+        self._takes = self._dialect.takes(self._model)
+        self._waiting: dict[str, _Waiting] = {}
+        """By id: all that wait, whether sent or not."""
+        self._queue: list[str] = []
+        """Those that are not sent."""
+        self._arrived = 0.0
+        self._collecting = False
+        self._followed: set[int] = set()
+        self._ready: dict[str, Outcome] = {}
+        """What came for requests that are not made yet since the process began."""
+
+    def accepts(self, parameter: str) -> bool:
+        """Whether requests may carry this OpenAI parameter."""
+        return parameter in self._takes
+
+    async def aclose(self) -> None:
+        """Close the connections; batches go on at the provider."""
+        await self._api.aclose()
+
+    async def __call__(self, **request: Any) -> Reply:
+        """One completion, in hours.
+
+        Raises:
+            EpisodeAbandoned: The request belongs to no episode.
+            Exception: As the direct client raises it.
+        """
+        check_allow_model_requests()
+        name = _id_of_current_request()
+        body = body_of(request, model=self._model, dialect=self._dialect, takes=self._takes)
+        outcome = self._ready.pop(name) if name in self._ready else await self._outcome(name, body)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return self._dialect.read(outcome)
+
+    async def _outcome(self, name: str, body: dict[str, Any]) -> Outcome:
+        waiting = self._waiting[name] = _Waiting(body)
+        number = self._record.batch_of(name)
+        if number is None:
+            self._enqueue(name)
+        elif number not in self._followed:
+            self._followed.add(number)
+            self._batches.start(self._follow, number)
+        try:
+            with clock_stopped():
+                await waiting.done.wait()
+        finally:
+            del self._waiting[name]
+        return waiting.outcome
+
+    def _enqueue(self, name: str) -> None:
+        self._queue.append(name)
+        self._arrived = anyio.current_time()
+        if not self._collecting:
+            self._collecting = True
+            self._batches.start(self._collect)
+
+    async def _collect(self) -> None:
+        """Wait until no more requests come, then send those that are there."""
+        at_last = anyio.current_time() + LONGEST
+        while len(self._queue) < _MOST:
+            left = min(self._arrived + QUIET, at_last) - anyio.current_time()
+            if left <= 0:
+                break
+            await anyio.sleep(left)
+        # Who was cancelled meanwhile is not asked for.
+        bodies = {name: self._waiting[name].body for name in self._queue[:_MOST] if name in self._waiting}
+        del self._queue[:_MOST]
+        self._collecting = bool(self._queue)
+        if self._queue:
+            self._batches.start(self._collect)
+        if bodies:
+            await self._send(bodies)
+
+    async def _send(self, bodies: dict[str, dict[str, Any]]) -> None:
+        key, number = secrets.token_hex(16), -1
+        try:
+            number = await self._record.begin(key, list(bodies))
+            self._followed.add(number)
+            batch = await self._api.send(bodies, key=key)
+            await self._record.change(number, self._record[number].model_copy(update={"id": batch}))
+        except Exception as error:  # noqa: BLE001 - sorted by who asked
+            # It may have been sent all the same: whoever asks again looks for it first.
+            self._followed.discard(number)
+            self._fail(bodies, error)
+            return
+        self._say("batch_sent", number, f"{len(bodies):,} sent to {self._backend.label}")
+        await self._follow(number)
+
+    async def _follow(self, number: int) -> None:
+        """Hand out what becomes of a batch's requests, when it has ended; if it was not sent, they are queued again."""
+        batch = self._record[number]
+        try:
+            found = batch.id or await self._patiently(lambda: self._api.find(batch.key))
+            if found is None:
+                await self._record.change(number, batch.model_copy(update={"requests": ()}))
+                # Who asked while that was committed is in the queue already.
+                for name in (self._waiting.keys() & set(batch.requests)) - set(self._queue):
+                    self._enqueue(name)
+                return
+            if batch.id is None:
+                await self._record.change(number, batch.model_copy(update={"id": found}))
+            ended = await self._end_of(found)
+            outcomes = await self._patiently(lambda: self._api.outcomes(ended))
+        except Exception as error:  # noqa: BLE001 - sorted by who asked
+            self._fail(batch.requests, error)
+            return
+        finally:
+            self._followed.discard(number)
+        self._record.read(number)
+        answered = sum(isinstance(outcomes.get(name), Reply) for name in batch.requests)
+        self._say("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
+        for name in batch.requests:
+            outcome = outcomes.get(name) or missing(ended)
+            if name in self._waiting:
+                self._waiting[name].end(outcome)
+            elif isinstance(outcome, Reply):
+                self._ready[name] = outcome
+
+    async def _end_of(self, batch: str) -> Ended:
+        pause, most = POLL
+        while (ended := await self._patiently(lambda: self._api.look(batch))) is None:
+            await anyio.sleep(pause)
+            pause = min(most, pause * 4 / 3)
+        return ended
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
+        """What `ask` gives, which may be asked again.
+
+        Raises:
+            RunStopped: The server stays down.
+            Exception: It does not take what is asked.
+        """
+        gives_up_at = anyio.current_time() + self._backend.outage
+        while True:
+            try:
+                return await ask()
+            except Exception as error:
+                fault = classify_error(error, self._backend)
+                if fault.step is not FaultStep.RETRY:
+                    raise
+            if anyio.current_time() > gives_up_at:
+                raise RunStopped(f"{fault.message}; it stays down, try again later.")
+            _LOG.warning("%s; the batch is asked for again", fault.message)
+            await anyio.sleep(min(max(POLL[0], fault.after or 0.0), self._backend.longest_wait))
+
+    def _fail(self, names: Iterable[str], error: Exception) -> None:
+        for name in names:
+            if name in self._waiting:
+                self._waiting[name].end(error)
+
+    def _say(self, event: str, number: int, what: str) -> None:
+        text = f"batch {number + 1}, requests: {what}"
+        facts = {"event": event, "batch": self._record[number].id, "backend": self._backend.label, "text": text}
+        _LOG.info("%s", text, extra={"facts": facts})
+
+
+def _id_of_current_request() -> str:
+    account = current_account()
+    if not isinstance(account, SessionAccount):
+        raise EpisodeAbandoned("a batch takes requests of episodes only, and this one belongs to none")
+    session, role = account.session, account.role
+    known = f"{session.id}/{role}/{session.step(role)}/".encode() + account.digest
+    return blake2b(known, digest_size=16).hexdigest()
+
+
+@contextmanager
+def clock_stopped() -> Generator[None]:
+    """The time that a batch takes does not count for the episode's deadline."""
+    deadline = current_deadline()
+    if deadline is None:
+        yield
+        return
+    deadline.stop()
+    try:
+        yield
+    finally:
+        deadline.go_on()

@@ -1,0 +1,89 @@
+"""Which request is in which batch: committed to the run's journal before a batch is sent, so that none is sent twice."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ValidationError
+
+from refinesynth.errors import StorageError
+from refinesynth.journal import BATCHES, Journal
+
+
+class Batch(BaseModel, frozen=True, extra="forbid"):
+    """A batch, from before it is sent."""
+
+    key: str
+    """Kept by the provider among the batch's metadata: by it one is found that was sent, whose id was not noted."""
+    id: str | None = None
+    """The provider's; None where it may not have been sent."""
+    requests: tuple[str, ...] = ()
+    """The ids of its requests."""
+
+
+class BatchRecord:
+    """The batches of a run."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._journal: Journal | None = None
+        self._batches: list[Batch] = []
+        self._sent_in: dict[str, int] = {}
+
+    def open(self, journal: Journal) -> None:
+        """Take over what earlier processes of the run have sent.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        self._journal = journal
+        try:
+            for number in range(int(journal.note(BATCHES) or 0)):
+                self._learn(number, Batch.model_validate_json(journal.note(_name(number)) or b""))
+        except (ValidationError, ValueError) as error:
+            raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its notes on batches") from error
+
+    def __getitem__(self, number: int) -> Batch:
+        return self._batches[number]
+
+    def batch_of(self, request: str) -> int | None:
+        """The number of the batch that has this request, as far as its answers were not read; None if there is none."""
+        return self._sent_in.get(request)
+
+    async def begin(self, key: str, requests: Sequence[str]) -> int:
+        """Note a batch that is sent now; its number.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+        number = len(self._batches)
+        await self.change(number, Batch(key=key, requests=tuple(requests)))
+        return number
+
+    async def change(self, number: int, batch: Batch) -> None:
+        """Note what has become of a batch.
+
+        Raises:
+            StorageError: It could not be committed.
+        """
+        self._learn(number, batch)
+        if self._journal is not None:
+            await self._journal.keep_note(_name(number), batch.model_dump_json().encode())
+            await self._journal.keep_note(BATCHES, str(len(self._batches)).encode())
+
+    def read(self, number: int) -> None:
+        """Its answers were read in this process: a request that is made again is another one."""
+        for request in self._batches[number].requests:
+            if self._sent_in.get(request) == number:
+                del self._sent_in[request]
+
+    def _learn(self, number: int, batch: Batch) -> None:
+        if number == len(self._batches):
+            self._batches.append(batch)
+        else:
+            self.read(number)
+            self._batches[number] = batch
+        # One that was made again is in a later batch.
+        self._sent_in |= {name: max(number, self._sent_in.get(name, number)) for name in batch.requests}
+
+
+def _name(number: int) -> str:
+    return f"batch {number}"

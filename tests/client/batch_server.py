@@ -1,0 +1,175 @@
+"""OpenAI's endpoints for files and batches on 127.0.0.1, whose answers are the rehearsal's."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from refinesynth.rehearsal import Rehearsal
+
+Line = dict[str, Any]
+
+
+@dataclass
+class Manners:
+    """How batches go; each list is taken from its beginning, one item a batch."""
+
+    endings: list[str] = field(default_factory=list[str])
+    """How the next batches end; `completed` when there are no more."""
+    refusals: list[int] = field(default_factory=list[int])
+    """Statuses for the next batches that are made, in the place of an answer."""
+    lost_answers: int = 0
+    """How many of the next batches are made, and that is not said."""
+    broken_looks: int = 0
+    """How many of the next looks at a batch are answered with 503."""
+    failing: dict[int, int] = field(default_factory=dict[int, int])
+    """Number of a line, over all batches, to the status that it gets."""
+    hangs_at: str | None = None
+    """What gets no answer: `make` (of a batch, which is made), `look` or `content`."""
+
+
+class BatchServer:
+    """Keeps all that it was sent."""
+
+    def __init__(self) -> None:
+        self.manners = Manners()
+        self.files: dict[str, bytes] = {}
+        self.batches: dict[str, dict[str, Any]] = {}
+        self.asked: Counter[str] = Counter()
+        """How often each request was worked on, by its id."""
+        self.bodies: list[Line] = []
+        self.downloads: Counter[str] = Counter()
+        self.hanging = threading.Event()
+        """Whether something has got no answer."""
+        self.directly = 0
+        """Requests that did not come in a batch."""
+        self._rehearsal = Rehearsal()
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        routes = [
+            Route("/v1/files", self._file, methods=["POST"]),
+            Route("/v1/files/{id}/content", self._content),
+            Route("/v1/batches", self._make, methods=["POST"]),
+            Route("/v1/batches", self._list),
+            Route("/v1/batches/{id}", self._look),
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+        ]
+        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="critical", lifespan="off"))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join(timeout=10)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    async def _file(self, request: Request) -> Response:
+        async with request.form() as form:
+            assert form["purpose"] == "batch"
+            upload: Any = form["file"]
+            name = self._keep(await upload.read())
+        about = {"id": name, "object": "file", "bytes": 1, "created_at": 0, "filename": "f", "purpose": "batch"}
+        return JSONResponse({**about, "status": "processed"})
+
+    def _keep(self, content: bytes) -> str:
+        name = f"file-{len(self.files)}"
+        self.files[name] = content
+        return name
+
+    async def _content(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        self.downloads[name] += 1
+        await self._may_hang("content")
+        return Response(self.files[name], media_type="application/jsonl")
+
+    async def _make(self, request: Request) -> Response:
+        asked = await request.json()
+        if self.manners.refusals:
+            return _error(self.manners.refusals.pop(0))
+        name = f"batch_{len(self.batches)}"
+        common = {"id": name, "object": "batch", "created_at": 0, "status": "in_progress"}
+        named = {key: asked[key] for key in ("completion_window", "endpoint", "input_file_id", "metadata")}
+        self.batches[name] = {**common, **named}
+        await self._may_hang("make")
+        if self.manners.lost_answers:
+            self.manners.lost_answers -= 1
+            return _error(502)
+        return JSONResponse(self.batches[name])
+
+    async def _list(self, request: Request) -> Response:
+        latest = list(reversed(self.batches.values()))
+        start = next((at + 1 for at, one in enumerate(latest) if one["id"] == request.query_params.get("after")), 0)
+        # Pages of one, so that a client has to turn them.
+        page = latest[start : start + 1]
+        return JSONResponse({"object": "list", "data": page, "has_more": start + 1 < len(latest)})
+
+    async def _look(self, request: Request) -> Response:
+        await self._may_hang("look")
+        if self.manners.broken_looks:
+            self.manners.broken_looks -= 1
+            return _error(503)
+        batch = self.batches[request.path_params["id"]]
+        if batch["status"] == "in_progress":
+            await self._end(batch)
+        return JSONResponse(batch)
+
+    async def _may_hang(self, at: str) -> None:
+        if self.manners.hangs_at == at:
+            self.hanging.set()
+            await asyncio.sleep(60)
+
+    async def _end(self, batch: dict[str, Any]) -> None:
+        ending = self.manners.endings.pop(0) if self.manners.endings else "completed"
+        batch["status"] = ending
+        if ending == "failed":
+            found = {"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}
+            batch["errors"] = {"object": "list", "data": [found]}
+            return
+        lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
+        done = lines if ending == "completed" else lines[: len(lines) // 2]
+        results = [await self._work(line) for line in done]
+        for kind, wanted in (("output_file_id", True), ("error_file_id", False)):
+            of_kind = [one for one in results if (one["response"]["status_code"] == 200) is wanted]
+            if of_kind:
+                batch[kind] = self._keep(b"".join(json.dumps(one).encode() + b"\n" for one in of_kind))
+
+    async def _work(self, line: Line) -> Line:
+        assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
+        self.asked[line["custom_id"]] += 1
+        self.bodies.append(line["body"])
+        if (status := self.manners.failing.pop(len(self.bodies) - 1, None)) is not None:
+            answer = {"status_code": status, "body": {"error": {"message": "no", "type": "server_error"}}}
+        else:
+            answer = {"status_code": 200, "request_id": "r", "body": await self._rehearsal(**line["body"])}
+        return {"id": "l", "custom_id": line["custom_id"], "response": answer, "error": None}
+
+    async def _complete(self, request: Request) -> Response:
+        self.directly += 1
+        return JSONResponse(await self._rehearsal(**await request.json()))
+
+
+def _error(status: int) -> Response:
+    return JSONResponse({"error": {"message": "no", "type": "server_error"}}, status_code=status)

@@ -1,0 +1,222 @@
+"""The requests of a conversation are known by its episode and role, the same way on both paths, and a journal by none of
+it."""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backend_doubles import Scripted
+from chat_server import ChatServer, Reply
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth import Backend, synthesize
+from refinesynth.backends import Role
+from refinesynth.backends.backend import SESSION_PRESETS
+from refinesynth.cli.tuning import tuned_backend
+from refinesynth.client import litellm_sdk, open_model
+from refinesynth.client.affinity import CacheWatch, affinity_of
+from refinesynth.client.model import LiteLLMModel
+from refinesynth.client.session import Session
+from refinesynth.errors import ConfigurationError, RunStopped
+from refinesynth.rehearsal import Rehearsal
+
+ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)
+CONVERSATION: list[ModelMessage] = [
+    ModelRequest.user_text_prompt("look", instructions="Play."),
+    ModelResponse(parts=[TextPart("seen")]),
+    ModelRequest.user_text_prompt("go", instructions="Play."),
+]
+
+
+async def asked(
+    session_headers: str | tuple[str, ...], model: str = "hosted_vllm/m", **extra: Any
+) -> dict[tuple[str, Role], list[dict[str, Any]]]:
+    """What two episodes ask, twice in each role."""
+    call = Scripted()
+    backend = Backend(model=model, session_headers=session_headers, extra=extra)
+    answering = LiteLLMModel(backend, call=call)
+    found: dict[tuple[str, Role], list[dict[str, Any]]] = {}
+    for session in (Session("000001-ab", seed=1), Session("000002-cd", seed=1)):
+        for role in ROLES:
+            for _ in range(2):
+                await model_request(session.model(role, answering), CONVERSATION)
+            found[session.id, role] = call.requests[-2:]
+    return found
+
+
+def keys(request: dict[str, Any]) -> set[str]:
+    """By what a request is known."""
+    body, headers = request.get("extra_body", {}), dict(request["extra_headers"])
+    del headers["x-session-id"]
+    found = [*headers.values(), body.get("prompt_cache_key"), re.sub(r"_t[0-9]+$", "", body.get("rid", ""))]
+    return set(filter(None, found))
+
+
+@pytest.mark.parametrize("kind", ["sglang", "dynamo", "openai", ("x-user-id", "x-other")])
+async def test_an_episodes_role_has_one_key_and_no_other_has_it(kind: str | tuple[str, ...]) -> None:
+    by_speaker = {speaker: [keys(one) for one in requests] for speaker, requests in (await asked(kind)).items()}
+    known: Counter[str] = Counter()
+    for (episode, role), (first, second) in by_speaker.items():
+        assert first == second
+        assert len(first) == int(kind != "openai" or role is not Role.SCRIPT_WRITER)
+        assert all(key == f"{episode}-{role}" and len(key) <= 64 for key in first)
+        known.update(first)
+    assert max(known.values()) == 1
+
+
+async def test_no_two_requests_have_one_id() -> None:
+    requests = [one for both in (await asked("sglang")).values() for one in both]
+    assert len({one["extra_body"]["rid"] for one in requests}) == len(requests)
+
+
+async def test_an_episode_that_has_its_script_is_finished_first() -> None:
+    found = (await asked("dynamo")).items()
+    urgency = {role: one["extra_body"]["nvext"]["agent_hints"]["priority"] for (_, role), (one, _) in found}
+    assert urgency == {Role.SCRIPT_WRITER: 0, Role.PLAYER: 1, Role.DUNGEON_MASTER: 1}
+
+
+async def test_what_the_user_says_stays() -> None:
+    nvext = {"agent_hints": {"priority": 7}}
+    for both in (await asked("dynamo", extra_body={"nvext": nvext, "top_k": 5})).values():
+        assert [one["extra_body"] for one in both] == [{"nvext": nvext, "top_k": 5}] * 2
+
+
+async def test_what_grows_is_marked_for_anthropic_and_what_changes_is_not() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    for (_, role), (request, _) in (await asked("auto", "anthropic/claude-sonnet-5-5")).items():
+        first, *between, last = request["messages"]
+        converses = role is not Role.SCRIPT_WRITER
+        assert first["content"] == ([{"type": "text", "text": "Play.", **mark}] if converses else "Play.")
+        assert last["content"] == ([{"type": "text", "text": "go", **mark}] if role is Role.PLAYER else "go")
+        assert [one["content"] for one in between] == ["look", "seen"]
+
+
+async def test_anthropic_gets_the_marks_and_its_bill_is_read(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k-12345678")
+    usage = {"input_tokens": 10, "output_tokens": 2, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 3}
+    said = {"type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "ok"}]}
+    server.replies.append(Reply(json.dumps({"id": "m", **said, "stop_reason": "end_turn", "usage": usage})))
+    backend = Backend(model="anthropic/claude-sonnet-5-5", base_url=server.url, api_key_env="ANTHROPIC_API_KEY")
+    session = Session("e1", seed=1)
+    model = LiteLLMModel(backend, call=litellm_sdk.completion)
+    response = await model_request(session.model(Role.PLAYER, model), CONVERSATION)
+    (body,) = server.bodies
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert [one["content"][-1].get("cache_control") for one in body["messages"]] == [None, None, {"type": "ephemeral"}]
+    assert (response.usage.cache_read_tokens, response.usage.cache_write_tokens) == (4, 3)
+
+
+@pytest.mark.parametrize("kind", [*SESSION_PRESETS, ("x-user-id",)])
+async def test_both_paths_post_the_same(
+    kind: str | tuple[str, ...], server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refinesynth.client.affinity._TURNS", iter([1, 1]))
+    for path in ("direct", "litellm"):
+        backend = Backend.model_validate(
+            {"model": "openai/served", "base_url": server.url, "path": path, "session_headers": kind}
+        )
+        model = open_model(backend)
+        await model_request(Session("e1", seed=1).model(Role.PLAYER, model), CONVERSATION)
+        await model.aclose()
+    direct, through_litellm = server.bodies
+    assert direct == through_litellm
+    ours = [{name: value for name, value in one.items() if name.startswith("x-")} for one in server.headers]
+    assert ours[0] == {name: value for name, value in ours[1].items() if not name.startswith("x-stainless")}
+
+
+def test_a_key_is_sent_by_itself_to_those_alone_who_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = ["gpt-4o", "anthropic/claude-sonnet-5-5", "deepseek/deepseek-flash", "hosted_vllm/m", "rehearsal"]
+    assert [affinity_of(Backend(model=one)) for one in models] == ["openai", "anthropic", "none", "none", "none"]
+    assert affinity_of(Backend(model="openai/m", base_url="http://localhost/v1")) == "none"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost/v1")
+    assert affinity_of(Backend(model="gpt-4o")) == "none"
+
+
+@pytest.mark.parametrize("wrong", ["sgland", '["Authorization"]', '["x-api-key"]', '["x a"]', "5"])
+def test_what_is_no_preset_and_no_header_for_it_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="session_headers"):
+        tuned_backend("gpt-4o", [f"session_headers={wrong}"])
+
+
+class Breaking:
+    """The rehearsal, which stops the run after so many answers."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.asked = until, 0
+        self._rehearsal = Rehearsal()
+
+    async def __call__(self, **request: Any) -> object:
+        if self.asked >= self.until:
+            raise RunStopped("broken off")
+        self.asked += 1
+        return await self._rehearsal(**request)
+
+
+@pytest.mark.parametrize("later", SESSION_PRESETS)
+async def test_a_run_continued_with_other_keys_pays_for_nothing_twice(later: str, tmp_path: Path) -> None:
+    people = ["a night nurse", "a baker"]
+
+    async def run(call: Breaking, kind: str, folder: str) -> bytes:
+        backend = Backend(model="openai/any", session_headers=kind)
+        result = await synthesize(people, 2, backend, output=tmp_path / folder, call=call, concurrency=1)
+        return (result.path / "trajectories.jsonl").read_bytes()
+
+    whole, first, second = Breaking(float("inf")), Breaking(9), Breaking(float("inf"))
+    expected = await run(whole, "none", "whole")
+    with pytest.raises(RunStopped):
+        await run(first, "none", "parts")
+    assert await run(second, later, "parts") == expected
+    assert first.asked + second.asked == whole.asked
+
+
+MANY = Backend(model="gpt-4o")
+Asked = tuple[Role, int, int]
+"""Role, tokens of the prompt, of them cached."""
+
+
+def warnings_after(backend: Backend, requests: Sequence[Asked], caplog: pytest.LogCaptureFixture) -> int:
+    caplog.clear()
+    watch = CacheWatch(backend)
+    with caplog.at_level(logging.WARNING, "refinesynth"):
+        for role, prompt, cached in requests:
+            watch.note(role, RequestUsage(input_tokens=prompt, cache_read_tokens=cached))
+    return len(caplog.records)
+
+
+LONG: Asked = (Role.PLAYER, 3000, 0)
+NOT_EXPECTED = [(Role.PLAYER, 500, 0), (Role.SCRIPT_WRITER, 9000, 0)]
+
+
+@pytest.mark.parametrize("long", [0, 99, 100, 300])
+@pytest.mark.parametrize("others", [[], NOT_EXPECTED * 70])
+def test_a_cache_that_serves_nothing_is_said_once(
+    caplog: pytest.LogCaptureFixture, others: list[Asked], long: int
+) -> None:
+    assert warnings_after(MANY, [*others, *[LONG] * long], caplog) == int(long >= 100)
+
+
+@pytest.mark.parametrize("before", [0, 50, 99])
+def test_a_cache_that_served_once_is_not_complained_of(caplog: pytest.LogCaptureFixture, before: int) -> None:
+    requests = [*[LONG] * before, (Role.PLAYER, 3000, 1), *[LONG] * 200]
+    assert warnings_after(MANY, requests, caplog) == 0
+
+
+def test_who_is_expected_to_cache(caplog: pytest.LogCaptureFixture) -> None:
+    expected = {
+        "anthropic/claude-sonnet-5-5": "auto",
+        "deepseek/deepseek-flash": "auto",
+        "hosted_vllm/a": "sglang",
+        "hosted_vllm/b": ("x-user-id",),
+    }
+    for model, kind in expected.items():
+        assert warnings_after(Backend(model=model, session_headers=kind), [LONG] * 100, caplog) == 1
+    assert warnings_after(Backend(model="hosted_vllm/c"), [LONG] * 100, caplog) == 0

@@ -1,0 +1,263 @@
+"""Requests that travel in batches: the same run at half the price, and nothing sent twice, whatever breaks."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from batch_server import BatchServer, Manners
+
+from refinesynth import Backend, synthesize
+from refinesynth.backends.providers import read_table
+from refinesynth.client.batch import collecting
+from refinesynth.client.batch.record import Batch, BatchRecord
+from refinesynth.client.budget.price_table import listed
+from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
+from refinesynth.client.limiter.endpoints import limiter_of
+from refinesynth.client.limiter.permit import deadline
+from refinesynth.errors import ConfigurationError, RunFolderError, RunStopped, StorageError
+from refinesynth.journal import BATCHES, Journal
+from refinesynth.run import RunFolder
+from refinesynth.synthesis import SynthesisResult
+
+PEOPLE = ["a night nurse", "a baker", "a bicycle courier", "a beekeeper", "a locksmith", "a tailor"]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
+    monkeypatch.setattr(collecting, "QUIET", 0.1)
+    monkeypatch.setattr(collecting, "POLL", (0.01, 0.05))
+    with BatchServer() as serving:
+        yield serving
+
+
+def backend(server: BatchServer, **settings: Any) -> Backend:
+    asked = {"model": "openai/rehearsal", "base_url": server.url, "path": "direct", "longest_wait": 0.01}
+    return Backend.model_validate(asked | settings)
+
+
+async def run(server: BatchServer, folder: Path, **asked: Any) -> SynthesisResult:
+    given: dict[str, Any] = {"n": 4, "play": "narrated", "batch": True, "backend": backend(server), **asked}
+    return await synthesize(PEOPLE, output=folder, **given)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl")}
+
+
+def requests(server: BatchServer) -> int:
+    """How many requests were worked on; each once."""
+    assert set(server.asked.values()) <= {1}
+    return server.asked.total()
+
+
+async def test_a_run_in_batches_is_the_same_run(server: BatchServer, tmp_path: Path) -> None:
+    batched = await run(server, tmp_path / "batched")
+    assert (requests(server), server.directly) == (batched.usage.requests, 0)
+    assert len(server.batches) < requests(server) / 2
+    assert set(server.downloads.values()) == {1}
+    alone = await run(server, tmp_path / "alone", batch=False)
+    assert server.directly == alone.usage.requests
+    assert files(batched.path) == files(alone.path)
+
+
+async def test_turns_of_a_conversation_are_sent_by_themselves(server: BatchServer, tmp_path: Path) -> None:
+    result = await run(server, tmp_path / "run", n=2, play="grounded")
+    by_role = {role: spent.usage.requests for role, spent in result.spent_by_role.items()}
+    assert requests(server) == by_role.pop("script_writer")
+    assert server.directly == sum(by_role.values()) > 0
+
+
+@pytest.mark.parametrize("at", ["make", "look", "content"])
+async def test_broken_off_anywhere_nothing_is_sent_twice(server: BatchServer, tmp_path: Path, at: str) -> None:
+    whole = await run(server, tmp_path / "whole")
+    asked = requests(server)
+    server.asked.clear()
+    server.manners = Manners(hangs_at=at)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial_run, server, tmp_path / "parts")
+        await anyio.to_thread.run_sync(server.hanging.wait, 30)
+        tasks.cancel_scope.cancel()
+    server.manners = Manners()
+    result = await run(server, tmp_path / "parts")
+    assert requests(server) == asked
+    assert files(result.path) == files(whole.path)
+    assert result.usage == whole.usage
+
+
+async def partial_run(server: BatchServer, folder: Path) -> None:
+    await run(server, folder)
+
+
+KILLED = """
+import sys
+import anyio
+from refinesynth import Backend, synthesize
+from refinesynth.backends.providers import read_table
+from refinesynth.client.batch import collecting
+
+collecting.QUIET, collecting.POLL = 0.1, (0.01, 0.05)
+url, folder, *people = sys.argv[1:]
+backend = Backend(model="openai/rehearsal", base_url=url, longest_wait=0.01)
+anyio.run(lambda: synthesize(people, 4, backend, play="narrated", batch=True, output=folder))
+"""
+
+
+async def test_killed_between_sending_and_looking_nothing_is_sent_twice(server: BatchServer, tmp_path: Path) -> None:
+    server.manners = Manners(hangs_at="look")
+    command = [sys.executable, "-c", KILLED, server.url, str(tmp_path / "run"), *PEOPLE]
+    async with await anyio.open_process(command, stdout=None, stderr=None) as process:
+        assert await anyio.to_thread.run_sync(server.hanging.wait, 120)
+        process.kill()
+    assert len(server.batches) > requests(server) == 0
+    server.manners = Manners()
+    result = await run(server, tmp_path / "run")
+    assert result.reached
+    assert requests(server) == result.usage.requests
+    sent = b"".join(server.files[one["input_file_id"]] for one in server.batches.values())
+    assert len(sent.splitlines()) == result.usage.requests
+
+
+@pytest.mark.parametrize(
+    "manners",
+    [
+        Manners(lost_answers=1),
+        Manners(broken_looks=3),
+        Manners(refusals=[500, 429]),
+        Manners(endings=["failed", "completed", "failed"]),
+        Manners(endings=["expired", "cancelled"]),
+    ],
+    ids=repr,
+)
+async def test_whatever_becomes_of_a_batch_each_request_is_answered_once(
+    server: BatchServer, tmp_path: Path, manners: Manners
+) -> None:
+    server.manners = manners
+    result = await run(server, tmp_path / "run")
+    assert result.reached
+    assert requests(server) == result.usage.requests
+    assert (server.manners.endings, server.manners.refusals) == ([], [])
+
+
+async def test_a_request_that_fails_is_made_again_by_itself(server: BatchServer, tmp_path: Path) -> None:
+    server.manners = Manners(failing={0: 500, 2: 503})
+    result = await run(server, tmp_path / "run")
+    assert result.reached
+    assert server.asked.total() == result.usage.requests + 2
+    assert sorted(server.asked.values())[-3:] == [1, 2, 2]
+
+
+async def test_a_request_that_is_refused_costs_its_own_episode_alone(server: BatchServer, tmp_path: Path) -> None:
+    server.manners = Manners(failing={1: 400})
+    result = await run(server, tmp_path / "run")
+    assert result.reached
+    lost = [line for line in RunFolder.open(result.path).episodes() if not line.accepted]
+    assert any("HTTP 400" in (line.reason or "") for line in lost)
+
+
+async def test_a_key_that_is_not_taken_stops_the_run(server: BatchServer, tmp_path: Path) -> None:
+    server.manners = Manners(refusals=[401] * 10)
+    with pytest.raises(RunStopped, match="does not accept the key"):
+        await run(server, tmp_path / "run")
+
+
+async def test_a_server_that_stays_down_stops_the_run_and_its_batch_is_found_again(
+    server: BatchServer, tmp_path: Path
+) -> None:
+    server.manners = Manners(broken_looks=10**6)
+    with pytest.raises(RunStopped, match="stays down"):
+        await run(server, tmp_path / "run", backend=backend(server, outage=0))
+    server.manners = Manners()
+    result = await run(server, tmp_path / "run")
+    assert requests(server) == result.usage.requests
+
+
+async def test_requests_that_fail_together_are_no_outage() -> None:
+    limiter = limiter_of(Backend(model="gpt-4o"), batched=True)
+    fault = Fault(FaultStep.RETRY, FaultKind.TIMEOUT, "expired")
+    async with AsyncExitStack() as held:
+        permits = [await held.enter_async_context(limiter.permit(priority=number)) for number in range(200)]
+        permits[0].answered(seconds=1, output_tokens=1, billed=1, headers={})
+        for permit in permits[1:]:
+            permit.failed(fault, headers={})
+        assert not limiter.down
+
+
+async def test_a_budget_holds_for_all_that_is_in_a_batch(server: BatchServer, tmp_path: Path) -> None:
+    result = await run(server, tmp_path / "run", budget="60ktok", backend=backend(server, max_tokens=2000))
+    assert not result.reached
+    assert 0 < result.usage.input_tokens + result.usage.output_tokens <= 60_000
+
+
+async def test_a_run_that_has_sent_batches_goes_on_with_batches(server: BatchServer, tmp_path: Path) -> None:
+    await run(server, tmp_path / "run", n=1)
+    with pytest.raises(RunFolderError, match="go on with batch"):
+        await run(server, tmp_path / "run", n=2, batch=False)
+    assert server.directly == 0
+    assert (await run(server, tmp_path / "run", n=2)).reached
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"backend": "rehearsal"}, "OpenAI alone"),
+        ({"backend": Backend(model="anthropic/claude-sonnet-5-5")}, "OpenAI alone"),
+        ({"backend": Backend(model="gpt-4o"), "processes": 2}, "in one process"),
+        ({"backend": Backend(model="openai/responses/gpt-5.1")}, "cannot be asked in batches"),
+    ],
+)
+async def test_what_cannot_be_batched_is_refused_before_anything_is_written(
+    given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        await synthesize(PEOPLE, 1, play="narrated", batch=True, output=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+async def test_a_run_that_writes_nothing_has_nothing_to_batch(server: BatchServer, tmp_path: Path) -> None:
+    first = await run(server, tmp_path / "first", n=1, play="live", batch=False)
+    with pytest.raises(ConfigurationError, match="asks neither"):
+        await synthesize(None, 1, backend(server), scripts=first.path, batch=True, output=tmp_path / "second")
+
+
+def test_a_batch_costs_what_the_map_says_and_else_half() -> None:
+    prices = read_table("model_prices_and_context_window_backup.json")
+    for model in ("gpt-4o", "gpt-5.1", "claude-sonnet-5-5", "deepseek/deepseek-flash"):
+        usual, batched = listed(model), listed(model, batch=True)
+        assert usual is not None
+        assert batched is not None
+        halves = replace(usual, **{name: getattr(usual, name) / 2 for name in ("input", "cached", "written", "output")})
+        assert batched == pytest.approx(halves), model
+        for name, price in (("input", "input_cost_per_token"), ("output", "output_cost_per_token")):
+            known = prices[model].get(f"{price}_batches")
+            assert known is None or getattr(batched, name) == known
+
+
+async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: Path) -> None:
+    first, second = BatchRecord(), BatchRecord()
+    with Journal.open(tmp_path / "j.sqlite") as journal:
+        first.open(journal)
+        assert [await first.begin(key, names) for key, names in (("k0", ["a", "b"]), ("k1", ["c", "a"]))] == [0, 1]
+        await first.change(0, Batch(key="k0", id="batch_0", requests=("a", "b")))
+        second.open(journal)
+        # What was made again is where it was sent last.
+        assert [[one.batch_of(name) for name in "abcd"] for one in (first, second)] == [[1, 0, 1, None]] * 2
+        assert second[0].id == "batch_0"
+        second.read(0)
+        assert [second.batch_of(name) for name in "abc"] == [1, None, 1]
+        await journal.keep_note(BATCHES, b"3")
+        with pytest.raises(StorageError, match="damaged"):
+            BatchRecord().open(journal)
+
+
+async def test_the_time_that_a_batch_takes_does_not_count() -> None:
+    with deadline(0.2) as limit, collecting.clock_stopped():
+        await anyio.sleep(0.3)
+    assert not limit.passed
+    with deadline(0.01) as limit, suppress(TimeoutError):
+        await anyio.sleep(0.3)
+    assert limit.passed
