@@ -29,9 +29,9 @@ from refinesynth.errors import (
 from refinesynth.files.output_folder import next_aside
 from refinesynth.run import RunFolder
 from refinesynth.run.status import RunStatus
-from refinesynth.settings import RunSettings
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.collector import calm_collector
+from refinesynth.synthesis.room import most_of
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _chosen(asked: Mapping[str, Any]) -> list["Chosen"]:
     from refinesynth.client.http.choosing import path_of
 
     backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
-    return [path_of(one, in_flight=asked.get("concurrency") or RunSettings().concurrency) for one in backends]
+    return [path_of(one, in_flight=most_of(asked.get("concurrency") or "auto")) for one in backends]
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:

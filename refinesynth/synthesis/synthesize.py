@@ -42,7 +42,7 @@ async def synthesize(
     episodes_per_script: int = 1,
     curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
-    concurrency: int = 16,
+    concurrency: int | Literal["auto"] = "auto",
     seed: int = 0,
     prompts: str | PathLike[str] | None = None,
     judge: bool = False,
@@ -62,7 +62,7 @@ async def synthesize(
     (`SynthesisResult.ended` says so).
 
     Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes
-    in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with `concurrency`, not with `n`.
+    in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with the episodes in flight, not with `n`.
 
     A run that was cancelled or killed, at any instant, is resumed when it is asked for again with the same `output`: no
     accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
@@ -95,7 +95,7 @@ async def synthesize(
         curation: Near-duplicates and contamination to look for; None for neither.
         output: The run folder. A run that is there is continued, with the same personas in the same order; more may
             follow at their end. None for the next free `runs/NNN` under the current folder.
-        concurrency: Most episodes in flight.
+        concurrency: Most episodes in flight; `auto` begins more as the servers have room.
         seed: Of the run.
         prompts: Folder with prompt templates that replace shipped ones of the same name.
         judge: Whether an LLM judge must agree to what the rules accept.
