@@ -118,11 +118,12 @@ class _Clock:
 def in_a_line(moment: Progress, pace: Pace, now: float) -> str:
     """A moment as one log line."""
     around = moment.look()
+    bound = f" (bound by {moment.bound})" if moment.bound and moment.in_flight else ""
     return "; ".join(
         [
             f"{duration(now)} {_accepted(moment)} accepted",
             f"{_speed(pace, now)}",
-            f"{moment.in_flight:,} in flight, {moment.failed:,} gave none{_kept(moment, ', ')}",
+            f"{moment.in_flight:,} in flight{bound}, {moment.failed:,} gave none{_kept(moment, ', ')}",
             f"refused: {counted(moment.scripts_refused, 'script')}, {counted(moment.drafts_refused, 'draft')}",
             f"{bill.tokens(moment, around)}",
             f"cost {bill.cost(moment, around)}",
@@ -144,6 +145,8 @@ def board(moment: Progress, pace: Pace, now: float) -> RenderableType:
         f"{moment.in_flight:,} in flight · {moment.finished:,} finished · {moment.failed:,} without a trajectory"
         f"{_kept(moment, ' · ')}",
     )
+    if moment.bound and moment.in_flight:
+        facts.add_row("bound by", moment.bound)
     facts.add_row("refused", f"{counted(moment.scripts_refused, 'script')} · {counted(moment.drafts_refused, 'draft')}")
     if moment.by_rule:
         facts.add_row("by rule", styled(_rules(moment.by_rule)))

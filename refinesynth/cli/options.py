@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
 
+import typer
+
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
@@ -54,6 +56,13 @@ def backend_spec(given: Sequence[str]) -> str | dict[str, str | list[str]] | Non
     if chosen.keys() == {"default"}:
         return chosen["default"][0]
     return {role: specs if len(specs) > 1 else specs[0] for role, specs in chosen.items()}
+
+
+def in_flight(text: str) -> int | str:
+    """`--concurrency`: `auto`, or a number of 1 or more."""
+    if text == "auto" or (text.isdecimal() and int(text)):
+        return text if text == "auto" else int(text)
+    raise typer.BadParameter(f"{text!r}; expected auto, or a whole number, 1 or more", param_hint="'--concurrency'")
 
 
 def mistakes_policy(text: str) -> "Mistakes":

@@ -208,7 +208,12 @@ AttemptsOption = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", min=1, help="Most episodes in flight, by default 16.")
+    str | None,
+    typer.Option(
+        "--concurrency",
+        metavar="auto|N",
+        help="Most episodes in flight; by default auto, as many as the servers have room for, from 16 up to 1,024.",
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -357,6 +362,7 @@ def run(
     given: dict[str, Any] = {
         **{name: value for name, value in typed.items() if name in RunSettings.model_fields},
         "n": number,
+        "concurrency": None if concurrency is None else options.in_flight(concurrency),
         "backend": options.backend_spec(backend or []),
         "grounding": options.grounding(play or of_file.get("play"), of_grounding, of_file.get("grounding")),
         "curation": options.curation(

@@ -34,6 +34,7 @@ from refinesynth.settings import RunSettings
 from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.collector import calm_collector
+from refinesynth.synthesis.room import most_of
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _announcement(asked: Mapping[str, Any], folder: Path | str) -> str:
     models = labels["default"] if one else ", ".join(f"{role}={label}" for role, label in labels.items())
     offline = " (built in, offline, free)" if models.partition(":")[0] == "rehearsal" else _paths(asked)
     part = "" if asked.get("shard") is None else f"shard {asked['shard']} of "
-    most = asked.get("concurrency") or RunSettings().concurrency
+    most = most_of(asked.get("concurrency") or "auto")
     batches = f", in batches of up to {most} requests (--concurrency)" if asked.get("batch") else ""
     return one_line(
         f"{part}{counted(asked['n'], 'trajectory', 'trajectories')} from {source}, by {models}{offline}{batches}, into {folder}"
@@ -188,7 +189,7 @@ def _chosen(asked: Mapping[str, Any]) -> list["Chosen"]:
     from refinesynth.client.http.choosing import path_of
 
     backends = [one for backend in resolve_roles(asked.get("backend", "rehearsal")).values() for one in backend.each]
-    return [path_of(one, in_flight=asked.get("concurrency") or RunSettings().concurrency) for one in backends]
+    return [path_of(one, in_flight=most_of(asked.get("concurrency") or "auto")) for one in backends]
 
 
 def _report(result: SynthesisResult, shortfall: str | None, arguments: Sequence[str], *, json: bool) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from os.path import commonprefix
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
@@ -45,7 +45,7 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
     schema_version: Literal[1] = SCHEMA_VERSION
     n: int = Field(ge=1)
     """Accepted trajectories asked for."""
-    concurrency: int = Field(ge=1)
+    concurrency: Annotated[int, Field(ge=1)] | Literal["auto"]
     """Most episodes in flight."""
     budget: str | None = None
     """What may be spent in all; None sets no limit."""

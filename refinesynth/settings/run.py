@@ -9,7 +9,7 @@ from reprlib import repr as shortened
 from typing import Annotated, Any, Final, Literal, Self, cast
 
 from annotated_types import Ge, Le
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -26,6 +26,9 @@ DEADLINE: Final = 7_200.0
 PATIENCE: Final = 32
 """Finished episodes without one accepted after which a run stops, unless it says otherwise."""
 
+_MOST: Final = 100_000
+"""Episodes in flight that may be asked for: each is a task with a few kilobytes of its own, before it does anything."""
+
 Whole = Annotated[int, Field(strict=True)]
 
 _READ = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
@@ -39,6 +42,12 @@ def _a_path(value: str | PathLike[str] | None) -> Path | None:
 
 def _a_place(value: str | PathLike[str] | None) -> Path | str | None:
     return value if isinstance(value, str) and is_url(value) else _a_path(value)
+
+
+def _in_flight(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST):
+        return value
+    raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
 
 
 class PlaySettings(BaseModel):
@@ -113,8 +122,9 @@ class RunSettings(PlaySettings):
     output: Annotated[Any, AfterValidator(_a_place)] = None
     """The run folder, or the URL of one in an object store, such as `s3://bucket/runs/first`; None for the next free
     `runs/NNN` under the current folder."""
-    concurrency: Annotated[Whole, Field(ge=1, le=100_000)] = 16
-    """Most episodes in flight: each is a task with a few kilobytes of its own, before it does anything."""
+    concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight)] = "auto"
+    """Most episodes in flight. `auto` begins with 16 and goes on as the servers have room, up to 1,024 or what a quarter
+    of the memory bears."""
     processes: Annotated[Whole, Field(ge=1, le=1_024)] = 1
     """How many processes play, each on a core; one budget and one rate limit hold for all."""
     budget: Any = None

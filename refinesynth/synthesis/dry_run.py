@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
 from refinesynth.personas import PersonaSource
@@ -16,6 +16,7 @@ from refinesynth.settings.shard import WHOLE
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.forecast import Estimate
 from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.room import FEWEST
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Persona
 
@@ -36,7 +37,7 @@ async def estimate(
     backend: "BackendSpec" = "rehearsal",
     *,
     sample: int = SAMPLE,
-    concurrency: int = 16,
+    concurrency: int | Literal["auto"] = "auto",
     budget: "Budget | str | None" = None,
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
@@ -55,7 +56,7 @@ async def estimate(
         n: Accepted trajectories to extrapolate to.
         backend: See `synthesize`.
         sample: Personas to play.
-        concurrency: Episodes in flight that the time is extrapolated to.
+        concurrency: Episodes in flight that the time is extrapolated to; the 16 that a run begins with for `auto`.
         budget: What the sample may cost; if it is spent, the episodes that were finished count.
         on_progress: Called with each change of the sample's run.
         settings: Everything else that `synthesize` takes, but `output` and `fresh`.
@@ -65,7 +66,8 @@ async def estimate(
         BudgetSpent: The budget did not pay for one whole episode.
         RunStopped: No episode can go on.
     """
-    _check(n=n, sample=sample, concurrency=concurrency)
+    in_flight = FEWEST if concurrency == "auto" else concurrency
+    _check(n=n, sample=sample, concurrency=in_flight)
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
     shard = settings.pop("shard", None)
@@ -94,7 +96,7 @@ async def estimate(
                 backend,
                 scripts=None if scripts is None else chosen,
                 output=Path(folder) / "run",
-                concurrency=min(concurrency, len(chosen)),
+                concurrency=min(in_flight, len(chosen)),
                 budget=budget,
                 on_progress=see,
                 **settings,
@@ -109,7 +111,7 @@ async def estimate(
         [(line.trajectories, line.spent) for line in lines],
         n=n,
         most=most,
-        concurrency=concurrency,
+        concurrency=in_flight,
         source=source,
         available=available,
         elapsed=seen[-1].elapsed,

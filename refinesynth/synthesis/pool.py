@@ -7,7 +7,7 @@ which `n` trajectories are accepted, or after which patience has run out; what i
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeVar
 
 import anyio
@@ -20,7 +20,8 @@ from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
 from refinesynth.run.second_tries import superseded
 from refinesynth.synthesis.patience import Patience, Why, Yield
 from refinesynth.synthesis.paying import Funds, Unbounded
-from refinesynth.synthesis.progress import Progress, Surroundings
+from refinesynth.synthesis.progress import Bound, Progress, Surroundings
+from refinesynth.synthesis.room import Room
 from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory
 
@@ -58,7 +59,7 @@ class Pool:
         personas: Personas,
         folder: RunWriter,
         n: int,
-        concurrency: int,
+        concurrency: int | Room,
         on_progress: Callable[[Progress], None] | None = None,
         on_accepted: Callable[[Trajectory], None] | None = None,
         has_room: Callable[[], bool] | None = None,
@@ -80,7 +81,8 @@ class Pool:
         self._personas = personas
         self._folder = folder
         self._n = n
-        self._concurrency = concurrency
+        self._room = Room.of(concurrency) if isinstance(concurrency, int) else concurrency
+        self._bound: Bound | None = None
         self._on_progress = on_progress
         self._on_accepted = on_accepted
         self._has_room = has_room
@@ -130,6 +132,7 @@ class Pool:
         return self._tally.progress(
             written=self._written,
             bad_personas=self._personas.bad,
+            bound=self._bound,
             surroundings=self._surroundings,
         )
 
@@ -196,9 +199,11 @@ class Pool:
         send, receive = anyio.create_memory_object_stream[tuple[int, Persona]]()
         with send, receive, self._scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._guarded, self._feed, send)
-                for _ in range(self._concurrency):
+
+                def more_work() -> None:
                     group.start_soon(self._guarded, self._work, receive)
+
+                group.start_soon(self._guarded, partial(self._feed, more_work), send)
         if self._doubtful and self._failure is None and not self.over:
             if self.progress.finished > len(self._doubtful):
                 await self._finish_doubtful()
@@ -220,10 +225,12 @@ class Pool:
             self._failure = self._failure or error
             self._scope.cancel()
 
-    async def _feed(self, send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
-        """Start personas as they are needed; at most one is read before its time."""
+    async def _feed(self, more_work: Callable[[], None], send: MemoryObjectSendStream[tuple[int, Persona]]) -> None:
+        """Start personas as they are needed, and workers as there are more at once; at most one persona is read before
+        its time.
+        """
         finished = self._folder.personas()
-        count = 0
+        count = workers = 0
         with send:
             async for index, persona in self._personas:
                 count = index + 1
@@ -234,29 +241,44 @@ class Pool:
                     self._check_same(index, persona, line.persona)
                     self._tally.pass_by(line)
                 else:
-                    while not self._may_start(index):
+                    while self._held_back(index):
                         if not self._tally.in_flight and not self._funds.may_start(0):
                             self.out_of_money = True
                             return
                         self._changed = anyio.Event()
-                        await self._changed.wait()
+                        with anyio.move_on_after(self._room.look_again):
+                            await self._changed.wait()
                     self._tally.started += 1
                     self._report()
+                    if self._tally.in_flight > workers:
+                        workers += 1
+                        more_work()
                     await send.send((index, persona))
             if count < self._committed_before or self._waiting:
                 raise RunFolderError(
                     f"{self._folder} was begun with more than the {count:,} personas that are given now; "
                     f"give the same ones, in the same order. More may follow at the end"
                 )
-        self.ran_out_after = count
+        self.ran_out_after, self._bound = count, None
 
-    def _may_start(self, index: int) -> bool:
-        return (
-            self._tally.in_flight < min(self._concurrency, self._tally.wanted())
-            and index < self._folder.committed.episodes + window(self._concurrency)
-            and self._funds.may_start(self._tally.in_flight)
-            and (self._has_room is None or self._has_room())
-        )
+    def _held_back(self, index: int) -> bool:
+        """Whether the persona is not to be started yet."""
+        before, self._bound = self._bound, self._bound_of(index)
+        if self._bound not in {before, None}:
+            self._report()
+        return self._bound is not None
+
+    def _bound_of(self, index: int) -> Bound | None:
+        in_flight, room = self._tally.in_flight, self._room.episodes()
+        if in_flight >= self._tally.wanted():
+            return Bound.MISSING
+        if in_flight >= room:
+            return self._room.bound(in_flight)
+        if index >= self._folder.committed.episodes + window(room):
+            return Bound.EARLIER
+        if not self._funds.may_start(in_flight):
+            return Bound.BUDGET
+        return None if self._has_room is None or self._has_room() else Bound.READER
 
     def _check_same(self, index: int, persona: Persona, expected: str) -> None:
         if fingerprint(persona) != expected:

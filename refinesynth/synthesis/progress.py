@@ -2,11 +2,27 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory import Usage
+
+
+class Bound(StrEnum):
+    """What keeps a run from having more episodes in flight."""
+
+    SERVER = "the server"
+    RATE = "a rate limit"
+    BUDGET = "the budget"
+    MEMORY = "memory"
+    ASKED = "concurrency"
+    MISSING = "what is still missing"
+    """No more are needed for the trajectories that are not there yet."""
+    EARLIER = "an earlier episode"
+    """All others would have to wait for it to be committed."""
+    READER = "whoever takes the trajectories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,9 @@ class Progress:
     """Why most of the `failed` episodes gave none, and how many those are; None while there are none."""
     last_reason: str | None = None
     """Why the last of them gave none."""
+    bound: Bound | None = None
+    """What keeps more episodes from being in flight; None while another is being begun, or there are no personas
+    left."""
     surroundings: Callable[[], Surroundings] | None = field(default=None, compare=False)
     """Looks at what is around the run now, at the time of the call; None where there is nothing to look at."""
 

@@ -28,6 +28,7 @@ from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.recording import record
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.synthesis.room import Room, most_of
 from refinesynth.synthesis.status_probe import StatusProbe
 from refinesynth.trajectory import Trajectory
 
@@ -165,8 +166,9 @@ class Request:
         backends, fallback = self._backends(settings)
         if self.call is None and not self._has_enough():
             _refuse_missing_keys([*backends.values(), *filter(None, [fallback])])
-        paths = {role: routed(backend, in_flight=asked.concurrency) for role, backend in backends.items()}
-        second = None if fallback is None else routed(fallback, in_flight=asked.concurrency)
+        most = most_of(asked.concurrency)
+        paths = {role: routed(backend, in_flight=most) for role, backend in backends.items()}
+        second = None if fallback is None else routed(fallback, in_flight=most)
         calls, lacks, batches = Calls(), Lacks(), self._batches(backends)
         known: dict[str, Any] = {"fallback": second, "calls": calls, "lacks": lacks, "batches": batches}
         open_once = cache(partial(open_models, paths, call=self.call, **known))
@@ -222,17 +224,18 @@ class Request:
                 patience = patience.with_personas(len(superseded(folder.rounds)))
                 personas.repeat(folder.rounds)
                 async with players.open(folder, tracker) as ready:
+                    probe = StatusProbe(tracker, calls, open_once, ready.elsewhere)
                     pool = Pool(
                         play=ready.play,
                         personas=personas,
                         folder=folder,
                         n=asked.n,
-                        concurrency=asked.concurrency,
+                        concurrency=Room.of(most if batches else asked.concurrency, probe.limiters),
                         on_progress=self.on_progress,
                         on_accepted=on_accepted,
                         has_room=has_room,
                         funds=tracker,
-                        surroundings=StatusProbe(tracker, calls, open_once, ready.elsewhere).look,
+                        surroundings=probe.look,
                         curate=None if curator is None else curator.curate,
                         per_episode=patience.per_episode,
                         patience=patience,

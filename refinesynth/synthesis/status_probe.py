@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,8 @@ class StatusProbe:
 
     def look(self) -> Surroundings:
         """This moment."""
-        from refinesynth.client.limiter.endpoints import limiters_in
-
         limited = self.tracker.budget.usd is not None or self.tracker.budget.tokens is not None
-        asked = self.calls.finished or len(self.calls)
-        troubles = troubles_of(limiters_in(self.models().values())) if asked else []
+        troubles = troubles_of(self.limiters())
         retries, elsewhere = self.elsewhere()
         return Surroundings(
             paid=self.tracker.spent,
@@ -39,6 +36,12 @@ class StatusProbe:
             retries=self.calls.retried + retries,
             troubles=(*troubles, *elsewhere),
         )
+
+    def limiters(self) -> "Sequence[RateLimiter]":
+        """Of the servers that were asked in this process."""
+        from refinesynth.client.limiter.endpoints import limiters_in
+
+        return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:

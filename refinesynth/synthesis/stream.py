@@ -13,6 +13,7 @@ from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Begun, Request
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.synthesis.room import most_of
 from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.trajectory import Trajectory
 
@@ -89,7 +90,7 @@ async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
     def has_room() -> bool:
-        return receive.statistics().current_buffer_used < request.settings.concurrency
+        return receive.statistics().current_buffer_used < most_of(request.settings.concurrency)
 
     with send, receive:
         async with request.begin(on_accepted=send.send_nowait, has_room=has_room) as run:

@@ -43,7 +43,7 @@ async def synthesize(
     episodes_per_script: int = 1,
     curation: Curation | None = None,
     output: str | PathLike[str] | None = None,
-    concurrency: int = 16,
+    concurrency: int | Literal["auto"] = "auto",
     seed: int = 0,
     shard: "Shard | str | None" = None,
     prompts: str | PathLike[str] | None = None,
@@ -66,7 +66,7 @@ async def synthesize(
     (`SynthesisResult.ended` says so).
 
     Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes
-    in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with `concurrency`, not with `n`.
+    in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with the episodes in flight, not with `n`.
 
     A run that was cancelled or killed, at any instant, is resumed when it is asked for again with the same `output`: no
     accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
@@ -100,7 +100,7 @@ async def synthesize(
         output: The run folder. A run that is there is continued, with the same personas in the same order; more may
             follow at their end. A URL (`s3://`, `gs://`, `az://`) keeps it in an object store as it goes on; see
             docs/stores.md. None for the next free `runs/NNN` under the current folder.
-        concurrency: Most episodes in flight.
+        concurrency: Most episodes in flight; `auto` begins more as the servers have room.
         seed: Of the run.
         shard: `"I/N"`, such as `"3/8"`: one of N runs, counted from 0, that share the personas and `n` and are put
             together by `refinesynth merge`. Budget and rate limits are this run's own.

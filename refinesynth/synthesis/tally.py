@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from refinesynth.run import EpisodeLine, Totals
-from refinesynth.synthesis.progress import Progress, Surroundings
+from refinesynth.synthesis.progress import Bound, Progress, Surroundings
 
 
 class Tally:
@@ -73,7 +73,12 @@ class Tally:
         return math.ceil(missing * tries_for_one) + missing // (8 * self._per_episode)
 
     def progress(
-        self, *, written: int, bad_personas: int, surroundings: Callable[[], Surroundings] | None = None
+        self,
+        *,
+        written: int,
+        bad_personas: int,
+        bound: Bound | None = None,
+        surroundings: Callable[[], Surroundings] | None = None,
     ) -> Progress:
         """The counts at this moment."""
         done = self._finished
@@ -96,5 +101,6 @@ class Tally:
             accepted_before=self._accepted_before,
             commonest_reason=done.commonest_reason,
             last_reason=done.last_reason,
+            bound=bound,
             surroundings=surroundings,
         )

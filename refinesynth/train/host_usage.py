@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from refinesynth.errors import InputError
+from refinesynth.files.memory import memory_of_machine
 from refinesynth.train.config import ALL, SCRATCH, TrainConfig
 from refinesynth.train.memory import MemoryEstimate, ModelShape, Parallel, Precision, held_bytes
 
 _GIB: Final = 2**30
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 _FLOAT: Final = 4
-_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container's memory limit stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,8 @@ class Host:
         there = 0 if anew else sum(_sizes(folder / "checkpoints"))
         with suppress(OSError):
             nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
-            return cls(ranks, _memory(), shutil.disk_usage(nearest).free, there)
-        return cls(ranks, _memory())
+            return cls(ranks, memory_of_machine(), shutil.disk_usage(nearest).free, there)
+        return cls(ranks, memory_of_machine())
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +131,6 @@ def _loaded(config: TrainConfig, model: ModelShape, precision: Precision, parall
     if parallel == "zero3":  # split up as it comes from the file
         each = min(each, _BYTES.get(model.dtype or "", each))
     return model.parameters * each * (1 if parallel == "fsdp" and model.read_once else ranks)
-
-
-def _memory() -> int | None:
-    """Bytes of the machine, or of what its container may use of them."""
-    found: list[int] = []
-    with suppress(OSError, ValueError, AttributeError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in _LIMITS:
-        with suppress(OSError, ValueError):
-            found.append(int(Path(path).read_text()))
-    return min(found, default=None)
 
 
 def _sizes(folder: Path) -> Iterator[int]:

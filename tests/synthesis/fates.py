@@ -18,6 +18,7 @@ from refinesynth.run import Finished, RunConfig, RunWriter
 from refinesynth.synthesis.patience import Patience
 from refinesynth.synthesis.pool import Curate, Pool
 from refinesynth.synthesis.progress import Progress
+from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Draft, Persona, Usage
 
 
@@ -132,7 +133,7 @@ async def run(
     stage: Fates,
     *,
     n: int,
-    concurrency: int = 1,
+    concurrency: int | Room = 1,
     count: int = 100,
     personas: Personas | None = None,
     on_progress: Callable[[Progress], None] | None = None,

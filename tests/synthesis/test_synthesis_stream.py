@@ -56,7 +56,7 @@ def names(folder: Path) -> list[str]:
         ({"n": 10**400}, "expected a whole number, from 1 to"),
         ({"n": True}, "n is True"),
         ({"n": 2.5}, "n is 2.5"),
-        ({"concurrency": 0}, "concurrency is 0; expected a whole number, from 1 to 100,000"),
+        ({"concurrency": 0}, "concurrency is 0; expected 'auto', or a whole number from 1 to 100,000"),
         ({"concurrency": 10**6}, "concurrency is 1000000"),
         ({"max_turns": 0}, "max_turns is 0"),
         ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),

@@ -8,7 +8,7 @@ import pytest
 from train_values import CPU, GIB, LLAMA_8B, MEANS, a_config, a_plan, counts, gpus, sizes
 
 from refinesynth.errors import InputError
-from refinesynth.train import host_usage as rooms
+from refinesynth.files import memory
 from refinesynth.train.host_usage import Host
 from refinesynth.train.memory import ModelShape, Parallel, Precision
 from refinesynth.train.plan import Plan, make_plan
@@ -139,7 +139,7 @@ def test_the_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Host.here(output, 1, anew=False).there - 1000 in range(100)
     assert Host.here(output, 1, anew=True).there == 0
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(rooms, "_LIMITS", (str(tmp_path / "none"), str(limit)))
+    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "none"), str(limit)))
     for text, wanted in (("5000", 5000), ("max", found.memory)):
         limit.write_text(text)
         assert Host.here(output, 1, anew=True).memory in {wanted, found.memory}

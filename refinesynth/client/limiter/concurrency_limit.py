@@ -21,6 +21,9 @@ _FEW = 8
 slowness alone leads to: a few requests too many do no harm."""
 _ROUND = 32
 """Fewest answers from which a short step is judged, so that chance weighs less than the step."""
+_TIMES = 3
+"""Times the faults that luck brings, and one more, that end a trial before its round is over: four refusals do. Where
+luck breaks a sixth of all requests, it takes half of them, which end it anyway: there nothing is to be gained."""
 _SUDDENLY = 1.5
 """Slowness beside what it was that ends a rest."""
 _IN_USE = 0.8
@@ -44,6 +47,8 @@ class _Camp:
     """Logarithm of the places in use, on average."""
     gain: float
     """Logarithm of the requests in flight, on average, times the share of them that were answered."""
+    lost: float
+    """Share of those begun that were not answered."""
     pace: dict[Hashable, float]
     """Logarithm of the seconds per output token of each kind of request."""
 
@@ -51,6 +56,7 @@ class _Camp:
         """Measured once more; the last rounds weigh most."""
         self.used += (new.used - self.used) / 3
         self.gain += (new.gain - self.gain) / 3
+        self.lost += (new.lost - self.lost) / 3
         for kind, pace in new.pace.items():
             known = self.pace.get(kind, pace)
             self.pace[kind] = known + (pace - known) / 3
@@ -67,8 +73,9 @@ class ConcurrencyLimit:
 
     It is measured in rounds of as many answers as requests are in flight, of requests that were begun at this limit. Of
     two limits the larger is kept if it brings clearly more, else the smaller. A trial that did not pay is followed by a
-    shorter step or, at last, a longer rest; two that paid, by longer steps again. Where most of what is begun fails, the
-    limit goes back at once to the last that was good, or to half if that is it.
+    shorter step or, at last, a longer rest; two that paid, by longer steps again. A larger limit whose faults say before
+    the round is over that it cannot pay is given up at once, and the next rest is twice as long. Where most of what is
+    begun fails at the limit that was good, it is halved.
 
     Guarantees: 1 <= `current` <= ceiling. A server that takes C requests at once, and queues or refuses the rest, is
     left, without noise, at 0.84 C to 1.14 C (8 at least where it queues). Not promised: anything while demand is below the limit, or
@@ -132,13 +139,17 @@ class ConcurrencyLimit:
         if number < self._first:
             return
         self._faults += 1
-        if self._faults >= _FEW and self._faults > (self._begun - self._opened) / 2:
-            if self._camp is not None and self.current > self._camp.size:
-                self._resize(self._camp.size)
-                self._fail()
-                self._open()
+        begun = self._begun - self._opened
+        trial = self._camp is not None and self.current > self._camp.size
+        if self._faults >= _FEW and self._faults > begun / 2:
+            if trial:
+                self._give_up()
             else:
                 self._search_from(self._size / 2)
+        elif trial and self._refuted(begun):
+            self._give_up()
+            # What costs refusals is tried half as often.
+            self._rest *= 2
 
     def ended(self, number: int) -> None:
         """A request is not in flight any more, however it ended."""
@@ -149,6 +160,20 @@ class ConcurrencyLimit:
             if self._count:
                 self._judge(self._measured())
             self._open()
+
+    def _refuted(self, begun: int) -> bool:
+        """Whether a larger limit has lost more already than it could bring, and several times what luck takes."""
+        if self._camp is None or self._faults <= _TIMES * (1 + self._camp.lost * begun) or self._faults >= begun:
+            return False
+        loss = math.log((1 - self._camp.lost) / (1 - self._faults / begun))
+        return loss > (1 - _WORTH) * math.log(self.current / self._camp.size)
+
+    def _give_up(self) -> None:
+        """Back from a larger limit in the middle of its round."""
+        if self._camp is not None:
+            self._resize(self._camp.size)
+        self._fail()
+        self._open()
 
     @property
     def _stride(self) -> float:
@@ -176,7 +201,7 @@ class ConcurrencyLimit:
         pace = {kind: math.log(max(one.seconds, 1e-9) / one.tokens) for kind, one in self._sums.items()}
         answered = self._count / (self._count + self._faults)
         used, in_flight = self._in_use / self._count, self._in_flight / self._count
-        return _Camp(self.current, math.log(used), math.log(in_flight * answered), pace)
+        return _Camp(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
 
     def _slower(self, here: _Camp, there: _Camp) -> float:
         """How much slower it is here than there, as a logarithm; kinds weigh by the work that they are."""

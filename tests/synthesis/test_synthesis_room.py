@@ -1,0 +1,179 @@
+"""How many episodes are in flight where a run finds that out itself."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from fates import Fate, Fates, run
+from limited_servers import Server, Unmoved, ask
+from virtual_time import in_virtual_time
+
+from refinesynth import Backend, synthesize
+from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.limiter.token_buckets import TokenBuckets
+from refinesynth.files import memory
+from refinesynth.rehearsal import Rehearsal
+from refinesynth.synthesis import Progress
+from refinesynth.synthesis.progress import Bound
+from refinesynth.synthesis.room import FEWEST, MOST, Room, most_of
+
+MANY = 200
+"""What stands for the bound by memory here."""
+ASKS = 12
+"""Requests of an episode, one after the other."""
+
+
+def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = str) -> list[int]:
+    """Episodes in flight, each second, of a run that begins as many as there is room for."""
+
+    async def play() -> list[int]:
+        limiter, playing, seen = RateLimiter("m"), 0, list[int]()
+        room = Room(MANY, FEWEST, lambda: [limiter])
+
+        async def episode(number: int) -> None:
+            nonlocal playing
+            for _ in range(ASKS):
+                await ask(limiter, server, priority=number)
+            playing -= 1
+
+        async with anyio.create_task_group() as episodes:
+            for second in range(seconds):
+                every(second)
+                while playing < room.episodes():
+                    playing += 1
+                    episodes.start_soon(episode, second)
+                seen.append(playing)
+                await anyio.sleep(1)
+            assert room.bound(playing) in {Bound.SERVER, Bound.MEMORY}
+            episodes.cancel_scope.cancel()
+        return seen
+
+    return in_virtual_time(play)
+
+
+def test_it_begins_with_sixteen_and_grows_while_the_server_takes_more_up_to_the_bound() -> None:
+    seen = in_flight(Server(), seconds=150)
+    assert seen[0] == FEWEST
+    assert max(seen) == MANY
+
+
+@pytest.mark.parametrize("server", [Server(capacity=60), Server(most=60)], ids=["queues", "refuses"])
+def test_it_does_not_grow_beyond_what_the_server_takes(server: Server) -> None:
+    late = in_flight(server, seconds=700)[300:]
+    assert 60 <= sorted(late)[len(late) // 2] <= 1.25 * 1.14 * 60 + 1
+
+
+def test_it_shrinks_with_the_server() -> None:
+    server = Server(most=80)
+
+    def change(second: int) -> None:
+        server.most = 80 if second < 200 else 20
+
+    seen = in_flight(server, seconds=600, every=change)
+    assert max(seen[:200]) >= 70
+    assert max(seen[-200:]) <= 40
+
+
+def test_servers_that_do_not_answer_and_those_without_a_limit_give_no_room() -> None:
+    silent, embedded = RateLimiter("silent"), RateLimiter("embedded", limit=ConcurrencyLimit(start=None))
+    assert Room(MOST, FEWEST, lambda: [silent, embedded]).episodes() == FEWEST
+
+
+def test_a_rate_limit_is_told_from_the_server() -> None:
+    async def wait() -> tuple[Bound, Bound, Bound]:
+        limiter, slow = RateLimiter("m", limit=Unmoved(2)), TokenBuckets(requests_per_minute=1)
+        room, scope = Room(MOST, FEWEST, lambda: [limiter]), anyio.CancelScope()
+
+        async def hold(buckets: TokenBuckets | None) -> None:
+            async with limiter.permit(buckets=buckets):
+                await anyio.sleep_forever()
+
+        found = list[Bound]()
+        with scope:
+            async with anyio.create_task_group() as group:
+                for buckets in (slow, slow, None, None):
+                    group.start_soon(hold, buckets)
+                    await anyio.sleep(0.1)
+                    found.append(room.bound(16))
+                scope.cancel()
+        return found[0], found[1], found[3]
+
+    assert in_virtual_time(wait) == (Bound.SERVER, Bound.RATE, Bound.SERVER)
+
+
+@pytest.mark.parametrize(("mebibytes", "most"), [(None, MOST), (1_000_000, MOST), (1_024, 512), (64, 32), (1, FEWEST)])
+def test_memory_bounds_it(monkeypatch: pytest.MonkeyPatch, mebibytes: int | None, most: int) -> None:
+    bytes_ = None if mebibytes is None else mebibytes * 2**20
+    monkeypatch.setattr("refinesynth.synthesis.room.memory_of_machine", lambda: bytes_)
+    assert most_of("auto") == most
+    assert most_of(5_000) == 5_000
+
+
+def test_the_memory_of_a_container_is_what_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("4096\n")
+    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    assert memory.memory_of_machine() == 4_096
+
+
+@dataclass(frozen=True)
+class Changing(Room):
+    """Little room at first, then all, then less."""
+
+    played: Sequence[int] = ()
+
+    def episodes(self) -> int:
+        begun = len(self.played)
+        return self.fewest if begun < 10 else self.most if begun < 60 else 2 * self.fewest
+
+
+async def test_a_run_begins_no_more_than_there_is_room_for_and_says_what_bounds_it(tmp_path: Path) -> None:
+    stage, seen, started = Fates([Fate(steps=300)]), list[Progress](), 0
+    room = Changing(most=24, fewest=4, played=stage.played)
+
+    def check(progress: Progress) -> None:
+        nonlocal started, before
+        if progress.started > started:
+            started = progress.started
+            assert progress.in_flight <= max(before, room.episodes())
+        before = room.episodes()
+        seen.append(progress)
+
+    before = room.episodes()
+    await run(tmp_path / "run", stage, n=90, concurrency=room, count=120, on_progress=check)
+    assert max(progress.in_flight for progress in seen) == 24
+    assert {Bound.SERVER, Bound.MEMORY, Bound.MISSING} <= {progress.bound for progress in seen}
+
+
+async def test_the_files_are_those_of_any_concurrency(tmp_path: Path) -> None:
+    rehearsal = Rehearsal()
+
+    async def slow(**request: Any) -> Any:
+        await anyio.sleep(0.005)
+        return await rehearsal(**request)
+
+    async def play(name: str, *, n: int = 24, concurrency: int | Literal["auto"] = "auto") -> None:
+        result = await synthesize(
+            n=n,
+            backend=Backend(model="openai/any"),
+            play="narrated",
+            seed=4,
+            call=slow,
+            output=tmp_path / name,
+            concurrency=concurrency,
+            on_progress=seen.append,
+        )
+        assert result.reached
+
+    seen = list[Progress]()
+    await play("auto")
+    await play("three", concurrency=3)
+    await play("continued", n=8, concurrency=16)
+    await play("continued")
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        auto, three, continued = ((tmp_path / run / name).read_bytes() for run in ("auto", "three", "continued"))
+        assert auto == three == continued
+    assert max(progress.in_flight for progress in seen) <= MOST
