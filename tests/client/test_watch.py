@@ -13,14 +13,16 @@ from refinesynth.client.session import Session
 from refinesynth.client.watch import Alarm, Call, Calls, CallStage, watch
 
 
-async def call(calls: Calls, *stays: tuple[CallStage, float]) -> None:
-    with calls.begun(model="m", role="player", episode="e1", index=1, timeout=10) as one:
+async def call(calls: Calls, *stays: tuple[CallStage, float], limit: float = 10) -> None:
+    with calls.begun(model="m", role="player", episode="e1", index=1, timeout=limit) as one:
         for stage, seconds in stays:
             one.enter(stage)
             await anyio.sleep(seconds)
 
 
-def alarms(*stays: tuple[CallStage, float], others: float = 0.0, idle: float = 1_000) -> list[Alarm]:
+def alarms(
+    *stays: tuple[CallStage, float], others: float = 0.0, idle: float = 1_000, timeout: float = 10
+) -> list[Alarm]:
     """What is said while one call is in flight, and others of one second come every `others` seconds."""
     said = list[Alarm]()
 
@@ -35,7 +37,7 @@ def alarms(*stays: tuple[CallStage, float], others: float = 0.0, idle: float = 1
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: watch(calls, said.append, every=5, idle=idle))
             group.start_soon(busy)
-            await call(calls, *stays)
+            await call(calls, *stays, limit=timeout)
             assert len(calls) <= 1
             group.cancel_scope.cancel()
 
@@ -79,6 +81,12 @@ def test_that_nothing_is_answered_is_said_again_and_again() -> None:
     said = alarms((CallStage.TURN, 350), idle=100)
     assert [alarm.reason for alarm in said] == ["nothing has been answered for 100 s"] * 3
     assert [alarm.in_flight for alarm in said] == [1, 1, 1]
+
+
+def test_before_any_call_is_late_nothing_is_missed() -> None:
+    said = alarms((CallStage.ANSWER, 350), idle=100, timeout=300)
+    assert [alarm.reason for alarm in said] == ["nothing has been answered for 300 s"]
+    assert alarms((CallStage.ANSWER, 350), idle=100, timeout=400) == []
 
 
 def test_where_nothing_is_asked_nothing_is_missed() -> None:
