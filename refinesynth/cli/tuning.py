@@ -123,7 +123,24 @@ def _with(backend: "Backend", name: str, value: object) -> "Backend":
         near = get_close_matches(name, known, n=1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise ConfigurationError(f"--set {name}: a backend has no setting {name!r}; {meant}")
+    if name == "extra" and not isinstance(value, dict):
+        # Never the value, in which a key may stand.
+        raise ConfigurationError(
+            f'--set extra: expected a JSON object, such as \'extra={{"reasoning_effort": "low"}}\', and got {_what(value)}; '
+            f"single quotes around it keep the shell away from it"
+        )
     try:
         return Backend.model_validate({**backend.model_dump(), name: value})
     except ValidationError as error:
-        raise ConfigurationError(f"--set {name}: {explain(error)}") from None
+        says = explain(error).removeprefix("answer: ").removeprefix("Value error, ").removeprefix(f"{name}: ")
+        raise ConfigurationError(f"--set {name}: {says}") from None
+
+
+def _what(value: object) -> str:
+    """What was given instead of an object, without its words."""
+    if isinstance(value, str):
+        try:
+            orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            return f"no JSON ({error})"
+    return "other JSON"

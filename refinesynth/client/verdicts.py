@@ -46,7 +46,7 @@ class Verdicts:
         if fault.step is FaultStep.STOP:
             return self._stop_or_abandon(fault)
         if fault.step is FaultStep.RETRY:
-            message = f"{fault.message} (after {gave_up.attempts} attempts)"
+            message = f"{fault.message} (after {gave_up.attempts} attempt{'s' * (gave_up.attempts != 1)})"
             return self._failed(fault, message, others_answered=others_answered)
         return self._abandoned_or_hopeless(fault.message, fault)
 

@@ -21,6 +21,7 @@ from refinesynth.run.logs import level_of
 from refinesynth.run.scripts import open_source
 from refinesynth.run.second_tries import superseded, with_another
 from refinesynth.settings import RunSettings
+from refinesynth.synthesis.in_notebook import shown_in_notebook
 from refinesynth.synthesis.patience import Patience, Yield
 from refinesynth.synthesis.paying import prices_of, tracker_of, what_it_takes
 from refinesynth.synthesis.players import Players
@@ -109,6 +110,10 @@ class Request:
         Raises:
             InputError: One of them cannot be.
         """
+        shown = given.get("progress", False) and given.get("on_progress") is None
+        given = {name: value for name, value in given.items() if name != "progress"}
+        if shown:
+            given["on_progress"] = shown_in_notebook()
         own = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         settings = RunSettings.of({name: value for name, value in given.items() if name not in own})
         plays.checked(settings.play)

@@ -60,6 +60,7 @@ async def synthesize(
     log_level: str = "info",
     tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    progress: bool = False,
     call: "Completion | None" = None,
 ) -> SynthesisResult:
     """Start personas until `n` trajectories are accepted, the personas run out, or `patience` does
@@ -126,6 +127,7 @@ async def synthesize(
         log_level: How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.
+        progress: Show the counts below the cell of a notebook, if there is no `on_progress`.
         call: Completion function of all backends instead of their own, in the form of `litellm.acompletion`.
 
     Raises:
