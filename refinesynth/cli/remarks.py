@@ -10,7 +10,9 @@ from refinesynth.text.printable import one_line
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
-    """Within the block, a rule that takes seconds is named, and what requests go without from now on; each once."""
+    """Within the block, a rule that takes seconds is named, what requests go without from now on, workers without a
+    place, and journals that cannot be read; each once.
+    """
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)
     try:
@@ -27,7 +29,8 @@ class _Once(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = facts_of(record)
-        about = {"slow_rule": facts.get("rule"), "goes_without": facts["text"]}.get(facts["event"])
+        of_its_text = dict.fromkeys(("goes_without", "workers_wait", "journal_lost"), facts["text"])
+        about = {"slow_rule": facts.get("rule"), **of_its_text}.get(facts["event"])
         if about is not None and about not in self._said:
             self._said.add(about)
             self._say(one_line(f"! {record.getMessage()}"))

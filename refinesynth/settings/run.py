@@ -35,6 +35,12 @@ def _a_path(value: str | PathLike[str] | None) -> Path | None:
     raise ValueError("expected a path")
 
 
+def _a_folder_there(value: str | PathLike[str] | None) -> str | None:
+    """As text: what it means is found out on the machine where it is."""
+    path = _a_path(value)
+    return None if path is None else str(path)
+
+
 class PlaySettings(BaseModel):
     """How every episode of a run is played and judged. All of it changes the data, but the deadline."""
 
@@ -99,8 +105,14 @@ class RunSettings(PlaySettings):
     """The run folder; None for the next free `runs/NNN` under the current folder."""
     concurrency: Annotated[Whole, Field(ge=1, le=100_000)] = 16
     """Most episodes in flight: each is a task with a few kilobytes of its own, before it does anything."""
-    processes: Annotated[Whole, Field(ge=1, le=1_024)] = 1
-    """How many processes play, each on a core; one budget and one rate limit hold for all."""
+    workers: Annotated[Whole, Field(ge=1, le=10_000)] = 1
+    """How many processes play, each on a core; one budget and one rate limit hold for all. One plays in the process of
+    the run itself; more are workers on Ray, which comes with the extra `cluster`."""
+    cluster: str | None = None
+    """The Ray cluster on which the workers are: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine."""
+    journals: Annotated[Any, AfterValidator(_a_folder_there)] = None
+    """A folder on a disk of each worker's machine for what it has paid for, as `/nvme/refinesynth` or
+    `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine."""
     budget: Any = None
     """What may be spent in all, such as `50usd` or `20Mtok`: a hard stop."""
     patience: Annotated[Whole, Field(ge=0)] = PATIENCE

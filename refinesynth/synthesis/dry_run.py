@@ -56,7 +56,8 @@ async def estimate(
         concurrency: Episodes in flight that the time is extrapolated to.
         budget: What the sample may cost; if it is spent, the episodes that were finished count.
         on_progress: Called with each change of the sample's run.
-        settings: Everything else that `synthesize` takes, but `output` and `fresh`.
+        settings: Everything else that `synthesize` takes, but `output` and `fresh`. So few are played in this process,
+            whatever `workers` says.
 
     Raises:
         InputError: Something that was given cannot be used.
@@ -66,6 +67,8 @@ async def estimate(
     _check(n=n, sample=sample, concurrency=concurrency)
     if taken := settings.keys() & {"output", "fresh"}:
         raise InputError(f"an estimate keeps nothing: leave out {', '.join(sorted(taken))}")
+    for name in ("workers", "cluster", "journals"):
+        settings.pop(name, None)
     scripts: ScriptSource | None = settings.pop("scripts", None)
     chosen, source, available = await _spread(personas, scripts, settings.pop("column", None), sample)
     # Looked at by `synthesize`; what it would refuse is not multiplied before it does.

@@ -108,6 +108,10 @@ class Request:
         plays.checked(settings.play)
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
+        if settings.journals is not None and settings.workers == 1 and settings.cluster is None:
+            raise InputError(
+                "journals is given, and there are no workers; give workers too, as --workers 4 (workers=4)"
+            )
         Budget.of(settings.budget)
         level_of(settings.log_level)
         return cls(settings=settings, **own)
@@ -149,7 +153,9 @@ class Request:
             models=open_once,
             calls=calls,
             lacks=lacks,
-            processes=asked.processes,
+            workers=asked.workers,
+            cluster=asked.cluster,
+            journals=asked.journals,
             log_level=level_of(asked.log_level),
             tracing=self.tracing,
         )
