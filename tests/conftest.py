@@ -104,3 +104,7 @@ def local_ray() -> Iterator[None]:
     yield
     session.over.set()
     session.thread.join()
+    # Ray never asks how the processes have ended that it started.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -123,8 +123,11 @@ _OF_OTHERS = {
     *("--help", "--nproc-per-node", "--quick", "--display", "--log-dir", "--seeds", "--workers", "--report"),
     *("--world-size", "--nb-objects", "--quest-length", "--experiment", "--worlds", "--env", "--client"),
     *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser"),
+    *("--nodes", "--ntasks-per-node", "--cpus-per-task", "--overlap", "--head", "--port", "--num-cpus", "--block"),
+    *("--address",),
 }
-"""Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
+"""Of any command, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models, of
+Slurm and Ray."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
 

@@ -203,7 +203,7 @@ async def die(**_: object) -> object:
 
 
 async def test_workers_that_always_die_are_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refinesynth.synthesis.workers.crew._LIVES", 2)
+    monkeypatch.setattr("refinesynth.synthesis.workers.member._LIVES", 2)
     assigned = [replace(one, call=die) for one in assignments(tmp_path, workers=1)]
     with pytest.raises(RunStopped, match=r"2 workers died one after the other, the last one so: .*is dead because"):
         async with crew_of(assigned, Counted(free=True)) as crew:

@@ -1,5 +1,6 @@
 """Journals on the disks of the workers' machines: sums are true without them, and what is lost with them is said."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from refinesynth import synthesize
 from refinesynth.errors import InputError
 from refinesynth.run import RunFolder, worker_journals
+from refinesynth.synthesis import Progress
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -26,10 +28,23 @@ def events(folder: Path, name: str) -> list[dict[str, Any]]:
     return [event for event in found if event["event"] == name]
 
 
+class Enough(Exception):
+    """Breaks a run off, with episodes in flight."""
+
+
+def stop_at(accepted: int) -> Callable[[Progress], None]:
+    def look(moment: Progress) -> None:
+        if moment.accepted >= accepted:
+            raise Enough
+
+    return look
+
+
 async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_them(tmp_path: Path) -> None:
     whole = await synthesize(n=12, output=tmp_path / "whole", concurrency=6)
-    asked: dict[str, Any] = {"n": 12, "output": tmp_path / "run", "concurrency": 6, "deadline": None}
-    await synthesize(budget="150ktok", workers=2, journals=tmp_path / "disk", **asked)
+    asked: dict[str, Any] = {"n": 12, "output": tmp_path / "run", "concurrency": 6}
+    with pytest.raises(Enough):
+        await synthesize(on_progress=stop_at(2), workers=2, journals=tmp_path / "disk", **asked)
     folder = RunFolder.open(tmp_path / "run")
     left, (disk,) = folder.outstanding(), (tmp_path / "disk").iterdir()
     assert worker_journals(folder.path) == []
@@ -43,7 +58,8 @@ async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_
     (tmp_path / "unplugged").rename(disk)
 
     # It is there: nothing is paid twice, whoever goes on.
-    await synthesize(budget="200ktok", **asked)
+    with pytest.raises(Enough):
+        await synthesize(on_progress=stop_at(5), **asked)
     folder = RunFolder.open(tmp_path / "run")
     needed = sum(line.usage.requests for line in (*folder.episodes(), *folder.waiting_lines()))
     left = folder.outstanding()

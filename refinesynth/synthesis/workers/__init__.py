@@ -3,6 +3,7 @@
 The run itself stays in one place: the driver feeds personas, commits outcomes in order, and holds the one budget.
 """
 
-from refinesynth.synthesis.workers.crew import Crew, Driver, open_crew
+from refinesynth.synthesis.workers.crew import Crew, open_crew
+from refinesynth.synthesis.workers.member import Driver
 
 __all__ = ["Crew", "Driver", "open_crew"]

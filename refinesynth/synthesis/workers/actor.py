@@ -39,8 +39,9 @@ class Worker:
 
     async def work(
         self, assignment: bytes, environment: Mapping[str, str], paths: Sequence[str], first: int
-    ) -> Exception | None:
-        """Do what is assigned until it is let go; why that cannot be, and no other worker could do better.
+    ) -> tuple[Exception | None, JournalSums | None]:
+        """Do what is assigned until it is let go; then, what is in its journal, where that is told. Or an error: why that
+        cannot be, and no other worker could do better.
 
         Of the driver's `environment` it takes over what its own has not, such as keys, and so with the `paths` on which
         modules are looked for.
@@ -57,10 +58,10 @@ class Worker:
             node: str = ray().get_runtime_context().get_node_id()
             await run_worker(assigned, self._driver.begin(limited=assigned.limited, node=node), first=first)
         except Exception as error:  # noqa: BLE001 - raised by the driver
-            return portable(error)
+            return portable(error), self._driver.told
         finally:
             logger.removeHandler(handler)
-        return None
+        return None, self._driver.told
 
     async def messages(self) -> Sequence[object]:
         """What there is to say since the last time, once something is urgent, or soon."""
@@ -103,6 +104,8 @@ class _Driver:
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self._give, self._given = anyio.create_memory_object_stream[Given | None](math.inf)
+        self.told: JournalSums | None = None
+        """What was said last of this worker's journal."""
         self._node = ""
         self._tracker = RemoteTracker(outbox, limited=False)
 
@@ -137,6 +140,7 @@ class _Driver:
 
     def sums(self, sums: JournalSums) -> None:
         """See `Commons.sums`."""
+        self.told = sums
         self.outbox.post(Sums(sums), urgent=False)
 
     def ended(self, index: int, result: Finished | Exception) -> None:

@@ -29,6 +29,9 @@ _SURROUNDINGS = {
 _OBJECT_STORE = 80 * 2**20
 """The least that Ray takes, in bytes: messages of this size never go there."""
 
+_TRIES = 3
+"""Ray gives up if it has not started within 30 s, which happens where much else goes on."""
+
 _ONE = Lock()
 """Ray is one for a process."""
 
@@ -115,16 +118,24 @@ class Session:
 
 
 def _start(workers: int, folder: Path) -> None:
-    ray().init(
-        "local",
-        num_cpus=workers,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        object_store_memory=_OBJECT_STORE,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=str(folder),
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    here = {"_node_ip_address": "127.0.0.1", "_temp_dir": str(folder)}
+    for tries in range(_TRIES, 0, -1):
+        try:
+            ray().init("local", num_cpus=workers, object_store_memory=_OBJECT_STORE, **quiet, **here)
+        except Exception as error:
+            ray().shutdown()
+            if tries == 1:
+                raise ConfigurationError(
+                    f"Ray cannot be started on this machine ({_first_line(error)}); try again when it has less to do, or play in "
+                    f"one process, without workers"
+                ) from error
+        else:
+            return
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _join(cluster: str) -> None:
@@ -132,7 +143,7 @@ def _join(cluster: str) -> None:
         ray().init(cluster, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigurationError(
-            f"cluster is {cluster!r}, and no Ray cluster can be joined there ({str(error).partition(chr(10))[0]}). Expected auto, "
+            f"cluster is {cluster!r}, and no Ray cluster can be joined there ({_first_line(error)}). Expected auto, "
             f"HOST:6379 from a machine of the cluster, or ray://HOST:10001 from elsewhere, where `ray start --head` has run "
             f"with the same versions of Ray and Python"
         ) from error
