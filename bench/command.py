@@ -14,7 +14,7 @@ _LOOK = 0.5
 """Seconds between two looks."""
 
 
-def peaks(play: str, at: Sequence[int], processes: int = 1) -> Mapping[int, float]:
+def peaks(play: str, at: Sequence[int], workers: int = 1) -> Mapping[int, float]:
     """By how many were accepted: MiB that the largest process of `refinesynth run`, offline, had held at most.
 
     Raises:
@@ -24,7 +24,7 @@ def peaks(play: str, at: Sequence[int], processes: int = 1) -> Mapping[int, floa
     with tempfile.TemporaryDirectory() as name:
         personas, folder = Path(name) / "personas.txt", Path(name) / "run"
         personas.write_text("\n".join(people(2 * most)), encoding="utf-8")
-        asked = [str(personas), "-n", str(most), "--play", play, "--processes", str(processes), "-o", str(folder)]
+        asked = [str(personas), "-n", str(most), "--play", play, "--workers", str(workers), "-o", str(folder)]
         command = [sys.executable, "-m", "refinesynth", "run", *asked]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
             found: dict[int, float] = {}
@@ -44,7 +44,7 @@ def _looks(run: subprocess.Popen[bytes], trajectories: Path) -> Iterator[tuple[i
     ended = False
     while not ended:
         ended = run.poll() is not None
-        peak = max(peak, *(peak_rss(pid) for pid in _family(run.pid)))
+        peak = max(peak, *(peak_rss(pid) for pid in family(run.pid)))
         if trajectories.exists():
             with trajectories.open("rb") as lines:
                 lines.seek(read)
@@ -55,7 +55,7 @@ def _looks(run: subprocess.Popen[bytes], trajectories: Path) -> Iterator[tuple[i
             time.sleep(_LOOK)
 
 
-def _family(pid: int) -> Iterator[int]:
+def family(pid: int) -> Iterator[int]:
     """A process and all that it started, as far as the system tells."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -64,4 +64,4 @@ def _family(pid: int) -> Iterator[int]:
         except OSError:
             continue
         for child in found:
-            yield from _family(int(child))
+            yield from family(int(child))

@@ -48,7 +48,7 @@ def measure(*, quick: bool) -> Section:
             _figure("narrated", narrated, some, more),
             *(
                 _figure(
-                    f"{play} from the command line{f', {count} processes' if count > 1 else ''}",
+                    f"{play} from the command line{f', {count} workers' if count > 1 else ''}",
                     peaks(play, (short, long), count),
                     short,
                     long,

@@ -92,3 +92,19 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     mine = tmp_path_factory.getbasetemp()
     with warm_programs(mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) as folder:
         yield folder
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    """Ray on this machine, which takes seconds to start; runs with workers take what is there."""
+    from refinesynth.synthesis.workers.cluster import Session
+
+    session = Session(None, workers=4)
+    session.up.result()
+    yield
+    session.over.set()
+    session.thread.join()
+    # Ray never asks how the processes have ended that it started.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -126,8 +126,10 @@ _OF_OTHERS = {
     *("--array", "--cpus-per-task", "--job-name", "--mem", "--open-mode", "--requeue", "--signal", "--time"),
     *("--jinja", "--enable-auto-tool-choice", "--tool-call-parser", "--enable-cache-report"),
     *("--enable-prompt-tokens-details", "--policy", "--routing-key-override", "--session-key"),
+    *("--nodes", "--ntasks-per-node", "--cpus-per-task", "--overlap", "--head", "--port", "--num-cpus", "--block"),
+    *("--address",),
 }
-"""Of any command, of Slurm, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
+"""Of any command, of Slurm and Ray, of torchrun, of the benchmarks, of Inspect, of TextWorld, of verifiers, of servers of models."""
 _SPAN_ATTRIBUTES = {"refinesynth.stage", "refinesynth.number", "refinesynth.accepted"}
 
 

@@ -128,5 +128,5 @@ def recorded_run(folder: Path, role: Role) -> ReplayedRun:
 
 
 def journals(folder: Path) -> list[Path]:
-    """The journals of a run; several where it was played by several processes."""
+    """The journals of a run; several where workers played it, but for those that are outside its folder."""
     return sorted(folder.glob("journal*.sqlite"))

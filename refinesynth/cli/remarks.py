@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.text.printable import one_line
 
-_SAID = frozenset({"goes_without", "nothing_cached", "batch_sent", "batch_ended", "store"})
+_SAID = frozenset(
+    {"goes_without", "nothing_cached", "batch_sent", "batch_ended", "store", "workers_wait", "journal_lost"}
+)
 """Events whose text says it all."""
 
 
 @contextmanager
 def remarks(say: Callable[[str], None]) -> Generator[None]:
     """Within the block, a rule that takes seconds is named, what requests go without from now on, a cache that serves
-    nothing, and what becomes of batches and of a store; each once.
+    nothing, workers without a place, journals that cannot be read, and what becomes of batches and of a store; each once.
     """
     logger, handler = logging.getLogger(LOGGER), _Once(say)
     logger.addHandler(handler)

@@ -273,8 +273,18 @@ Batch = Annotated[
         "--concurrency.",
     ),
 ]
-Processes = Annotated[
-    int | None, typer.Option("--processes", min=1, help="Processes to play in, each on a core; by default 1.")
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes to play in, each on a core; by default 1.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="ADDRESS", help="Ray cluster of the workers: auto, HOST:6379 or ray://HOST:10001."
+    ),
+]
+Journals = Annotated[
+    str | None,
+    typer.Option("--journals", metavar="DIR", help="Folder on a disk of each worker's machine for its journal."),
 ]
 LogLevel = Annotated[
     LevelName | None, typer.Option("--log-level", help="How much events.jsonl holds; debug lists every completion.")
@@ -333,7 +343,9 @@ def run(
     fallback: Fallback = None,
     deadline: Deadline = None,
     batch: Batch = False,
-    processes: Processes = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    journals: Journals = None,
     log_level: LogLevel = None,
     otel: Otel = False,
     dry_run: DryRun = False,

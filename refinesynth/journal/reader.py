@@ -185,8 +185,9 @@ class JournalReader:
         """
         # SQLite takes the other columns from the row that has the maximum.
         sql = """
-            SELECT idx, episode, requests, attempt, role, step FROM (
-                SELECT begun.idx, begun.episode, count(*) AS requests, attempt, role, step, max(paid.rowid)
+            SELECT idx, episode, requests, attempt, role, step, cost FROM (
+                SELECT begun.idx, begun.episode, count(*) AS requests, attempt, role, step, total(cost_usd) AS cost,
+                    max(paid.rowid)
                 FROM begun JOIN paid ON paid.episode = begun.episode
                 WHERE begun.idx >= ? AND begun.idx NOT IN (SELECT idx FROM held) GROUP BY begun.idx, begun.episode)"""
         return self._values(outstanding_from_row, sql, self.committed.count if start is None else start)

@@ -229,7 +229,7 @@ spent_from_row = _reader(
 )
 """The sums that a row holds."""
 outstanding_from_row = _reader(
-    Outstanding, index=_Count, episode=_Text, requests=_Count, attempt=_Count, role=_Text, step=_Count
+    Outstanding, index=_Count, episode=_Text, requests=_Count, attempt=_Count, role=_Text, step=_Count, cost_usd=_Money
 )
 """An episode that has not ended."""
 end_from_row = _reader(_end, last=_Count, trajectories=_Count, rejected=_Count)

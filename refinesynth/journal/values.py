@@ -60,11 +60,13 @@ class Outstanding:
     """Of the last completion."""
     step: int
     """Of the last completion."""
+    cost_usd: float = 0.0
+    """US dollars, of the completions whose price is known."""
 
     def __add__(self, other: "Outstanding") -> "Outstanding":
         """The same episode in two journals."""
         last = max(self, other, key=lambda one: (one.attempt, one.step))
-        return replace(last, requests=self.requests + other.requests)
+        return replace(last, requests=self.requests + other.requests, cost_usd=self.cost_usd + other.cost_usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,20 @@
 """The run folder: what was asked, what came out, what was refused and why."""
 
+from refinesynth.run.away import Away, JournalSums
 from refinesynth.run.claiming import free_run_folder, next_run_folder
 from refinesynth.run.config import RunConfig, differences, stable_repr
 from refinesynth.run.episodes import EpisodeLine, Totals, fingerprint
 from refinesynth.run.finished import Finished
-from refinesynth.run.folder import RunFolder, is_run_file, shard_journal, shard_journals
+from refinesynth.run.folder import RunFolder, is_run_file, worker_journals
 from refinesynth.run.memory import EpisodeMemory
 from refinesynth.run.writer import RunWriter
 
 __all__ = [
+    "Away",
     "EpisodeLine",
     "EpisodeMemory",
     "Finished",
+    "JournalSums",
     "RunConfig",
     "RunFolder",
     "RunWriter",
@@ -21,7 +24,6 @@ __all__ = [
     "free_run_folder",
     "is_run_file",
     "next_run_folder",
-    "shard_journal",
-    "shard_journals",
     "stable_repr",
+    "worker_journals",
 ]

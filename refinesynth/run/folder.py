@@ -2,7 +2,7 @@
 
 config.json          what was asked (`RunConfig`)
 journal.sqlite       every completion that was paid for and every episode that has ended; says what of the files counts
-journal-N.sqlite     completions that worker process N has paid for, where a run has several
+journal-H-N.sqlite   completions that worker N on host H has paid for, where a run has several
 trajectories.jsonl   accepted, one `Trajectory` a line, in the order of the personas
 rejected.jsonl       refused scripts and drafts with their violations, one `Refused` a line
 events.jsonl         what happened when
@@ -13,6 +13,7 @@ view/                the run as logs for a viewer, where someone has looked at i
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
+from refinesynth.run.away import JournalSums, read_away
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.lines import read_lines
@@ -37,7 +39,7 @@ CARRIED = "carried"
 _CARRIED = TypeAdapter(list[SpentRow])
 
 _RUN_FILE = re.compile(
-    r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[0-9]+)?\.sqlite(-wal|-shm|-journal)?|"
+    r"config\.json|(trajectories|rejected|events)\.jsonl|journal(-[A-Za-z0-9._-]+)?\.sqlite(-wal|-shm|-journal)?|"
     + re.escape(LOCK_FILE)
 )
 
@@ -57,13 +59,8 @@ def refuse_irregular_files(folder: Path, *, follow: bool) -> None:
             )
 
 
-def shard_journal(path: Path, number: int) -> Path:
-    """The journal of a run's worker process, from 1."""
-    return path / f"journal-{number}.sqlite"
-
-
-def shard_journals(path: Path) -> list[Path]:
-    """The journals of all worker processes that a run has had."""
+def worker_journals(path: Path) -> list[Path]:
+    """The journals of all workers that have written into a folder."""
     return sorted(found for found in path.glob("journal-*.sqlite") if is_run_file(found.name))
 
 
@@ -151,7 +148,8 @@ class RunFolder:
         Raises:
             StorageError: A journal cannot be read.
         """
-        return max((journal.started() for journal in self._all_journals()), default=0)
+        away = (left.index + 1 for one in self.away() if not one.is_here for left in one.outstanding)
+        return max([*away, *(journal.started() for journal in self._all_journals())], default=0)
 
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
         """What was accepted, in the order of the personas.
@@ -211,10 +209,12 @@ class RunFolder:
             StorageError: The journal cannot be read.
         """
         rows: dict[tuple[str, str], SpentRow] = {}
-        for journal in self._all_journals():
-            for row in (*journal.spent(), *_CARRIED.validate_json(journal.note(CARRIED) or b"[]")):
-                known = rows.get((row.role, row.model))
-                rows[row.role, row.model] = row if known is None else known + row
+        for row in chain(
+            (row for one in self._all_journals() for row in (*one.spent(), *_carried(one))),
+            (row for one in self.away() if not one.is_here for row in one.spent),
+        ):
+            known = rows.get((row.role, row.model))
+            rows[row.role, row.model] = row if known is None else known + row
         return list(rows.values())
 
     def outstanding(self) -> list[Outstanding]:
@@ -228,21 +228,38 @@ class RunFolder:
             return []
         ended = {line.index for line in self.waiting_lines()}
         begun: dict[int, Outstanding] = {}
-        for journal in self._all_journals():
-            for one in journal.outstanding(start=counted.count):
-                # An episode that went on in another process has completions in both journals.
-                known = begun.get(one.index)
-                begun[one.index] = one if known is None else known + one
-        return [begun[index] for index in sorted(begun.keys() - ended)]
+        for one in chain(
+            (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)),
+            (one for away in self.away() if not away.is_here for one in away.outstanding),
+        ):
+            # An episode that went on in another process has completions in both journals.
+            known = begun.get(one.index)
+            begun[one.index] = one if known is None else known + one
+        return [begun[index] for index in sorted(begun.keys() - ended) if index >= counted.count]
+
+    def away(self) -> list[JournalSums]:
+        """What is known of workers' journals outside this folder; some of them may be here all the same.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        with self._journal() as journal:
+            return [] if journal is None else read_away(journal).journals
 
     def _all_journals(self) -> Iterator[JournalReader]:
-        for path in (self.journal_file, *shard_journals(self.path)):
+        """Those that are here."""
+        away = [Path(one.path) for one in self.away() if one.is_here]
+        for path in (self.journal_file, *worker_journals(self.path), *away):
             if path.exists():
                 with JournalReader.read(path) as journal:
                     yield journal
 
     def _journal(self) -> AbstractContextManager[JournalReader | None]:
         return JournalReader.read(self.journal_file) if self.journal_file.exists() else nullcontext()
+
+
+def _carried(journal: JournalReader) -> list[SpentRow]:
+    return _CARRIED.validate_json(journal.note(CARRIED) or b"[]")
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:

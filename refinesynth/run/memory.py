@@ -13,13 +13,23 @@ _LOG = logging.getLogger("refinesynth.run")
 class EpisodeMemory:
     """The completions that one episode has paid for, those of an earlier process among them."""
 
-    def __init__(self, journal: Journal, episode: str, *, begun: bool, elsewhere: Sequence[JournalReader] = ()) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        episode: str,
+        *,
+        begun: bool,
+        elsewhere: Sequence[JournalReader] = (),
+        known: Sequence[Paid] = (),
+    ) -> None:
         """The memory of the episode with this id; `begun` says whether an earlier process may have begun it.
 
-        What is kept goes to `journal`; it and those `elsewhere` are asked what was paid for before.
+        What is kept goes to `journal`; it and those `elsewhere` are asked what was paid for before. `known` was read
+        from journals that cannot be reached from here.
         """
         self._journal = journal
         self._episode = episode
+        self._known = known
         self._asked = (journal, *elsewhere) if begun else ()
 
     @property
@@ -53,7 +63,16 @@ class EpisodeMemory:
     @cached_property
     def _recorded(self) -> Recorded:
         # Read when the first request is made, and only where there can be something to read.
-        return Recorded([paid for journal in self._asked for paid in journal.recorded(self._episode)])
+        read = [paid for journal in self._asked for paid in journal.recorded(self._episode)]
+        return Recorded([*self._known, *read])
+
+    def everything(self) -> tuple[Paid, ...]:
+        """All that was paid for before this process began.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        return tuple(self._recorded)
 
 
 def _facts(paid: Paid) -> dict[str, Any]:

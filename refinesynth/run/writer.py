@@ -1,7 +1,7 @@
 """A run folder that is being written: what was paid for and what has ended is committed before it counts."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, SpentRow
+from refinesynth.run.away import NOTE as WORKERS
+from refinesynth.run.away import read_away, tell_lost
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.file_repair import repair_files
 from refinesynth.run.finished import Finished
-from refinesynth.run.folder import CARRIED, RunFolder, shard_journals
+from refinesynth.run.folder import CARRIED, RunFolder, worker_journals
 from refinesynth.run.lines import LineWriter, size_of
 from refinesynth.run.logs import logged, open_events
 from refinesynth.run.memory import EpisodeMemory
-from refinesynth.run.second_tries import NOTE, superseded, with_another, write_rounds
+from refinesynth.run.second_tries import NOTE as SECOND_TRIES
+from refinesynth.run.second_tries import superseded, with_another, write_rounds
 from refinesynth.text.jsontext import write_json
 
 if TYPE_CHECKING:
@@ -39,7 +42,10 @@ class RunWriter(RunFolder):
         """`claim` is the way to make one; what is in `until` is closed by `close` from now on."""
         super().__init__(path, config)
         self._records = journal
-        self._elsewhere = [until.enter_context(JournalReader.read(found)) for found in shard_journals(path)]
+        self.workers = read_away(journal, run=path.resolve().name)
+        """The journals of workers that are not in this folder."""
+        found = [*worker_journals(path), *(Path(one.path) for one in self.workers.journals if one.is_here)]
+        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in found]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
         self.rounds = self.second_tries()
         """Episodes that are played again."""
@@ -112,7 +118,7 @@ class RunWriter(RunFolder):
         """
         rounds = with_another(self, stopped=stopped)
         if rounds != self.rounds:
-            await self._records.keep_note(NOTE, write_rounds(rounds))
+            await self._records.keep_note(SECOND_TRIES, write_rounds(rounds))
             self.rounds = rounds
             self.milestones.info("tried_again", at=rounds[-1].at, episodes=len(rounds[-1].episodes))
 
@@ -128,6 +134,23 @@ class RunWriter(RunFolder):
     def memory(self, episode: str, index: int) -> EpisodeMemory:
         """What is known of an episode's completions, by its id and the persona's position."""
         return EpisodeMemory(self._records, episode, begun=index < self._begun, elsewhere=self._elsewhere)
+
+    async def keep_workers(self) -> None:
+        """Commit what is known of `workers`. Returns when it is committed.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        await self._records.keep_note(WORKERS, self.workers.to_json())
+
+    def tell_lost(self, read: Container[str]) -> None:
+        """Say what is lost with those of `workers` that nobody can read; `read` are those that somebody can."""
+        for one in self.workers.journals:
+            left = [left for left in one.outstanding if left.index >= self.committed.episodes]
+            left = [left for left in left if left.index not in self.waiting]
+            if left and one.path not in read:
+                requests, cost = sum(one.requests for one in left), sum(one.cost_usd for one in left)
+                tell_lost(one.path, episodes=len(left), requests=requests, cost_usd=cost)
 
     def open_lacks(self, lacks: "Lacks") -> None:
         """Let what is known of servers be known here, and kept.

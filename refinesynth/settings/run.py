@@ -50,6 +50,12 @@ def _in_flight(value: object) -> object:
     raise ValueError(f"expected 'auto', or a whole number from 1 to {_MOST:,}")
 
 
+def _a_folder_there(value: str | PathLike[str] | None) -> str | None:
+    """As text: what it means is found out on the machine where it is."""
+    path = _a_path(value)
+    return None if path is None else str(path)
+
+
 class PlaySettings(BaseModel):
     """How every episode of a run is played and judged. All of it changes the data, but the deadline."""
 
@@ -125,8 +131,14 @@ class RunSettings(PlaySettings):
     concurrency: Annotated[int | Literal["auto"], BeforeValidator(_in_flight)] = "auto"
     """Most episodes in flight. `auto` begins with 16 and goes on as the servers have room, up to 1,024 or what a quarter
     of the memory bears."""
-    processes: Annotated[Whole, Field(ge=1, le=1_024)] = 1
-    """How many processes play, each on a core; one budget and one rate limit hold for all."""
+    workers: Annotated[Whole, Field(ge=1, le=10_000)] = 1
+    """How many processes play, each on a core; one budget and one rate limit hold for all. One plays in the process of
+    the run itself; more are workers on Ray, which comes with the extra `cluster`."""
+    cluster: str | None = None
+    """The Ray cluster on which the workers are: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine."""
+    journals: Annotated[Any, AfterValidator(_a_folder_there)] = None
+    """A folder on a disk of each worker's machine for what it has paid for, as `/nvme/refinesynth` or
+    `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine."""
     budget: Any = None
     """What may be spent in all, such as `50usd` or `20Mtok`: a hard stop."""
     patience: Annotated[Whole, Field(ge=0)] = PATIENCE

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from refinesynth.journal import Committed, JournalReader
-from refinesynth.run import RunFolder, shard_journals
+from refinesynth.run import RunFolder, worker_journals
 from refinesynth.run.lines import last_line_end
 from refinesynth.stores.segment import Ends, Part
 
@@ -40,7 +40,7 @@ def _pieces(path: Path, ends: Ends) -> Generator[Part]:
     with JournalReader.read(folder.journal_file) as journal:
         # Looked at before the completions, of which those of the episodes are there then.
         counted = journal.committed
-        for found in (folder.journal_file, *shard_journals(path)):
+        for found in (folder.journal_file, *worker_journals(path)):
             for part in _paid(found, ends):
                 ends = part.ends
                 yield part

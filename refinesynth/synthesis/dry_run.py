@@ -59,7 +59,8 @@ async def estimate(
         concurrency: Episodes in flight that the time is extrapolated to; the 16 that a run begins with for `auto`.
         budget: What the sample may cost; if it is spent, the episodes that were finished count.
         on_progress: Called with each change of the sample's run.
-        settings: Everything else that `synthesize` takes, but `output` and `fresh`.
+        settings: Everything else that `synthesize` takes, but `output` and `fresh`. So few are played in this process,
+            whatever `workers` says.
 
     Raises:
         InputError: Something that was given cannot be used.
@@ -73,6 +74,8 @@ async def estimate(
     shard = settings.pop("shard", None)
     part = RunSettings.of({"n": n, "shard": shard})
     n = part.wanted()
+    for name in ("workers", "cluster", "journals"):
+        settings.pop(name, None)
     scripts: ScriptSource | None = settings.pop("scripts", None)
     chosen, source, available = await _spread(personas, scripts, settings.pop("column", None), sample)
     if available is not None:

@@ -1,4 +1,4 @@
-"""Where the episodes of a run are played: in this process, or in several."""
+"""Where the episodes of a run are played: in this process, or by workers on Ray."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -10,8 +10,9 @@ import anyio
 
 from refinesynth.client.tracing import Tracing, traced
 from refinesynth.errors import ConfigurationError
-from refinesynth.run import Finished, RunWriter, shard_journal, shard_journals
+from refinesynth.run import Finished, RunWriter, worker_journals
 from refinesynth.synthesis.pool import PlayEpisode
+from refinesynth.synthesis.status_probe import How
 from refinesynth.trajectory import Persona
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from refinesynth.client.lacks import Lacks
     from refinesynth.client.watch import Calls
     from refinesynth.episode import EpisodeSettings
+    from refinesynth.journal import Paid
+    from refinesynth.synthesis.workers import Crew
+    from refinesynth.synthesis.workers.worker import Assignment
+
+
+_NOTED_EVERY = 1.0
+"""Seconds."""
 
 
 class Ready(NamedTuple):
@@ -28,8 +36,8 @@ class Ready(NamedTuple):
 
     play: PlayEpisode
     """Plays one episode."""
-    elsewhere: Callable[[], tuple[int, tuple[str, ...]]] = lambda: (0, ())
-    """Retries and troubles in other processes of the run."""
+    elsewhere: Callable[[], How] = How
+    """How backends are for the workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +56,11 @@ class Players:
     """What `models` find out about their servers."""
     batches: "Batches | None"
     """Those that `models` ask in; None if in none."""
-    processes: int
+    workers: int
+    cluster: str | None
+    """Where the workers are, see `connected`; None for this machine."""
+    journals: str | None
+    """The folder on each worker's machine for its journal; None for the run's."""
     log_level: int
     tracing: Tracing | None
 
@@ -59,11 +71,12 @@ class Players:
         Raises:
             ConfigurationError: Spans are to be exported, and what that needs is not installed.
         """
-        if self.processes == 1:
+        if self.workers == 1 and self.cluster is None:
             from refinesynth.client import close_models
 
             folder.open_lacks(self.lacks)
             folder.open_batches(self.batches and self.batches.record)
+            folder.tell_lost({one.path for one in folder.workers.journals if one.is_here})
             opened: dict[Role, Any] = {}
 
             def models() -> "Mapping[Role, Any]":
@@ -78,34 +91,66 @@ class Players:
                 with anyio.CancelScope(shield=True):
                     await close_models(opened.values())
             return
-        # Imported here: it brings pydantic-ai with it.
-        from refinesynth.synthesis.shards import open_crew
-        from refinesynth.synthesis.shards.shard import Assignment
+        async with self._crew(folder, tracker) as crew:
 
-        _refuse_more_than_may_be_asked(self.backends.values(), self.processes)
-        journals = [shard_journal(folder.path, number) for number in range(1, self.processes + 1)]
-        known = {folder.journal_file, *shard_journals(folder.path)}
-        assignments = [
+            async def play(index: int, persona: Persona) -> Finished:
+                known = self._known(folder, index, persona) if self.journals else ()
+                return _counted(await crew.play(index, persona, known=known), tracker)
+
+            yield Ready(play, crew.how)
+
+    @asynccontextmanager
+    async def _crew(self, folder: RunWriter, tracker: "BudgetTracker") -> AsyncGenerator["Crew", None]:
+        """The workers, and the note of their journals."""
+        # Imported here: it brings pydantic-ai with it.
+        from refinesynth.client.beside import beside
+        from refinesynth.synthesis.workers import Driver, open_crew
+
+        folder.open_batches(None)
+        _refuse_more_than_may_be_asked(self.backends.values(), self.workers)
+        away = folder.workers
+        driver = Driver(tracker=tracker, first=lambda: folder.committed.episodes, learn=away.learn)
+        try:
+            async with open_crew(self._assignments(folder, tracker), driver, cluster=self.cluster) as crew:
+                here = (str(found) for found in worker_journals(folder.path))
+                folder.tell_lost({*crew.read, *here, *(one.path for one in away.journals if one.is_here)})
+                async with beside() as tasks:
+                    tasks.start_soon(_keep_noted, folder)
+                    yield crew
+        finally:
+            if away.journals:
+                with anyio.CancelScope(shield=True):
+                    await folder.keep_workers()
+
+    def _assignments(self, folder: RunWriter, tracker: "BudgetTracker") -> "list[Assignment]":
+        from refinesynth.synthesis.workers.worker import Assignment
+
+        # By its whole path: a worker has a working folder of its own.
+        here = folder.path.resolve()
+        known = [here / folder.journal_file.name, *worker_journals(here)]
+        return [
             Assignment(
                 settings=self.settings,
                 backends=self.backends,
                 fallback=self.fallback,
                 call=self.call,
-                journal=journal,
-                recall=tuple(sorted(known - {journal})),
-                shards=self.processes,
+                number=number,
+                workers=self.workers,
+                journals=str(here) if self.journals is None else f"{self.journals}/{folder.workers.run}",
+                away=self.journals is not None,
+                recall=frozenset([*map(str, known), *(one.path for one in folder.workers.journals)]),
                 limited=bool(tracker.limits),
                 log_level=self.log_level,
                 tracing=self.tracing,
             )
-            for journal in journals
+            for number in range(1, self.workers + 1)
         ]
-        async with open_crew(assignments, tracker=tracker) as crew:
 
-            async def play(index: int, persona: Persona) -> Finished:
-                return _counted(await crew.play(index, persona), tracker)
+    def _known(self, folder: RunWriter, index: int, persona: Persona) -> "tuple[Paid, ...]":
+        """What the journals here know of an episode: a worker may be on another machine."""
+        from refinesynth.episode import episode_id
 
-            yield Ready(play, crew.how)
+        return folder.memory(episode_id(persona, index=index, settings=self.settings), index).everything()
 
 
 @dataclass(frozen=True)
@@ -130,18 +175,28 @@ class _Here:
         return _counted(Finished.of(outcome), self.tracker)
 
 
-def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", processes: int) -> None:
+def _refuse_more_than_may_be_asked(backends: "Iterable[Backend]", workers: int) -> None:
     for backend in chain.from_iterable(mixture.each for mixture in backends):
-        if backend.max_in_flight is not None and backend.max_in_flight < processes:
+        if backend.max_in_flight is not None and backend.max_in_flight < workers:
             raise ConfigurationError(
-                f"{backend.label} may be asked {backend.max_in_flight} requests at once, and {processes} processes would each ask "
-                f"at least one: lower processes, or raise max_in_flight"
+                f"{backend.label} may be asked {backend.max_in_flight} requests at once, and {workers} workers would each ask "
+                f"at least one: lower workers, or raise max_in_flight"
             )
 
 
 def _counted(finished: Finished, tracker: "BudgetTracker") -> Finished:
     tracker.ended(finished.line.spent)
     return finished
+
+
+async def _keep_noted(folder: RunWriter) -> None:
+    """Keep what is known of workers' journals that are not in the folder."""
+    known = folder.workers.journals
+    while True:
+        await anyio.sleep(_NOTED_EVERY)
+        if known is not folder.workers.journals:
+            known = folder.workers.journals
+            await folder.keep_workers()
 
 
 @asynccontextmanager

@@ -81,7 +81,7 @@ class Pool:
         self._personas = personas
         self._folder = folder
         self._n = n
-        self._room = Room.of(concurrency) if isinstance(concurrency, int) else concurrency
+        self._room = Room(concurrency, concurrency) if isinstance(concurrency, int) else concurrency
         self._bound: Bound | None = None
         self._on_progress = on_progress
         self._on_accepted = on_accepted

@@ -29,7 +29,7 @@ from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.recording import record
 from refinesynth.synthesis.result import SynthesisResult
-from refinesynth.synthesis.room import Room, most_of
+from refinesynth.synthesis.room import FEWEST, Room, most_of
 from refinesynth.synthesis.status_probe import StatusProbe
 from refinesynth.trajectory import Trajectory
 
@@ -120,6 +120,15 @@ class Request:
         if "grounding" in settings.model_fields_set and not plays.find(settings.play).executed:
             raise InputError(f"grounding is given, and play is {settings.play!r}; it is for play='grounded' alone")
         settings = settings.model_copy(update={"n": settings.wanted()})
+        if settings.journals is not None and settings.workers == 1 and settings.cluster is None:
+            raise InputError(
+                "journals is given, and there are no workers; give workers too, as --workers 4 (workers=4)"
+            )
+        if settings.journals is not None and isinstance(settings.output, str):
+            raise InputError(
+                f"journals is given, and what workers keep there would not go up to {settings.output!r}: leave it out, so that they "
+                f"keep it in the work folder, or give a folder as output"
+            )
         Budget.of(settings.budget)
         level_of(settings.log_level)
         return cls(settings=settings, **own)
@@ -171,7 +180,7 @@ class Request:
         backends, fallback = self._backends(settings)
         if self.call is None and not self._has_enough():
             _refuse_missing_keys([*backends.values(), *filter(None, [fallback])])
-        most = most_of(asked.concurrency)
+        most = most_of(asked.concurrency, workers=asked.workers)
         paths = {role: routed(backend, in_flight=most) for role, backend in backends.items()}
         second = None if fallback is None else routed(fallback, in_flight=most)
         calls, lacks, batches = Calls(), Lacks(), self._batches(backends)
@@ -186,7 +195,9 @@ class Request:
             calls=calls,
             lacks=lacks,
             batches=batches,
-            processes=asked.processes,
+            workers=asked.workers,
+            cluster=asked.cluster,
+            journals=asked.journals,
             log_level=level_of(asked.log_level),
             tracing=self.tracing,
         )
@@ -216,26 +227,18 @@ class Request:
                     overlaps.log = folder.milestones
                     read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
                     await anyio.to_thread.run_sync(read)
-                patience = Patience(
-                    n=asked.n,
-                    episodes=asked.patience,
-                    per_episode=asked.branches * asked.episodes_per_script,
-                    personas=at_most,
-                    budget=budget or Budget(),
-                )
-                if self.retry_failed and folder.committed.accepted < asked.n:
-                    seen = Yield.of(folder.committed, tried_again=folder.tried_again())
-                    await folder.try_again(stopped=patience.runs_out(seen) is not None)
-                patience = patience.with_personas(len(superseded(folder.rounds)))
+                patience = await self._patience(folder, at_most)
                 personas.repeat(folder.rounds)
                 async with players.open(folder, tracker) as ready:
+                    # A batch has room for all.
+                    fewest = FEWEST if asked.concurrency == "auto" and batches is None else most
                     probe = StatusProbe(tracker, calls, open_once, ready.elsewhere)
                     pool = Pool(
                         play=ready.play,
                         personas=personas,
                         folder=folder,
                         n=asked.n,
-                        concurrency=Room.of(most if batches else asked.concurrency, probe.limiters),
+                        concurrency=Room(most, fewest, probe.limiters, lambda: probe.elsewhere().room),
                         on_progress=self.on_progress,
                         on_accepted=on_accepted,
                         has_room=has_room,
@@ -250,6 +253,21 @@ class Request:
                     yield Begun(pool, folder, personas, tracker, patience)
             finally:
                 folder.close()
+
+    async def _patience(self, folder: RunWriter, personas: int | None) -> Patience:
+        """When the run has seen enough; what is to be tried again is queued."""
+        asked = self.settings
+        patience = Patience(
+            n=asked.n,
+            episodes=asked.patience,
+            per_episode=asked.branches * asked.episodes_per_script,
+            personas=personas,
+            budget=Budget.of(asked.budget) or Budget(),
+        )
+        if self.retry_failed and folder.committed.accepted < asked.n:
+            seen = Yield.of(folder.committed, tried_again=folder.tried_again())
+            await folder.try_again(stopped=patience.runs_out(seen) is not None)
+        return patience.with_personas(len(superseded(folder.rounds)))
 
     def _backends(self, settings: "EpisodeSettings") -> "tuple[dict[Role, Backend], Backend | None]":
         """Of the roles that are played, so that a key is asked for only where it is needed; and the fallback."""
@@ -271,9 +289,10 @@ class Request:
         from refinesynth.client.batch.collecting import Batches
         from refinesynth.client.batch.roles import refuse_unbatched
 
-        if self.settings.processes > 1 or self.call is not None:
+        asked = self.settings
+        if asked.workers > 1 or asked.cluster is not None or self.call is not None:
             raise ConfigurationError(
-                "batch is for a run in one process that asks its backends itself; leave out processes and call"
+                "batch is for a run in one process that asks its backends itself; leave out workers, cluster and call"
             )
         refuse_unbatched(backends)
         return Batches()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from refinesynth.files.memory import memory_of_machine
 from refinesynth.synthesis.progress import Bound
+from refinesynth.synthesis.status_probe import room_of
 
 if TYPE_CHECKING:
     from refinesynth.client.limiter.rate_limiter import RateLimiter
@@ -26,12 +27,12 @@ _LOOK_AGAIN = 1.0
 """Seconds after which a limit that has grown is noticed though no episode has ended."""
 
 
-def most_of(concurrency: int | Literal["auto"]) -> int:
+def most_of(concurrency: int | Literal["auto"], *, workers: int = 1) -> int:
     """The most episodes that may ever be in flight."""
     if concurrency != "auto":
         return concurrency
-    memory = memory_of_machine()
-    return MOST if memory is None else max(FEWEST, min(MOST, memory // _PART // _EACH))
+    memory, most = memory_of_machine(), MOST * workers
+    return most if memory is None else max(FEWEST, min(most, memory // _PART // _EACH))
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,9 @@ class Room:
     most: int
     fewest: int
     limiters: "Callable[[], Iterable[RateLimiter]]" = tuple
-    """Of the servers that are asked."""
-
-    @classmethod
-    def of(cls, concurrency: int | Literal["auto"], limiters: "Callable[[], Iterable[RateLimiter]]" = tuple) -> "Room":
-        """What `concurrency` asks for."""
-        most = most_of(concurrency)
-        return cls(most, FEWEST if concurrency == "auto" else most, limiters)
+    """Of the servers that are asked here."""
+    elsewhere: Callable[[], int] = int
+    """Requests that servers take at once from workers of the run."""
 
     @property
     def look_again(self) -> float:
@@ -58,8 +55,7 @@ class Room:
         """How many may be in flight now."""
         if self.fewest == self.most:
             return self.most
-        states = [limiter.state for limiter in self.limiters()]
-        taken = sum(state.limit or 0 for state in states if state.met and state.down_since is None)
+        taken = room_of(self.limiters()) + self.elsewhere()
         return min(self.most, max(self.fewest, math.ceil(_SPARE * taken)))
 
     def bound(self, in_flight: int) -> Bound:

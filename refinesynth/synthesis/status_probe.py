@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from refinesynth.client.watch import Calls
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """How its backends are, as one worker of a run sees it, or all of them together."""
+
+    retries: int = 0
+    """Requests that were made again so far."""
+    troubles: tuple[str, ...] = ()
+    """What keeps backends from taking requests, in clauses."""
+    room: int = 0
+    """Requests that their servers take at once, as far as it is found out."""
+
+
 @dataclass(frozen=True)
 class StatusProbe:
     """Where to look."""
@@ -22,19 +34,19 @@ class StatusProbe:
     calls: "Calls"
     models: "Callable[[], Mapping[Any, Any]]"
     """Role to model; not asked before there was a call."""
-    elsewhere: Callable[[], tuple[int, tuple[str, ...]]] = lambda: (0, ())
-    """Retries and troubles in other processes of the run."""
+    elsewhere: Callable[[], How] = How
+    """How it is for the workers of the run."""
 
     def look(self) -> Surroundings:
         """This moment."""
         limited = self.tracker.budget.usd is not None or self.tracker.budget.tokens is not None
         troubles = troubles_of(self.limiters())
-        retries, elsewhere = self.elsewhere()
+        elsewhere = self.elsewhere()
         return Surroundings(
             paid=self.tracker.spent,
             budget=self.tracker.budget if limited else None,
-            retries=self.calls.retried + retries,
-            troubles=(*troubles, *elsewhere),
+            retries=self.calls.retried + elsewhere.retries,
+            troubles=(*troubles, *elsewhere.troubles),
         )
 
     def limiters(self) -> "Sequence[RateLimiter]":
@@ -42,6 +54,12 @@ class StatusProbe:
         from refinesynth.client.limiter.endpoints import limiters_in
 
         return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
+
+
+def room_of(limiters: "Iterable[RateLimiter]") -> int:
+    """Requests that servers take at once, those that have answered and are not down."""
+    states = [limiter.state for limiter in limiters]
+    return sum(state.limit or 0 for state in states if state.met and state.down_since is None)
 
 
 def troubles_of(limiters: "Iterable[RateLimiter]") -> list[str]:

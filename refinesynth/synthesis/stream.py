@@ -90,7 +90,9 @@ async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 
     def has_room() -> bool:
-        return receive.statistics().current_buffer_used < most_of(request.settings.concurrency)
+        return receive.statistics().current_buffer_used < most_of(
+            request.settings.concurrency, workers=request.settings.workers
+        )
 
     with send, receive:
         async with request.begin(on_accepted=send.send_nowait, has_room=has_room) as run:

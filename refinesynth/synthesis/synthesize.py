@@ -56,7 +56,9 @@ async def synthesize(
     fallback: "str | Backend | None" = None,
     deadline: float | None = DEADLINE,
     batch: bool = False,
-    processes: int = 1,
+    workers: int = 1,
+    cluster: str | None = None,
+    journals: str | PathLike[str] | None = None,
     log_level: str = "info",
     tracing: Tracing | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -122,8 +124,11 @@ async def synthesize(
         fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it
             is there again. Which one answered is in each trajectory's provenance.
         deadline: Seconds that an episode may take; None for no end.
-        processes: How many processes play; rules, prompts and `call` must be such that they can be pickled.
         batch: Whether the ScriptWriter and the Narrator are asked in the provider's batches, at half the price.
+        workers: How many processes play; with more than one, on Ray, rules and `call` must be such that they can be
+            pickled.
+        cluster: The Ray cluster on which they are; None for this machine.
+        journals: A folder on each worker's machine for what it has paid for; None for `output`.
         log_level: How much events.jsonl holds: `debug` (every completion), `info`, `warning` or `error`.
         tracing: OpenTelemetry spans that are wanted of episodes, attempts and requests; None for none.
         on_progress: Called with each change, on the event loop; what it raises ends the run and is raised here.

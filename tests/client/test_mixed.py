@@ -19,7 +19,7 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.paying import prices_of
-from refinesynth.synthesis.shards.shard import share
+from refinesynth.synthesis.workers.worker import share
 
 ONE = Backend(model="openai/one", temperature=0.5, max_in_flight=8)
 TWO = Backend(model="openai/two", base_url="http://127.0.0.1:8000/v1", max_in_flight=4)

@@ -164,6 +164,7 @@ class TestEntryPoints:
         with pytest.raises(InputError, match=said):
             plays.find(name)
 
+    @pytest.mark.usefixtures("local_ray")
     async def test_one_is_played_recorded_and_gone_on_with(self, tmp_path: Path) -> None:
         where = tmp_path / "run"
         first = await rs.synthesize(n=2, play="mixed", seed=1, output=where)
@@ -174,7 +175,7 @@ class TestEntryPoints:
         asked = {role for one in trajectories for role in one.provenance.models}
         assert asked == {"script_writer", "narrator", "dungeon_master", "player"}
         assert {one.provenance.play for one in trajectories} == {RunFolder.open(where).config.play} == {"mixed"}
-        again = await rs.synthesize(n=6, play="mixed", seed=1, processes=2, output=tmp_path / "again")
+        again = await rs.synthesize(n=6, play="mixed", seed=1, workers=2, output=tmp_path / "again")
         assert (again.path / "trajectories.jsonl").read_bytes() == (where / "trajectories.jsonl").read_bytes()
         with pytest.raises(RunFolderError, match='play: "mixed" -> "live"'):
             await rs.synthesize(n=7, seed=1, output=where)

@@ -15,11 +15,12 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("workers", [1, 2])
 async def test_at_level_debug_every_completion_is_an_event_that_joins_with_the_journal(
-    tmp_path: Path, processes: int
+    tmp_path: Path, workers: int
 ) -> None:
-    result = await synthesize(n=2, output=tmp_path / "run", log_level="debug", concurrency=1, processes=processes)
+    result = await synthesize(n=2, output=tmp_path / "run", log_level="debug", concurrency=1, workers=workers)
     found = [event for event in events(tmp_path / "run") if event["event"] == "completion"]
     finished = {event["id"] for event in events(tmp_path / "run") if event["event"] == "episode_finished"}
     assert {event["episode"] for event in found} >= finished

@@ -103,11 +103,12 @@ async def test_what_cannot_be_asked_by_calls_is_refused_at_once(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(tmp_path: Path, processes: int) -> None:
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(tmp_path: Path, workers: int) -> None:
     call = Mannered(bare)
     found = await rs.synthesize(
-        n=4, player_form="tools", call=call, concurrency=1, processes=processes, output=tmp_path / "run"
+        n=4, player_form="tools", call=call, concurrency=1, workers=workers, output=tmp_path / "run"
     )
     assert [one.provenance.player_form for one in found] == [None] * 4
     text = await rs.synthesize(n=4, call=Mannered(bare), output=tmp_path / "text")
@@ -115,7 +116,7 @@ async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(t
     events = [orjson.loads(line) for line in (found.path / "events.jsonl").read_bytes().splitlines()]
     assert {one["lacks"] for one in events if one["event"] == "goes_without"} == {"tools", "response_format"}
     # Once for the backend: the script writer finds out both.
-    assert processes > 1 or call.refused == 2
+    assert workers > 1 or call.refused == 2
 
 
 @pytest.mark.parametrize("form", ["tools", "react"])

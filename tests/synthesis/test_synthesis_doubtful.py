@@ -53,12 +53,11 @@ async def run(path: Path, server: Server, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-@pytest.mark.parametrize("processes", [1])
 async def test_episodes_that_met_only_rejections_are_played_when_the_cause_is_gone(
-    tmp_path: Path, concurrency: int, processes: int
+    tmp_path: Path, concurrency: int
 ) -> None:
     with pytest.raises(RunStopped, match="The run stopped with 0 episodes finished"):
-        await run(tmp_path / "run", Server(10**9), concurrency=concurrency, processes=processes)
+        await run(tmp_path / "run", Server(10**9), concurrency=concurrency)
     folder = RunFolder.open(tmp_path / "run")
     assert (folder.totals().episodes, folder.waiting_lines()) == (0, [])
     await run(tmp_path / "run", Server(0))

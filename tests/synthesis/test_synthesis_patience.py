@@ -251,9 +251,10 @@ async def test_so_does_a_stream(tmp_path: Path) -> None:
     assert trajectories.result().stopped_early == "nothing_accepted"
 
 
-async def test_several_processes_stop_where_one_does(tmp_path: Path) -> None:
-    for name, processes in (("one", 1), ("two", 2)):
-        await synthesize(None, 9, NOTHING, play="narrated", patience=3, processes=processes, output=tmp_path / name)
+@pytest.mark.usefixtures("local_ray")
+async def test_several_workers_stop_where_one_does(tmp_path: Path) -> None:
+    for name, workers in (("one", 1), ("two", 2)):
+        await synthesize(None, 9, NOTHING, play="narrated", patience=3, workers=workers, output=tmp_path / name)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 

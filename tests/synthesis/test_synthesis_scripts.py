@@ -25,8 +25,9 @@ def scripts(trajectories: Iterator[Trajectory]) -> list[Script]:
     return list({one.script.digest: one.script for one in trajectories}.values())
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-async def test_each_script_is_played_once_and_none_is_written(worlds: Path, tmp_path: Path, processes: int) -> None:
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_each_script_is_played_once_and_none_is_written(worlds: Path, tmp_path: Path, workers: int) -> None:
     before = list(RunFolder.open(worlds).trajectories())
     result = await rs.synthesize(
         scripts=worlds,
@@ -35,7 +36,7 @@ async def test_each_script_is_played_once_and_none_is_written(worlds: Path, tmp_
         grounding=TERSE,
         mistakes=Mistakes(policy="natural"),
         seed=5,
-        processes=processes,
+        workers=workers,
         output=tmp_path / "again",
     )
     again = list(result)

@@ -1,4 +1,4 @@
-"""One tracker for all shards: a shard's requests ask its parent before they are sent, and report what they cost."""
+"""One tracker for all workers: requests ask the driver before they are sent, and report what they cost."""
 
 from dataclasses import dataclass, field
 
@@ -6,8 +6,8 @@ import anyio
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.client.account import Price
-from refinesynth.synthesis.shards.channel import Channel
-from refinesynth.synthesis.shards.messages import Reserve, Reserved, Settle
+from refinesynth.synthesis.workers.messages import Reserve, Reserved, Settle
+from refinesynth.synthesis.workers.outbox import Outbox
 
 _MANY = 1_000
 """Tokens by which a price is found out: a price may be rounded."""
@@ -20,10 +20,10 @@ class _Asked:
 
 
 class RemoteTracker:
-    """The parent's tracker, seen from a shard. Without a budget nothing is asked, and costs are only reported."""
+    """The driver's tracker, seen from a worker. Without a budget nothing is asked, and costs are only reported."""
 
-    def __init__(self, channel: Channel, *, limited: bool) -> None:
-        self._channel = channel
+    def __init__(self, outbox: Outbox, *, limited: bool) -> None:
+        self._outbox = outbox
         self._limited = limited
         self._asked: dict[int, _Asked] = {}
         self._last = 0
@@ -41,12 +41,12 @@ class RemoteTracker:
             RunStopped: The budget does not allow it.
         """
         if not self._limited:
-            return RemoteReservation(0, index, self._channel)
+            return RemoteReservation(0, index, self._outbox)
         self._last += 1
         number = self._last
-        hold = RemoteReservation(number, index, self._channel)
+        hold = RemoteReservation(number, index, self._outbox)
         asked = self._asked[number] = _Asked()
-        self._channel.post(Reserve(number, index, prompt_tokens, max_tokens, _prices(price)))
+        self._outbox.post(Reserve(number, index, prompt_tokens, max_tokens, _prices(price)))
         try:
             await asked.answered.wait()
         except BaseException:
@@ -59,7 +59,7 @@ class RemoteTracker:
         return hold
 
     def answered(self, answer: Reserved) -> None:
-        """The parent has decided."""
+        """The driver has decided."""
         if (asked := self._asked.get(answer.hold)) is not None:
             asked.refusal = answer.refusal
             asked.answered.set()
@@ -67,7 +67,7 @@ class RemoteTracker:
 
 @dataclass(frozen=True)
 class RemoteEpisodeTracker:
-    """The parent's tracker for one episode."""
+    """The driver's tracker for one episode."""
 
     tracker: RemoteTracker
     index: int
@@ -79,20 +79,20 @@ class RemoteEpisodeTracker:
 
 @dataclass(frozen=True)
 class RemoteReservation:
-    """What the parent has put aside for one request."""
+    """What the driver has put aside for one request."""
 
     number: int
     index: int
-    channel: Channel
+    outbox: Outbox
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """See `Reservation.settle`."""
-        self.channel.post(Settle(self.number, self.index, usage, cost_usd))
+        self.outbox.post(Settle(self.number, self.index, usage, cost_usd), urgent=self.number > 0)
 
     def release(self) -> None:
         """See `Reservation.release`."""
         if self.number:
-            self.channel.post(Settle(self.number, self.index))
+            self.outbox.post(Settle(self.number, self.index))
 
 
 def _prices(price: Price) -> tuple[float, float] | None:

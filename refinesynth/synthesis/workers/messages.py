@@ -1,49 +1,44 @@
-"""What a run's processes say to each other."""
+"""What the driver and the workers of a run say to each other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.run import Finished
-from refinesynth.trajectory import Persona
+from refinesynth.run import Finished, JournalSums
 
 
 @dataclass(frozen=True, slots=True)
-class PlayPersona:
-    """To a shard: play this persona's episode."""
+class Ready:
+    """From a worker, first of all: it plays what it is given."""
 
-    index: int
-    persona: Persona
+    node: str
+    """Where on the cluster it is."""
+    begun: frozenset[int]
+    """Episodes of which it can read what was paid for."""
+    read: frozenset[str]
+    """The journals that it can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From a shard: an episode has come to its end, or no episode can go on."""
+    """From a worker: an episode has come to its end, or no episode can go on."""
 
     index: int
     result: Finished | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """From a shard: it cannot begin or go on, and another process in its place could not either."""
+class Sums:
+    """From a worker whose journal is not in the run's folder, once in a while: what is in it."""
 
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """From a shard, once in a while: how its backends are."""
-
-    retries: int
-    """So far, of this process."""
-    troubles: tuple[str, ...]
+    sums: JournalSums
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """From a shard: may this be asked for?"""
+    """From a worker: may this be asked for?"""
 
     hold: int
     index: int
@@ -56,7 +51,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """To a shard: it may, or why it may not."""
+    """To a worker: it may, or why it may not."""
 
     hold: int
     refusal: Exception | None = None
@@ -64,7 +59,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """From a shard: what was put aside was used so far; without usage, nothing was paid."""
+    """From a worker: what was put aside was used so far; without usage, nothing was paid."""
 
     hold: int
     """Zero where nothing was put aside, because there is no budget; it is counted all the same."""
@@ -75,9 +70,9 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """From a shard: something for the run's log, such as a backend that does not answer."""
+    """From a worker: something for the run's log, such as a backend that does not answer."""
 
     level: int
     """As Python's logging has them."""
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]
     """`event`, `text` and all else that is known."""

@@ -1,0 +1,85 @@
+"""Journals on the disks of the workers' machines: sums are true without them, and what is lost with them is said."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from refinesynth import synthesize
+from refinesynth.errors import InputError
+from refinesynth.run import RunFolder, worker_journals
+from refinesynth.synthesis import Progress
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl")]
+
+
+def requests(folder: RunFolder) -> int:
+    return sum(row.requests for row in folder.spent())
+
+
+def events(folder: Path, name: str) -> list[dict[str, Any]]:
+    found = [orjson.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+    return [event for event in found if event["event"] == name]
+
+
+class Enough(Exception):
+    """Breaks a run off, with episodes in flight."""
+
+
+def stop_at(accepted: int) -> Callable[[Progress], None]:
+    def look(moment: Progress) -> None:
+        if moment.accepted >= accepted:
+            raise Enough
+
+    return look
+
+
+async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_them(tmp_path: Path) -> None:
+    whole = await synthesize(n=12, output=tmp_path / "whole", concurrency=6)
+    asked: dict[str, Any] = {"n": 12, "output": tmp_path / "run", "concurrency": 6}
+    with pytest.raises(Enough):
+        await synthesize(on_progress=stop_at(2), workers=2, journals=tmp_path / "disk", **asked)
+    folder = RunFolder.open(tmp_path / "run")
+    left, (disk,) = folder.outstanding(), (tmp_path / "disk").iterdir()
+    assert worker_journals(folder.path) == []
+    assert len(worker_journals(disk)) == 2
+    assert left, "nothing was broken off, and this shows nothing"
+
+    # What is on a disk that is not here is known all the same.
+    here = folder.spent(), left
+    disk.rename(tmp_path / "unplugged")
+    assert (sorted(folder.spent(), key=str), folder.outstanding()) == (sorted(here[0], key=str), left)
+    (tmp_path / "unplugged").rename(disk)
+
+    # It is there: nothing is paid twice, whoever goes on.
+    with pytest.raises(Enough):
+        await synthesize(on_progress=stop_at(5), **asked)
+    folder = RunFolder.open(tmp_path / "run")
+    needed = sum(line.usage.requests for line in (*folder.episodes(), *folder.waiting_lines()))
+    left = folder.outstanding()
+    assert requests(folder) == needed + sum(one.requests for one in left)
+    assert left
+    assert events(folder.path, "journal_lost") == []
+
+    # It is gone for good: what was on it is asked for again, and said.
+    noted = {one.index for journal in folder.away() for one in journal.outstanding} & {one.index for one in left}
+    disk.rename(tmp_path / "unplugged")
+    result = await synthesize(workers=2, journals=tmp_path / "disk", **asked)
+    assert contents(result.path) == contents(whole.path)
+    lost = events(folder.path, "journal_lost")
+    assert sum(event["episodes"] for event in lost) >= len(noted)
+    folder = RunFolder.open(tmp_path / "run")
+    needed = sum(line.usage.requests for line in (*folder.episodes(), *folder.waiting_lines()))
+    again = requests(folder) - needed - sum(one.requests for one in folder.outstanding())
+    assert 0 <= again <= sum(event["requests"] for event in lost)
+
+
+async def test_a_folder_for_journals_is_for_workers(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="journals is given, and there are no workers"):
+        await synthesize(n=1, output=tmp_path / "run", journals=tmp_path)
