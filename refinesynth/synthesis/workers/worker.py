@@ -163,6 +163,10 @@ class _Memory:
     memory: EpisodeMemory
     in_flight: _InFlight
 
+    @property
+    def ended(self) -> bool:
+        return self.memory.ended
+
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.memory.recall(role, step, digest)
 
