@@ -5,17 +5,15 @@ with second tries: each is in its place in the order, has an id and a seed of it
 counted as any other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from pydantic import TypeAdapter
 
 from refinesynth.errors import RunFolderError
-from refinesynth.run.episodes import EpisodeLine
-
-if TYPE_CHECKING:
-    from refinesynth.run.folder import RunFolder
+from refinesynth.run.episodes import EpisodeLine, Totals
 
 
 class Round(NamedTuple):
@@ -53,7 +51,24 @@ def superseded(rounds: Iterable[Round]) -> frozenset[int]:
     return frozenset(chain.from_iterable(one.episodes for one in rounds))
 
 
-def with_another(folder: "RunFolder", *, stopped: bool) -> tuple[Round, ...]:
+class Run(Protocol):
+    """What is asked of a run folder, see `RunFolder`."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def second_tries(self) -> tuple[Round, ...]: ...
+
+    def started(self) -> int: ...
+
+    def totals(self) -> Totals: ...
+
+    def episodes(self) -> Iterator[EpisodeLine]: ...
+
+    def waiting_lines(self) -> list[EpisodeLine]: ...
+
+
+def with_another(folder: Run, *, stopped: bool) -> tuple[Round, ...]:
     """The rounds of a run, with another one for all that gave nothing; as they are while the last has not ended, unless
     the run was `stopped` for what has.
 
