@@ -2,15 +2,17 @@
 
 import os
 import re
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 import anyio
+from anyio.to_thread import run_sync
 
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.extras import require
@@ -19,6 +21,9 @@ from refinesynth.stores.segment import NAME, Segment, name_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+_Given = TypeVarTuple("_Given")
+_Got = TypeVar("_Got")
 
 CACHE = "REFINESYNTH_CACHE"
 """The variable with the folder below which runs in stores are worked on, and copies of them kept."""
@@ -82,13 +87,12 @@ class RunStore:
         """
         import obstore
 
-        found: list[Listed] = []
         with self._told("read"):
-            async for page in obstore.list(self._store, offset=name_of(number), chunk_size=1_000):  # pyright: ignore[reportUnknownMemberType] - for arrow
-                found += [
-                    Listed(int(name[1]), one["last_modified"]) for one in page if (name := NAME.fullmatch(one["path"]))
-                ]
-        found.sort()
+            pages = obstore.list(self._store, offset=name_of(number))  # pyright: ignore[reportUnknownMemberType] - for arrow
+            there = await _in_a_thread(pages.collect)
+        found = sorted(
+            Listed(int(name[1]), one["last_modified"]) for one in there if (name := NAME.fullmatch(one["path"]))
+        )
         if [one.number for one in found] != [*range(number + 1, number + 1 + len(found))]:
             raise StorageError(
                 f"of the segments in {self.url!r} behind number {number} some are missing; there are {len(found)}"
@@ -105,12 +109,12 @@ class RunStore:
 
         name = f"{self.url}/{name_of(number)}"
         with self._told("read"):
-            there = await obstore.get_async(self._store, name_of(number))
+            there = await _in_a_thread(obstore.get, self._store, name_of(number))
             if there.meta["size"] > LARGEST:
                 raise StorageError(
                     f"{name} has {there.meta['size']:,} bytes, and {LARGEST:,} are the most that is read"
                 )
-            data = bytes(await there.bytes_async())
+            data = bytes(await _in_a_thread(there.bytes))
         segment = Segment.from_bytes(data, name)
         if segment.number != number:
             raise StorageError(f"{name} holds segment {segment.number}; put the original back")
@@ -149,7 +153,8 @@ class RunStore:
         import obstore
 
         with self._told("write"):
-            await obstore.put_async(self._store, name_of(number), data, mode="create", use_multipart=False)
+            put = partial(obstore.put, mode="create", use_multipart=False)
+            await _in_a_thread(put, self._store, name_of(number), data)
 
     @contextmanager
     def _told(self, do: str) -> Generator[None]:
@@ -161,6 +166,11 @@ class RunStore:
             raise AlreadyThere(f"cannot {do} {self.url!r}: {first_line(error)}") from error
         except (BaseError, OSError) as error:
             raise StorageError(f"cannot {do} {self.url!r}: {first_line(error)}") from error
+
+
+async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *given: *_Given) -> _Got:
+    """What obstore gives. Its own asynchronous functions panic where a process ends while one of them waits."""
+    return await run_sync(call, *given, abandon_on_cancel=True)
 
 
 def first_line(error: BaseException) -> str:

@@ -61,9 +61,11 @@ class Uploads:
             StorageError: The store or the folder cannot be used; what is up by then is known to be.
         """
         began = time.monotonic()
-        while (part := await run_sync(next_part, self._path, self.stored.ends)).full:
-            await self._add(part, ended=False)
-        await self._add(part, ended=ended)
+        more = True
+        while more:
+            part = await run_sync(next_part, self._path, self.stored.ends)
+            added = await self._add(part, ended=ended and not part.full)
+            more = part.full or not added
         self._all_up = began
 
     async def keep_up(self, wake: Callable[[], None]) -> None:
@@ -117,7 +119,8 @@ class Uploads:
             f"machine adds them"
         )
 
-    async def _add(self, part: Part, *, ended: bool) -> None:
+    async def _add(self, part: Part, *, ended: bool) -> bool:
+        """Add the next segment; False if this folder has added one there already, by a try that came through unanswered."""
         number = self.stored.number + 1
         try:
             await self._store.add(number, await run_sync(self._sealed, part, number, ended))
@@ -130,10 +133,10 @@ class Uploads:
                         "the same command on this machine adds them", "no longer part of it"
                     )
                 ) from error
-            # An earlier try came through unanswered, with what was new at that time.
             self._know(number, there, ended=there.ended)
-            raise StorageError(f"segment {number} was there already") from error
+            return False
         self._know(number, part, ended=ended)
+        return True
 
     def _know(self, number: int, added: Part | Segment, *, ended: bool) -> None:
         self.stored = self.stored.model_copy(update={"number": number, "ends": added.ends, "ended": ended})

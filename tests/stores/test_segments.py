@@ -34,12 +34,12 @@ def everything(path: Path) -> list[Any]:
         return [contents(path), folder.config, folder.totals(), paid, entries, journal.spent(), journal.notes()]
 
 
-@pytest.mark.parametrize("size", [1, 20_000, 10**9])
+@pytest.mark.parametrize("size", [10_000, 10**9])
 async def test_a_run_comes_down_as_it_went_up_in_however_many_segments(
     size: int, tmp_path: Path, machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealing, "_ENOUGH", size)
-    monkeypatch.setattr(sealing, "_ROWS", 7)
+    monkeypatch.setattr(sealing, "_ROWS", 5)
     monkeypatch.setattr(sealing, "_EPISODES", 2)
     url = f"{(tmp_path / 'store').as_uri()}/run"
     result = await synthesize(None, 2, FAULTY, output=url, seed=1, concurrency=2)
