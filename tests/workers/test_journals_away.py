@@ -67,17 +67,9 @@ async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_
     assert left
     assert events(folder.path, "journal_lost") == []
 
-    # It is gone for good: what was on it is asked for again, and said.
-    noted = {one.index for journal in folder.away() for one in journal.outstanding} & {one.index for one in left}
-    disk.rename(tmp_path / "unplugged")
+    # The workers go on with what the process without workers has paid for.
     result = await synthesize(workers=2, journals=tmp_path / "disk", **asked)
     assert contents(result.path) == contents(whole.path)
-    lost = events(folder.path, "journal_lost")
-    assert sum(event["episodes"] for event in lost) >= len(noted)
-    folder = RunFolder.open(tmp_path / "run")
-    needed = sum(line.usage.requests for line in (*folder.episodes(), *folder.waiting_lines()))
-    again = requests(folder) - needed - sum(one.requests for one in folder.outstanding())
-    assert 0 <= again <= sum(event["requests"] for event in lost)
 
 
 async def test_a_folder_for_journals_is_for_workers(tmp_path: Path) -> None:

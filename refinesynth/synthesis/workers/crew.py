@@ -54,9 +54,10 @@ class Crew:
             try:
                 await playing.done.wait()
             finally:
-                for member in self._members:
-                    member.playing.pop(index, None)
+                had = [member for member in self._members if member.playing.pop(index, None) is not None]
         if isinstance(playing.result, Finished):
+            for member in had:
+                member.taken(index)
             return playing.result
         raise playing.result
 

@@ -9,7 +9,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -96,6 +96,10 @@ class Commons(Protocol):
         """How its backends are; told when it has changed."""
         ...
 
+    def taken(self) -> Iterable[int]:
+        """Episodes whose outcomes the run has by now; each is said once."""
+        ...
+
     def sums(self, sums: JournalSums) -> None:
         """What is in this worker's journal; sent once in a while where that is away."""
         ...
@@ -132,7 +136,7 @@ def journal_of(assignment: Assignment) -> Path:
 
 @dataclass(slots=True)
 class _InFlight:
-    """What this worker's journal has of episodes that have not ended, as long as they are played here."""
+    """What this worker's journal has of episodes whose outcomes the run does not have."""
 
     journal: Journal
     begun: dict[int, Outstanding]
@@ -149,9 +153,13 @@ class _InFlight:
             cost_usd=cost,
         )
         known = self.begun.get(paid.index)
-        self.begun[paid.index] = one if known is None else known + one
+        if known is not None:
+            one = replace(one, requests=known.requests + 1, cost_usd=known.cost_usd + cost)
+        self.begun[paid.index] = one
 
-    def sums(self) -> JournalSums:
+    def sums(self, taken: Iterable[int]) -> JournalSums:
+        for index in taken:
+            self.begun.pop(index, None)
         spent, outstanding = tuple(self.journal.spent()), tuple(self.begun.values())
         return JournalSums(path=str(self.journal.path), spent=spent, outstanding=outstanding)
 
@@ -239,7 +247,6 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
             except Exception as error:  # noqa: BLE001 - for the owner of the run
                 result = error
             journal.over(index)
-            in_flight.begun.pop(index, None)
             commons.ended(index, result)
 
         known = {one.index for other in elsewhere for one in other.outstanding(start=first)}
@@ -255,13 +262,13 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
                 tasks.cancel_scope.cancel()
         finally:
             if assignment.away:
-                commons.sums(in_flight.sums())
+                commons.sums(in_flight.sums(commons.taken()))
             await close_models(models.values())
 
 
 async def _tell_sums(in_flight: _InFlight, commons: Commons) -> None:
     while True:
-        commons.sums(in_flight.sums())
+        commons.sums(in_flight.sums(commons.taken()))
         await anyio.sleep(_TELL_SUMS_EVERY)
 
 
