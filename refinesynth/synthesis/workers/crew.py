@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 
+from refinesynth.client.beside import beside
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import Paid
 from refinesynth.run import Finished
@@ -130,18 +131,10 @@ async def open_crew(
     Raises:
         ConfigurationError: There is no Ray, no such cluster, or the assignments cannot be given to other processes.
     """
-    failure: Exception | None = None
-    async with connected(cluster, workers=len(assignments)):
+    async with connected(cluster, workers=len(assignments)), beside() as tasks:
         members = [Member(assignment, driver) for assignment in assignments]
         crew = Crew(members, driver)
-        async with anyio.create_task_group() as tasks:
-            for task in (crew.look_after, *(member.attend for member in members)):
-                tasks.start_soon(task)
-            try:
-                await crew.assemble()
-                yield crew
-            except Exception as error:  # noqa: BLE001 - raised below, so that the task group does not wrap it
-                failure = error
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+        for task in (crew.look_after, *(member.attend for member in members)):
+            tasks.start_soon(task)
+        await crew.assemble()
+        yield crew
