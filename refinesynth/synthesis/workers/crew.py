@@ -105,7 +105,8 @@ class Crew:
         waiting = sum(member.ready is None for member in self._members)
         found = await anyio.to_thread.run_sync(lambda: (ray().cluster_resources(), ray().available_resources()))
         there, free = (resources.get("CPU", 0.0) for resources in found)
-        if free >= cpus_of_each():
+        if free >= cpus_of_each() or (free == 0 and there == cpus_of_each() * len(self._members)):
+            # There is a place; or they have taken all that there are, as on this machine.
             return None
         return (
             f"{waiting} of {len(self._members)} workers wait for a place: each takes {cpus_of_each():g} CPU, and the cluster has {there:g}, "
