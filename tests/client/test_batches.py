@@ -206,7 +206,7 @@ async def test_a_run_that_has_sent_batches_goes_on_with_batches(server: BatchSer
     [
         ({"backend": "rehearsal"}, "OpenAI alone"),
         ({"backend": Backend(model="anthropic/claude-sonnet-5-5")}, "OpenAI alone"),
-        ({"backend": Backend(model="gpt-4o"), "processes": 2}, "in one process"),
+        ({"backend": Backend(model="gpt-4o"), "workers": 2}, "in one process"),
         ({"backend": Backend(model="openai/responses/gpt-5.1")}, "cannot be asked in batches"),
     ],
 )

@@ -245,8 +245,8 @@ class TestTheWhole:
             # 0 to 2 are committed, 4 is held.
             await journal.keep(paid(5, 0, role="verifier"))
             assert journal.outstanding() == [
-                Outstanding(index=3, episode=episode(3), requests=3, attempt=1, role="player", step=2),
-                Outstanding(index=5, episode=episode(5), requests=4, attempt=1, role="verifier", step=0),
+                Outstanding(index=3, episode=episode(3), requests=3, attempt=1, role="player", step=2, cost_usd=1.0),
+                Outstanding(index=5, episode=episode(5), requests=4, attempt=1, role="verifier", step=0, cost_usd=1.5),
             ]
 
     async def test_started_is_beyond_everything_that_is_known(self, path: Path) -> None:

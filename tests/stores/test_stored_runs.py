@@ -79,14 +79,15 @@ async def test_a_run_whose_machine_is_lost_goes_on_elsewhere_and_pays_for_nothin
         finally:
             process.kill()
     assert process.returncode == -signal.SIGKILL
-    paid = sum(len(one.paid) for one in await segments(bucket))
+    stored = await segments(bucket)
+    paid, n = sum(len(one.paid) for one in stored), sum(len(one.entries) for one in stored) + 3
     machine("two")
     counted = Counted()
-    result = await made(bucket, 6, counted)
+    result = await made(bucket, n, counted)
     with JournalReader.read(result.path / "journal.sqlite") as journal:
         assert journal.paid_count() == paid + counted.answers
     assert paid > 0
-    assert contents(result.path) == contents((await made(tmp_path / "whole", 6, Counted())).path)
+    assert contents(result.path) == contents((await made(tmp_path / "whole", n, Counted())).path)
 
 
 async def test_an_outage_holds_nothing_up_and_at_the_end_all_is_there(
@@ -254,7 +255,7 @@ async def test_while_the_store_lags_too_long_nothing_new_is_begun(
     monkeypatch.setattr(RunStore, "add", add)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outage)
-        results.append(await made(bucket, 16, call))
+        results.append(await made(bucket, 32, call))
     # Nothing was asked any more for a second, although most was still to be made.
     assert results[0].reached
     assert call.answers > seen[-1] * 1.5

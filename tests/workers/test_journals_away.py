@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 
 from refinesynth import synthesize
 from refinesynth.errors import InputError
+from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder, worker_journals
 from refinesynth.synthesis import Progress
 
@@ -40,9 +42,15 @@ def stop_at(accepted: int) -> Callable[[Progress], None]:
     return look
 
 
+async def slowly(**request: Any) -> object:
+    """The rehearsal, so slow that something is always under way."""
+    await anyio.sleep(0.02)
+    return await Rehearsal()(**request)
+
+
 async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_them(tmp_path: Path) -> None:
-    whole = await synthesize(n=12, output=tmp_path / "whole", concurrency=6)
-    asked: dict[str, Any] = {"n": 12, "output": tmp_path / "run", "concurrency": 6}
+    whole = await synthesize(n=40, output=tmp_path / "whole", concurrency=6)
+    asked: dict[str, Any] = {"n": 40, "output": tmp_path / "run", "concurrency": 6}
     with pytest.raises(Enough):
         await synthesize(on_progress=stop_at(2), workers=2, journals=tmp_path / "disk", **asked)
     folder = RunFolder.open(tmp_path / "run")
@@ -59,7 +67,7 @@ async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_
 
     # It is there: nothing is paid twice, whoever goes on.
     with pytest.raises(Enough):
-        await synthesize(on_progress=stop_at(5), **asked)
+        await synthesize(on_progress=stop_at(20), call=slowly, **asked)
     folder = RunFolder.open(tmp_path / "run")
     needed = sum(line.usage.requests for line in (*folder.episodes(), *folder.waiting_lines()))
     left = folder.outstanding()
