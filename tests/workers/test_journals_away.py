@@ -52,7 +52,7 @@ async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_
     whole = await synthesize(n=40, output=tmp_path / "whole", concurrency=6)
     asked: dict[str, Any] = {"n": 40, "output": tmp_path / "run", "concurrency": 6}
     with pytest.raises(Enough):
-        await synthesize(on_progress=stop_at(2), workers=2, journals=tmp_path / "disk", **asked)
+        await synthesize(on_progress=stop_at(2), call=slowly, workers=2, journals=tmp_path / "disk", **asked)
     folder = RunFolder.open(tmp_path / "run")
     left, (disk,) = folder.outstanding(), (tmp_path / "disk").iterdir()
     assert worker_journals(folder.path) == []
