@@ -1,7 +1,6 @@
 """Workers on Ray: calls a second and CPU per call beside one process, start-up, and a great many episodes.
 
 python -m bench.scale [--quick]
-python -m bench.chaos [--quick]    kills workers and nodes during one run
 """
 
 import asyncio
