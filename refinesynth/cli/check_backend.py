@@ -11,7 +11,7 @@ from refinesynth.cli.run import Set
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
-    from refinesynth.episode.backend_check import BackendCheck
+    from refinesynth.episode.backend_check import BackendCheck, Probe
     from refinesynth.synthesis.forecast import Estimate
     from refinesynth.synthesis.progress import Progress
 
@@ -60,24 +60,29 @@ async def _check(backend: "Backend", play: str, *, on_progress: "Callable[[Progr
     from refinesynth.synthesis.dry_run import estimate
     from refinesynth.text.printable import one_line
 
-    persona = shipped()[0]
-    found = await backend_check.check_backend(backend, persona, play=play)
-    for line in _lines(found):
+    def say(line: str) -> None:
         output().print(one_line(line, most=_MOST), soft_wrap=True)
+
+    persona = shipped()[0]
+    found = await backend_check.check_backend(backend, persona, play=play, on_probe=lambda probe: say(_became(probe)))
+    for line in _lines(found):
+        say(line)
     if not found.playable:
         return False
     best = tuned_backend(backend, found.settings)
     episode = await estimate([persona], 1, best, sample=1, play=play, on_progress=on_progress)
-    output().print(one_line(_episode(episode)), soft_wrap=True)
+    say(_episode(episode))
     return True
+
+
+def _became(probe: "Probe") -> str:
+    return f"{probe.role.value.replace('_', ' ')}, {probe.form}: {probe.problem or 'works'}"
 
 
 def _lines(found: "BackendCheck") -> "Iterator[str]":
     from refinesynth.client.lacks import Lack
 
     yield "key and model: accepted"
-    for probe in found.probes:
-        yield f"{probe.role.value.replace('_', ' ')}, {probe.form}: {probe.problem or 'works'}"
     yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
     prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"

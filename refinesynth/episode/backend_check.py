@@ -3,9 +3,9 @@
 The rehearsal plays the episode around it, so that each role is asked something real and no answer is needed to go on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -96,15 +96,22 @@ class BackendCheck:
 
 
 async def check_backend(
-    backend: Backend, persona: Persona, *, play: str = "live", call: Completion | None = None
+    backend: Backend,
+    persona: Persona,
+    *,
+    play: str = "live",
+    call: Completion | None = None,
+    on_probe: Callable[[Probe], object] = lambda _: None,
 ) -> BackendCheck:
-    """Ask each role's first request in every form: in live play 8 requests.
+    """Ask each role's first request in every form: in live play 8 requests. `on_probe` is told of each as it ends.
 
     Raises:
         RunStopped: It cannot be asked at all: key, model, address, quota.
         ConfigurationError: It needs a key and no variable holds one, or there is no such play.
     """
     lacks, probes = Lacks(), list[Probe]()
+    # What bounds the backend's answers would cut the rehearsal's off, and the roles behind it would not be asked.
+    around = backend.model_copy(update={"max_tokens": None})
     patient = backend.model_copy(update={"retries": min(backend.retries, _RETRIES), "content_retries": 0})
     asked = {
         mode: open_model(patient.model_copy(update={"output_mode": mode}), call=call, lacks=lacks) for mode in MODES
@@ -114,9 +121,9 @@ async def check_backend(
             settings = settings_of(play, player_form=form)
             models: dict[Role, Model] = {}
             for role in find(play).roles(settings):
-                models[role] = rehearsed = open_model(backend, call=_PERFECT)
+                models[role] = rehearsed = open_model(around, call=_PERFECT)
                 if form == "react" or role is Role.PLAYER:
-                    models[role] = _Probing(rehearsed, role, asked, probes)
+                    models[role] = _Probing(rehearsed, role, asked, probes, on_probe)
             if form == "react" or Role.PLAYER in models:
                 await play_episode(persona, index=0, settings=settings, models=models)
     finally:
@@ -127,11 +134,19 @@ async def check_backend(
 class _Probing(WrapperModel):
     """Answers as the rehearsal does; what it is asked first, it asks the backend as well."""
 
-    def __init__(self, wrapped: Model, role: Role, asked: Mapping[OutputMode, Model], probes: list[Probe]) -> None:
+    def __init__(
+        self,
+        wrapped: Model,
+        role: Role,
+        asked: Mapping[OutputMode, Model],
+        probes: list[Probe],
+        on_probe: Callable[[Probe], object],
+    ) -> None:
         super().__init__(wrapped)
         self._role = role
         self._asked = asked
         self._probes = probes
+        self._on_probe = on_probe
         self._first = True
 
     async def request(
@@ -143,7 +158,7 @@ class _Probing(WrapperModel):
         """The rehearsal's answer."""
         if self._first:
             self._first = False
-            stopped: RunStopped | None = None
+            stopped, held = cast("RunStopped | None", None), list[Probe]()
             with charged_to(NoAccount()):
                 for form, model in self._forms(model_request_parameters):
                     try:
@@ -152,9 +167,15 @@ class _Probing(WrapperModel):
                         stopped = stopped or error
                         probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
                     self._probes.append(probe)
+                    if stopped is None:
+                        self._on_probe(probe)
+                    else:
+                        held.append(probe)
             # A server that answers anything at all is there; over some forms it may break.
             if stopped is not None and all(probe.refused for probe in self._probes):
                 raise stopped
+            for probe in held:
+                self._on_probe(probe)
         return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
     def _forms(self, parameters: ModelRequestParameters) -> Sequence[tuple[str, Model]]:
@@ -206,7 +227,8 @@ def _read(response: ModelResponse, parameters: ModelRequestParameters) -> None:
             raise ValueError("there is no thought")
     else:
         found: Any = calls[0].args_as_dict() if calls else read_json(said(response))
+        if not isinstance(found, dict):
+            raise ValueError("it is a list, not an object")
         required = parameters.output_object.json_schema.get("required", [])
-        missing = [name for name in required if name not in found] if isinstance(found, dict) else []
-        if missing:
+        if missing := [name for name in required if name not in found]:
             raise ValueError(f"the object has no {missing[0]!r}")

@@ -75,6 +75,26 @@ def test_a_backend_that_answers_one_role_alone_is_no_success() -> None:
     assert "an episode" not in result.stdout
 
 
+def test_what_bounds_the_answers_keeps_no_role_from_being_asked() -> None:
+    result = check(lambda _: None, "--set", "max_tokens=10")
+    asked = [line.partition(",")[0] for line in result.stdout.splitlines()]
+    assert {"script writer", "dungeon master", "player"} <= set(asked)
+
+
+def test_a_list_is_no_answer_in_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Listing(Mannered):
+        async def __call__(self, **request: Any) -> object:
+            answer: Any = await super().__call__(**request)
+            answer["choices"][0]["message"] = {"role": "assistant", "content": '["a lamp"]'}
+            return answer
+
+    monkeypatch.setitem(globals(), "Mannered", Listing)
+    result = check(lambda _: None)
+    assert result.exit_code == 1
+    assert "script writer, prompted: answers, but not in this form: it is a list" in result.stdout
+    assert "no run can be played with it" in result.stdout
+
+
 @pytest.mark.parametrize(("status", "said"), [(401, "does not accept the key"), (404, "has no model")])
 def test_a_wrong_key_or_model_is_said_at_once(status: int, said: str) -> None:
     def no(_request: dict[str, Any]) -> None:
