@@ -21,7 +21,7 @@ from refinesynth.episode import EpisodeSettings, play_episode
 from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import JournalReader
-from refinesynth.run import Finished, worker_journals
+from refinesynth.run import Finished, JournalSums, worker_journals
 from refinesynth.run.logs import facts_of
 from refinesynth.synthesis.workers import Crew, Driver, open_crew
 from refinesynth.synthesis.workers.worker import Assignment, journal_of, share
@@ -169,6 +169,20 @@ async def test_a_rule_may_be_written_where_it_is_needed_and_what_is_paid_or_said
     assert {(record.getMessage(), facts_of(record)["rule"]) for record in heard} == {
         ("the rule every took long", "every")
     }
+
+
+async def test_what_is_noted_of_a_journal_elsewhere_is_all_that_the_run_has_not_committed(tmp_path: Path) -> None:
+    assigned = [replace(one, away=True) for one in assignments(tmp_path, workers=1)]
+    noted: list[JournalSums] = []
+    committed = 0
+    driver = Driver(tracker=Counted(free=True), first=lambda: committed, learn=noted.append)
+    async with open_crew(assigned, driver) as crew:
+        for index in range(3):
+            await crew.play(index, PERSONAS[index])
+        # The first of them is committed now; the run may be killed before it has the others.
+        committed = 1
+        await crew.play(3, PERSONAS[3])
+    assert [one.index for one in noted[-1].outstanding] == [1, 2, 3]
 
 
 async def test_an_empty_tracker_ends_it_with_its_own_words(tmp_path: Path) -> None:

@@ -69,9 +69,7 @@ class Worker:
         return await self._driver.outbox.fetch(within=HEARTBEAT)
 
     async def take(self, messages: Sequence[object]) -> None:
-        """What the driver has to say: an episode, an answer about money, the index of an episode whose outcome it has, None
-        for the end.
-        """
+        """What the driver has to say: an episode, an answer about money, None for the end."""
         self._driver.take(messages)
 
 
@@ -107,7 +105,6 @@ class _Driver:
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self._give, self._given = anyio.create_memory_object_stream[Given | None](math.inf)
-        self._taken: list[int] = []
         self.told: JournalSums | None = None
         """What was said last of this worker's journal."""
         self._node = ""
@@ -123,8 +120,6 @@ class _Driver:
         for message in messages:
             if isinstance(message, Reserved):
                 self._tracker.answered(message)
-            elif isinstance(message, int):
-                self._taken.append(message)
             elif message is None or isinstance(message, Given):
                 self._give.send_nowait(message)
 
@@ -143,11 +138,6 @@ class _Driver:
     def how(self, how: How) -> None:
         """See `Commons.how`."""
         self.outbox.post(how, urgent=False)
-
-    def taken(self) -> Sequence[int]:
-        """See `Commons.taken`."""
-        taken, self._taken = self._taken, []
-        return taken
 
     def sums(self, sums: JournalSums) -> None:
         """See `Commons.sums`."""

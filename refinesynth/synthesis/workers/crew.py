@@ -50,15 +50,14 @@ class Crew:
             RunStopped: No episode can go on, or workers keep dying.
         """
         with self._driver.tracker.episode(index) as tracker:
-            playing = Playing(Given(index, persona, known), tracker)
+            playing = Playing(Given(index, persona, known, self._driver.first()), tracker)
             self._hand(playing)
             try:
                 await playing.done.wait()
             finally:
-                had = [member for member in self._members if member.playing.pop(index, None) is not None]
+                for member in self._members:
+                    member.playing.pop(index, None)
         if isinstance(playing.result, Finished):
-            for member in had:
-                member.taken(index)
             return playing.result
         raise playing.result
 

@@ -111,11 +111,6 @@ class Member:
             tell_lost(where, episodes=1, requests=lost.requests, cost_usd=lost.cost_usd)
         self._outbox.post(playing.given)
 
-    def taken(self, index: int) -> None:
-        """The run has this episode's outcome."""
-        if self.away:
-            self._outbox.post(index, urgent=False)
-
     async def attend(self) -> None:
         """Keep an actor at work until it is cancelled, or too many have died."""
         why = ""

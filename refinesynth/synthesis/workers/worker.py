@@ -72,6 +72,8 @@ class Given:
     persona: Persona
     known: tuple[Paid, ...] = ()
     """Completions that it has paid for and of which this worker's journals know nothing."""
+    first: int = 0
+    """Index of the first episode that the run had not committed."""
 
 
 class Commons(Protocol):
@@ -94,10 +96,6 @@ class Commons(Protocol):
 
     def how(self, how: How) -> None:
         """How its backends are; told when it has changed."""
-        ...
-
-    def taken(self) -> Iterable[int]:
-        """Episodes whose outcomes the run has by now; each is said once."""
         ...
 
     def sums(self, sums: JournalSums) -> None:
@@ -136,7 +134,7 @@ def journal_of(assignment: Assignment) -> Path:
 
 @dataclass(slots=True)
 class _InFlight:
-    """What this worker's journal has of episodes whose outcomes the run does not have."""
+    """What this worker's journal has of episodes that the run has not committed."""
 
     journal: Journal
     begun: dict[int, Outstanding]
@@ -157,9 +155,11 @@ class _InFlight:
             one = replace(one, requests=known.requests + 1, cost_usd=known.cost_usd + cost)
         self.begun[paid.index] = one
 
-    def sums(self, taken: Iterable[int]) -> JournalSums:
-        for index in taken:
-            self.begun.pop(index, None)
+    def forget_before(self, first: int) -> None:
+        for index in [index for index in self.begun if index < first]:
+            del self.begun[index]
+
+    def sums(self) -> JournalSums:
         spent, outstanding = tuple(self.journal.spent()), tuple(self.begun.values())
         return JournalSums(path=str(self.journal.path), spent=spent, outstanding=outstanding)
 
@@ -258,17 +258,18 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
                 if assignment.away:
                     tasks.start_soon(_tell_sums, in_flight, commons)
                 while (given := await commons.next()) is not None:
+                    in_flight.forget_before(given.first)
                     tasks.start_soon(play, given)
                 tasks.cancel_scope.cancel()
         finally:
             if assignment.away:
-                commons.sums(in_flight.sums(commons.taken()))
+                commons.sums(in_flight.sums())
             await close_models(models.values())
 
 
 async def _tell_sums(in_flight: _InFlight, commons: Commons) -> None:
     while True:
-        commons.sums(in_flight.sums(commons.taken()))
+        commons.sums(in_flight.sums())
         await anyio.sleep(_TELL_SUMS_EVERY)
 
 
