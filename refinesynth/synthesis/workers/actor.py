@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from traceback import format_exception_only
 
 import anyio
@@ -123,9 +122,9 @@ class _Driver:
             elif message is None or isinstance(message, Given):
                 self._give.send_nowait(message)
 
-    def ready(self, begun: Iterable[int], read: Iterable[Path]) -> None:
+    def ready(self, begun: Iterable[int], read: Iterable[str]) -> None:
         """See `Commons.ready`."""
-        self.outbox.post(Ready(self._node, frozenset(begun), frozenset(map(str, read))))
+        self.outbox.post(Ready(self._node, frozenset(begun), frozenset(read)))
 
     async def next(self) -> Given | None:
         """See `Commons.next`."""

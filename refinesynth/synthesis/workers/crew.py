@@ -39,7 +39,7 @@ class Crew:
 
     @property
     def read(self) -> frozenset[str]:
-        """The journals that its workers can read."""
+        """The ids of journals that its workers can read."""
         return frozenset[str]().union(*(member.ready.read for member in self._members if member.ready is not None))
 
     async def play(self, index: int, persona: Persona, *, known: tuple[Paid, ...] = ()) -> Finished:

@@ -107,7 +107,7 @@ class Member:
             return
         if playing.paid.requests and index not in self.ready.begun:
             lost, playing.paid = playing.paid, Count()
-            where = f"what another worker has kept of episode {index}"
+            where = f"another worker's journal, of episode {index},"
             tell_lost(where, episodes=1, requests=lost.requests, cost_usd=lost.cost_usd)
         self._outbox.post(playing.given)
 
