@@ -224,6 +224,18 @@ async def test_workers_that_always_die_are_given_up_on(tmp_path: Path, monkeypat
             await crew.play(0, PERSONAS[0])
 
 
+async def test_a_worker_that_dies_with_nothing_to_do_is_none_that_always_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refinesynth.synthesis.workers.member._LIVES", 1)
+    async with crew_of(assignments(tmp_path, workers=1), Counted(free=True)) as crew:
+        for pid in worker_processes():
+            os.kill(pid, signal.SIGKILL)
+        while crew.read:  # noqa: ASYNC110 - until it is noticed
+            await anyio.sleep(0.01)
+        await crew.play(0, PERSONAS[0])
+
+
 async def test_what_no_worker_could_do_better_is_said_once(tmp_path: Path) -> None:
     journal_of(assignments(tmp_path, workers=1)[0]).mkdir()
     with pytest.raises(StorageError, match="Is a directory"):
