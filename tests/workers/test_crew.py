@@ -24,7 +24,9 @@ from refinesynth.journal import JournalReader
 from refinesynth.run import Finished, JournalSums, worker_journals
 from refinesynth.run.logs import facts_of
 from refinesynth.synthesis.workers import Crew, Driver, open_crew
-from refinesynth.synthesis.workers.worker import Assignment, journal_of, share
+from refinesynth.synthesis.workers.member import Member, Playing
+from refinesynth.synthesis.workers.messages import Ready
+from refinesynth.synthesis.workers.worker import Assignment, Given, journal_of, share
 from refinesynth.trajectory import Draft, Persona
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -234,6 +236,33 @@ async def test_a_worker_that_dies_with_nothing_to_do_is_none_that_always_dies(
         while crew.read:  # noqa: ASYNC110 - until it is noticed
             await anyio.sleep(0.01)
         await crew.play(0, PERSONAS[0])
+
+
+@pytest.mark.parametrize("place", [True, False])
+async def test_others_play_what_was_given_to_a_worker_without_a_place_but_not_to_one_that_is_on_its_way(
+    place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(tracker=Counted(free=True))
+    waiting, ready = (Member(one, driver) for one in assignments(tmp_path, workers=2))
+    ready.ready = Ready("node", begun=frozenset(), read=frozenset())
+    waiting.playing[0] = Playing(Given(0, PERSONAS[0]), Counted(free=True))
+    looks = 0
+    looked_often = anyio.Event()
+
+    async def no_room(_: Crew) -> str | None:
+        nonlocal looks
+        looks += 1
+        if looks == 5:
+            looked_often.set()
+        return None if place else "there is no place"
+
+    monkeypatch.setattr(Crew, "_no_room", no_room)
+    monkeypatch.setattr("refinesynth.synthesis.workers.crew._PATIENCE", 0.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Crew([waiting, ready], driver).look_after)
+        await looked_often.wait()
+        tasks.cancel_scope.cancel()
+    assert (list(waiting.playing), list(ready.playing)) == (([0], []) if place else ([], [0]))
 
 
 async def test_what_no_worker_could_do_better_is_said_once(tmp_path: Path) -> None:
