@@ -32,7 +32,7 @@ from refinesynth.serve import create_app, running
 
 WORKERS = 4
 IN_FLIGHT = 32
-LATENCY = 0.4
+LATENCY = 0.25
 """Of the server, in seconds."""
 SEED = 11
 FILES = ("trajectories.jsonl", "rejected.jsonl")
@@ -40,7 +40,7 @@ FILES = ("trajectories.jsonl", "rejected.jsonl")
 
 def measure(*, quick: bool) -> Section:
     """Kill, and count what the server was asked twice."""
-    kills, n = (6, 40) if quick else (50, 330)
+    kills, n = (6, 40) if quick else (50, 360)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with running(create_app(Rehearsal(), log=folder / "asked-whole.jsonl")) as address:
@@ -73,6 +73,7 @@ def _section(folder: Path, ordeal: "_Ordeal", *, kills: int, n: int, seconds: fl
         figures=(
             Figure(what="kills (kill -9)", value=of.total(), goal=kills, aim="at least", note=f"in {seconds:.0f} s"),
             Figure(what="of workers, of nodes, of the command", value=None, note=", ".join(map(str, of.values()))),
+            Figure(what="given up by itself, and gone on with", value=ordeal.given_up),
             Figure(what="files that equal those of a run undisturbed", value=same, goal=len(FILES), aim="at least"),
             Figure(what="trajectories", value=len(ids), goal=n, aim="at least"),
             Figure(what="trajectories twice", value=len(ids) - len(set(ids)), goal=0),
@@ -126,6 +127,8 @@ class _Ordeal:
     on_disks: int = 0
     """Completions of unfinished episodes that went with a disk."""
     killed: Counter[str] = field(default_factory=lambda: Counter(worker=0, node=0, command=0))
+    given_up: int = 0
+    """How often the run ended by itself, because too many workers had died; it goes on with the same command."""
     _chance: random.Random = field(default_factory=lambda: random.Random(SEED))
 
     def run(self, command: list[str], *, kills: int, every: float) -> None:
@@ -137,7 +140,7 @@ class _Ordeal:
         what += ["worker"] * (kills - len(what))
         self._chance.shuffle(what)
         while True:
-            with (self.folder / "said").open("ab") as said:
+            with (self.folder / "said").open("wb") as said:
                 run = subprocess.Popen(
                     [*command, *away], env=self.nodes.environment, stdout=said, stderr=said, start_new_session=True
                 )
@@ -152,7 +155,10 @@ class _Ordeal:
                 with suppress(ProcessLookupError):
                     os.killpg(run.pid, signal.SIGKILL)
                 run.wait()
-            if run.returncode != -signal.SIGKILL:
+            if run.returncode == 1 and b"died one after the other" in (self.folder / "said").read_bytes():
+                self.given_up += 1
+                self.in_flight += IN_FLIGHT
+            elif run.returncode != -signal.SIGKILL:
                 break
         if run.returncode:
             raise RuntimeError(
