@@ -27,8 +27,10 @@ class Measure(Protocol):
     def __call__(self, *, quick: bool) -> Section: ...
 
 
-def program(measure: Measure) -> None:
-    """The command line of one program: measure, print the table, and write it down where `--json` says so."""
+def program(measure: Measure) -> Section:
+    """The command line of one program: measure, print the table, and write it down where `--json` says so. Gives what was
+    found.
+    """
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, for a first look")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
@@ -37,6 +39,7 @@ def program(measure: Measure) -> None:
     print(f"{section.how}\n\n{table([section])}")
     if asked.json is not None:
         asked.json.write_bytes(section.to_json())
+    return section
 
 
 def pin(core: Core, pid: int = 0) -> None:

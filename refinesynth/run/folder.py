@@ -25,7 +25,7 @@ from refinesynth.files.output_folder import LOCK_FILE
 from refinesynth.files.regular import irregular
 from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
-from refinesynth.run.away import JournalSums, read_away
+from refinesynth.run.away import Away, JournalSums, id_of, read_away
 from refinesynth.run.config import RunConfig
 from refinesynth.run.episodes import EpisodeLine, Totals
 from refinesynth.run.lines import read_lines
@@ -148,7 +148,7 @@ class RunFolder:
         Raises:
             StorageError: A journal cannot be read.
         """
-        away = (left.index + 1 for one in self.away() if not one.is_here for left in one.outstanding)
+        away = (left.index + 1 for one in self._out_of_sight() for left in one.outstanding)
         return max([*away, *(journal.started() for journal in self._all_journals())], default=0)
 
     def trajectories(self, *, on_spoilt: Callable[[RunFolderError], None] = _raise) -> Iterator[Trajectory]:
@@ -211,7 +211,7 @@ class RunFolder:
         rows: dict[tuple[str, str], SpentRow] = {}
         for row in chain(
             (row for one in self._all_journals() for row in (*one.spent(), *_carried(one))),
-            (row for one in self.away() if not one.is_here for row in one.spent),
+            (row for one in self._out_of_sight() for row in one.spent),
         ):
             known = rows.get((row.role, row.model))
             rows[row.role, row.model] = row if known is None else known + row
@@ -230,26 +230,26 @@ class RunFolder:
         begun: dict[int, Outstanding] = {}
         for one in chain(
             (one for journal in self._all_journals() for one in journal.outstanding(start=counted.count)),
-            (one for away in self.away() if not away.is_here for one in away.outstanding),
+            (one for away in self._out_of_sight() for one in away.outstanding),
         ):
             # An episode that went on in another process has completions in both journals.
             known = begun.get(one.index)
             begun[one.index] = one if known is None else known + one
         return [begun[index] for index in sorted(begun.keys() - ended) if index >= counted.count]
 
-    def away(self) -> list[JournalSums]:
-        """What is known of workers' journals outside this folder; some of them may be here all the same.
+    def _out_of_sight(self) -> list[JournalSums]:
+        """What is known of workers' journals that are not here."""
+        away = self._away().journals
+        here = set(map(id_of, self._all_journals())) if away else set[str]()
+        return [one for one in away if one.id not in here]
 
-        Raises:
-            StorageError: The journal cannot be read.
-        """
+    def _away(self) -> Away:
         with self._journal() as journal:
-            return [] if journal is None else read_away(journal).journals
+            return Away(run="", journals=[]) if journal is None else read_away(journal)
 
     def _all_journals(self) -> Iterator[JournalReader]:
         """Those that are here."""
-        away = [Path(one.path) for one in self.away() if one.is_here]
-        for path in (self.journal_file, *worker_journals(self.path), *away):
+        for path in (self.journal_file, *sorted({*worker_journals(self.path), *self._away().paths_here()})):
             if path.exists():
                 with JournalReader.read(path) as journal:
                     yield journal

@@ -1,7 +1,7 @@
 """A run folder that is being written: what was paid for and what has ended is committed before it counts."""
 
 import logging
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from refinesynth.errors import RunFolderError, StorageError
 from refinesynth.journal import BATCHES, Entry, Journal, JournalReader, SpentRow
 from refinesynth.run.away import NOTE as WORKERS
-from refinesynth.run.away import read_away, tell_lost
+from refinesynth.run.away import id_of, read_away, tell_lost
 from refinesynth.run.claiming import claim, holds_run
 from refinesynth.run.config import TO_BE_ANSWERED, RunConfig, differences
 from refinesynth.run.episodes import EpisodeLine, Totals
@@ -44,8 +44,8 @@ class RunWriter(RunFolder):
         self._records = journal
         self.workers = read_away(journal, run=path.resolve().name)
         """The journals of workers that are not in this folder."""
-        found = [*worker_journals(path), *(Path(one.path) for one in self.workers.journals if one.is_here)]
-        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in found]
+        found = {*worker_journals(path), *self.workers.paths_here()}
+        self._elsewhere = [until.enter_context(JournalReader.read(one)) for one in sorted(found)]
         self._begun = max(known.started() for known in (journal, *self._elsewhere))
         self.rounds = self.second_tries()
         """Episodes that are played again."""
@@ -143,12 +143,13 @@ class RunWriter(RunFolder):
         """
         await self._records.keep_note(WORKERS, self.workers.to_json())
 
-    def tell_lost(self, read: Container[str]) -> None:
-        """Say what is lost with those of `workers` that nobody can read; `read` are those that somebody can."""
+    def tell_lost(self, *, others: Collection[str] = ()) -> None:
+        """Say what is lost with those of `workers` that nobody can read; `others` are the ids of those that workers can."""
+        read = {*others, *map(id_of, self._elsewhere)}
         for one in self.workers.journals:
             left = [left for left in one.outstanding if left.index >= self.committed.episodes]
             left = [left for left in left if left.index not in self.waiting]
-            if left and one.path not in read:
+            if left and one.id not in read:
                 requests, cost = sum(one.requests for one in left), sum(one.cost_usd for one in left)
                 tell_lost(one.path, episodes=len(left), requests=requests, cost_usd=cost)
 

@@ -76,7 +76,7 @@ class Players:
 
             folder.open_lacks(self.lacks)
             folder.open_batches(self.batches and self.batches.record)
-            folder.tell_lost({one.path for one in folder.workers.journals if one.is_here})
+            folder.tell_lost()
             opened: dict[Role, Any] = {}
 
             def models() -> "Mapping[Role, Any]":
@@ -112,8 +112,7 @@ class Players:
         driver = Driver(tracker=tracker, first=lambda: folder.committed.episodes, learn=away.learn)
         try:
             async with open_crew(self._assignments(folder, tracker), driver, cluster=self.cluster) as crew:
-                here = (str(found) for found in worker_journals(folder.path))
-                folder.tell_lost({*crew.read, *here, *(one.path for one in away.journals if one.is_here)})
+                folder.tell_lost(others=crew.read)
                 async with beside() as tasks:
                     tasks.start_soon(_keep_noted, folder)
                     yield crew

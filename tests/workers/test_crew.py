@@ -21,10 +21,12 @@ from refinesynth.episode import EpisodeSettings, play_episode
 from refinesynth.episode.plays import find
 from refinesynth.errors import ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import JournalReader
-from refinesynth.run import Finished, worker_journals
+from refinesynth.run import Finished, JournalSums, worker_journals
 from refinesynth.run.logs import facts_of
 from refinesynth.synthesis.workers import Crew, Driver, open_crew
-from refinesynth.synthesis.workers.worker import Assignment, journal_of, share
+from refinesynth.synthesis.workers.member import Member, Playing
+from refinesynth.synthesis.workers.messages import Ready
+from refinesynth.synthesis.workers.worker import Assignment, Given, journal_of, share
 from refinesynth.trajectory import Draft, Persona
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -171,6 +173,20 @@ async def test_a_rule_may_be_written_where_it_is_needed_and_what_is_paid_or_said
     }
 
 
+async def test_what_is_noted_of_a_journal_elsewhere_is_all_that_the_run_has_not_committed(tmp_path: Path) -> None:
+    assigned = [replace(one, away=True) for one in assignments(tmp_path, workers=1)]
+    noted: list[JournalSums] = []
+    committed = 0
+    driver = Driver(tracker=Counted(free=True), first=lambda: committed, learn=noted.append)
+    async with open_crew(assigned, driver) as crew:
+        for index in range(3):
+            await crew.play(index, PERSONAS[index])
+        # The first of them is committed now; the run may be killed before it has the others.
+        committed = 1
+        await crew.play(3, PERSONAS[3])
+    assert [one.index for one in noted[-1].outstanding] == [1, 2, 3]
+
+
 async def test_an_empty_tracker_ends_it_with_its_own_words(tmp_path: Path) -> None:
     tracker = Counted(most=7)
     with pytest.raises(RunStopped, match=r"^the budget is spent\.$"):
@@ -208,6 +224,45 @@ async def test_workers_that_always_die_are_given_up_on(tmp_path: Path, monkeypat
     with pytest.raises(RunStopped, match=r"2 workers died one after the other, the last one so: .*is dead because"):
         async with crew_of(assigned, Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])
+
+
+async def test_a_worker_that_dies_with_nothing_to_do_is_none_that_always_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refinesynth.synthesis.workers.member._LIVES", 1)
+    async with crew_of(assignments(tmp_path, workers=1), Counted(free=True)) as crew:
+        for pid in worker_processes():
+            os.kill(pid, signal.SIGKILL)
+        while crew.read:  # noqa: ASYNC110 - until it is noticed
+            await anyio.sleep(0.01)
+        await crew.play(0, PERSONAS[0])
+
+
+@pytest.mark.parametrize("place", [True, False])
+async def test_others_play_what_was_given_to_a_worker_without_a_place_but_not_to_one_that_is_on_its_way(
+    place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(tracker=Counted(free=True))
+    waiting, ready = (Member(one, driver) for one in assignments(tmp_path, workers=2))
+    ready.ready = Ready("node", begun=frozenset(), read=frozenset())
+    waiting.playing[0] = Playing(Given(0, PERSONAS[0]), Counted(free=True))
+    looks = 0
+    looked_often = anyio.Event()
+
+    async def no_room(_: Crew) -> str | None:
+        nonlocal looks
+        looks += 1
+        if looks == 5:
+            looked_often.set()
+        return None if place else "there is no place"
+
+    monkeypatch.setattr(Crew, "_no_room", no_room)
+    monkeypatch.setattr("refinesynth.synthesis.workers.crew._PATIENCE", 0.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Crew([waiting, ready], driver).look_after)
+        await looked_often.wait()
+        tasks.cancel_scope.cancel()
+    assert (list(waiting.playing), list(ready.playing)) == (([0], []) if place else ([], [0]))
 
 
 async def test_what_no_worker_could_do_better_is_said_once(tmp_path: Path) -> None:

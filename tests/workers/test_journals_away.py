@@ -10,6 +10,7 @@ import pytest
 
 from refinesynth import synthesize
 from refinesynth.errors import InputError
+from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder, worker_journals
 from refinesynth.synthesis import Progress
@@ -23,6 +24,15 @@ def contents(folder: Path) -> list[bytes]:
 
 def requests(folder: RunFolder) -> int:
     return sum(row.requests for row in folder.spent())
+
+
+def paid_in(disk: Path) -> int:
+    """Completions in the journals of a run on a disk."""
+    total = 0
+    for path in disk.glob("*/journal-*.sqlite"):
+        with JournalReader.read(path) as journal:
+            total += journal.paid_count()
+    return total
 
 
 def events(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -78,6 +88,31 @@ async def test_a_run_whose_journals_are_elsewhere_goes_on_with_them_and_without_
     # The workers go on with what the process without workers has paid for.
     result = await synthesize(workers=2, journals=tmp_path / "disk", **asked)
     assert contents(result.path) == contents(whole.path)
+
+
+async def test_an_empty_disk_in_the_place_of_another_is_noticed_and_what_the_other_held_stays_in_the_sums(
+    tmp_path: Path,
+) -> None:
+    asked: dict[str, Any] = {"n": 12, "output": tmp_path / "run", "workers": 2, "journals": tmp_path / "disk"}
+    with pytest.raises(Enough):
+        await synthesize(on_progress=stop_at(2), call=slowly, concurrency=6, **asked)
+    folder = RunFolder.open(tmp_path / "run")
+    before, left = requests(folder), folder.outstanding()
+    assert before == paid_in(tmp_path / "disk")
+    assert left, "nothing was broken off, and this shows nothing"
+    (tmp_path / "disk").rename(tmp_path / "old")
+
+    result = await synthesize(concurrency=6, **asked)
+    assert contents(result.path) == contents((await synthesize(n=12, output=tmp_path / "whole")).path)
+    said = events(folder.path, "journal_lost")
+    assert sum(event["requests"] for event in said) == sum(one.requests for one in left)
+    assert {Path(event["path"]) for event in said} <= set((tmp_path / "disk").glob("*/journal-*.sqlite"))
+    assert requests(folder) == before + paid_in(tmp_path / "disk")
+
+    # The old disk is found again, beside the one that has its place.
+    (tmp_path / "disk").rename(tmp_path / "new")
+    (tmp_path / "old").rename(tmp_path / "disk")
+    assert requests(folder) == before + paid_in(tmp_path / "new")
 
 
 async def test_a_folder_for_journals_is_for_workers(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from traceback import format_exception_only
 
 import anyio
@@ -69,9 +68,7 @@ class Worker:
         return await self._driver.outbox.fetch(within=HEARTBEAT)
 
     async def take(self, messages: Sequence[object]) -> None:
-        """What the driver has to say: an episode, an answer about money, the index of an episode whose outcome it has, None
-        for the end.
-        """
+        """What the driver has to say: an episode, an answer about money, None for the end."""
         self._driver.take(messages)
 
 
@@ -107,7 +104,6 @@ class _Driver:
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self._give, self._given = anyio.create_memory_object_stream[Given | None](math.inf)
-        self._taken: list[int] = []
         self.told: JournalSums | None = None
         """What was said last of this worker's journal."""
         self._node = ""
@@ -123,14 +119,12 @@ class _Driver:
         for message in messages:
             if isinstance(message, Reserved):
                 self._tracker.answered(message)
-            elif isinstance(message, int):
-                self._taken.append(message)
             elif message is None or isinstance(message, Given):
                 self._give.send_nowait(message)
 
-    def ready(self, begun: Iterable[int], read: Iterable[Path]) -> None:
+    def ready(self, begun: Iterable[int], read: Iterable[str]) -> None:
         """See `Commons.ready`."""
-        self.outbox.post(Ready(self._node, frozenset(begun), frozenset(map(str, read))))
+        self.outbox.post(Ready(self._node, frozenset(begun), frozenset(read)))
 
     async def next(self) -> Given | None:
         """See `Commons.next`."""
@@ -143,11 +137,6 @@ class _Driver:
     def how(self, how: How) -> None:
         """See `Commons.how`."""
         self.outbox.post(how, urgent=False)
-
-    def taken(self) -> Sequence[int]:
-        """See `Commons.taken`."""
-        taken, self._taken = self._taken, []
-        return taken
 
     def sums(self, sums: JournalSums) -> None:
         """See `Commons.sums`."""

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -19,7 +20,11 @@ from refinesynth.synthesis.workers.worker import Assignment, Given
 from refinesynth.trajectory import Persona
 
 _PATIENCE = 10.0
-"""Seconds until it is said that workers find no place."""
+"""Seconds between two looks at who is not at work; after one it is said that workers find no place."""
+_LOOKS = 2
+"""After so many, others play what a worker was given that finds no place."""
+_LOOKS_ON_ITS_WAY = 30
+"""After so many, what one was given that has a place: with its journal goes what was paid for."""
 
 _LOG = logging.getLogger("refinesynth.workers")
 
@@ -39,7 +44,7 @@ class Crew:
 
     @property
     def read(self) -> frozenset[str]:
-        """The journals that its workers can read."""
+        """The ids of journals that its workers can read."""
         return frozenset[str]().union(*(member.ready.read for member in self._members if member.ready is not None))
 
     async def play(self, index: int, persona: Persona, *, known: tuple[Paid, ...] = ()) -> Finished:
@@ -50,15 +55,14 @@ class Crew:
             RunStopped: No episode can go on, or workers keep dying.
         """
         with self._driver.tracker.episode(index) as tracker:
-            playing = Playing(Given(index, persona, known), tracker)
+            playing = Playing(Given(index, persona, known, self._driver.first()), tracker)
             self._hand(playing)
             try:
                 await playing.done.wait()
             finally:
-                had = [member for member in self._members if member.playing.pop(index, None) is not None]
+                for member in self._members:
+                    member.playing.pop(index, None)
         if isinstance(playing.result, Finished):
-            for member in had:
-                member.taken(index)
             return playing.result
         raise playing.result
 
@@ -88,17 +92,18 @@ class Crew:
 
     async def look_after(self) -> None:
         """Say who finds no place, and have the others play what such a one was given."""
-        before: set[Member] = set()
+        looks = Counter[Member]()
         while True:
             await anyio.sleep(_PATIENCE)
             waiting = {member for member in self._members if member.ready is None and member.failure is None}
-            if waiting and (text := await self._no_room()) is not None:
-                facts = {"event": "workers_wait", "text": text}
-                _LOG.warning("%s", facts["text"], extra={"facts": facts})
-            for member in waiting & before if len(waiting) < len(self._members) else ():
-                for index in list(member.playing):
+            looks = Counter({member: looks[member] + 1 for member in waiting})
+            text = await self._no_room() if waiting else None
+            if text is not None:
+                _LOG.warning("%s", text, extra={"facts": {"event": "workers_wait", "text": text}})
+            enough = _LOOKS_ON_ITS_WAY if text is None else _LOOKS
+            for member in waiting if len(waiting) < len(self._members) else ():
+                for index in list(member.playing) if looks[member] >= enough else ():
                     self._hand(member.playing.pop(index))
-            before = waiting
 
     async def _no_room(self) -> str | None:
         """What is missing; None where those who are not at work have a place and are on their way."""

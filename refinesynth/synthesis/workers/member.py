@@ -25,7 +25,8 @@ from refinesynth.synthesis.workers.paying import priced
 from refinesynth.synthesis.workers.worker import Assignment, Given
 
 _LIVES = 5
-"""How many processes may die one after the other without finishing an episode; then something is wrong with all."""
+"""How many processes may die one after the other while they play, without finishing an episode; then something is wrong
+with all."""
 _AT_ONCE = 1_000
 """Calls that an actor may be busy with; it is never asked more than a few."""
 _GATHER = 0.002
@@ -96,7 +97,7 @@ class Member:
         self._asked: dict[int, anyio.CancelScope] = {}
         """Reservations that are not decided yet."""
         self._deaths = 0
-        """Actors that died one after the other without finishing an episode."""
+        """Actors that died one after the other, while they began or played, without finishing an episode."""
         self._node: str | None = None
 
     def give(self, playing: Playing) -> None:
@@ -107,14 +108,9 @@ class Member:
             return
         if playing.paid.requests and index not in self.ready.begun:
             lost, playing.paid = playing.paid, Count()
-            where = f"what another worker has kept of episode {index}"
+            where = f"another worker's journal, of episode {index},"
             tell_lost(where, episodes=1, requests=lost.requests, cost_usd=lost.cost_usd)
         self._outbox.post(playing.given)
-
-    def taken(self, index: int) -> None:
-        """The run has this episode's outcome."""
-        if self.away:
-            self._outbox.post(index, urgent=False)
 
     async def attend(self) -> None:
         """Keep an actor at work until it is cancelled, or too many have died."""
@@ -122,7 +118,6 @@ class Member:
         try:
             while self._deaths < _LIVES:
                 why = await self._one_life()
-                self._deaths += 1
             self.failure = RunStopped(
                 f"{_LIVES} workers died one after the other, the last one so: {why} Where it was killed for want of memory, "
                 f"give the run more, or lower concurrency or workers."
@@ -157,6 +152,8 @@ class Member:
                 for task in (until_it_ends, self._listen, self._send):
                     tasks.start_soon(until_it_dies, task)
         finally:
+            if self.ready is None or self.playing:
+                self._deaths += 1
             self.ready = None
             # What it had put aside is free again; what it had paid for is in its journal.
             for hold in self._holds.values():

@@ -18,7 +18,7 @@ class Ready:
     begun: frozenset[int]
     """Episodes of which it can read what was paid for."""
     read: frozenset[str]
-    """The journals that it can read."""
+    """The ids of journals that it can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from refinesynth.client.tracing import Tracing, traced
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import Journal, JournalReader, Outstanding, Paid
 from refinesynth.run import EpisodeMemory, Finished, JournalSums, worker_journals
+from refinesynth.run.away import id_of, identify
 from refinesynth.synthesis.status_probe import How, room_of, troubles_of
 from refinesynth.trajectory import Persona
 
@@ -72,6 +73,8 @@ class Given:
     persona: Persona
     known: tuple[Paid, ...] = ()
     """Completions that it has paid for and of which this worker's journals know nothing."""
+    first: int = 0
+    """Index of the first episode that the run had not committed."""
 
 
 class Commons(Protocol):
@@ -80,8 +83,8 @@ class Commons(Protocol):
     Rate limits are shared out beforehand, see `share`, so that no request has to ask for its turn.
     """
 
-    def ready(self, begun: Iterable[int], read: Iterable[Path]) -> None:
-        """Everything is open: of these episodes it is known what was paid for, from these journals."""
+    def ready(self, begun: Iterable[int], read: Iterable[str]) -> None:
+        """Everything is open: of these episodes it is known what was paid for, from journals with these ids."""
         ...
 
     def tracker(self, index: int) -> "CostTracker":
@@ -94,10 +97,6 @@ class Commons(Protocol):
 
     def how(self, how: How) -> None:
         """How its backends are; told when it has changed."""
-        ...
-
-    def taken(self) -> Iterable[int]:
-        """Episodes whose outcomes the run has by now; each is said once."""
         ...
 
     def sums(self, sums: JournalSums) -> None:
@@ -136,8 +135,9 @@ def journal_of(assignment: Assignment) -> Path:
 
 @dataclass(slots=True)
 class _InFlight:
-    """What this worker's journal has of episodes whose outcomes the run does not have."""
+    """What this worker's journal has of episodes that the run has not committed."""
 
+    id: str
     journal: Journal
     begun: dict[int, Outstanding]
 
@@ -157,11 +157,13 @@ class _InFlight:
             one = replace(one, requests=known.requests + 1, cost_usd=known.cost_usd + cost)
         self.begun[paid.index] = one
 
-    def sums(self, taken: Iterable[int]) -> JournalSums:
-        for index in taken:
-            self.begun.pop(index, None)
+    def forget_before(self, first: int) -> None:
+        for index in [index for index in self.begun if index < first]:
+            del self.begun[index]
+
+    def sums(self) -> JournalSums:
         spent, outstanding = tuple(self.journal.spent()), tuple(self.begun.values())
-        return JournalSums(path=str(self.journal.path), spent=spent, outstanding=outstanding)
+        return JournalSums(id=self.id, path=str(self.journal.path), spent=spent, outstanding=outstanding)
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,8 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
         others = {path for path in map(Path, assignment.recall) if path.exists()} | set(worker_journals(path.parent))
         elsewhere = [until.enter_context(closing(JournalReader.read(path))) for path in sorted(others - {journal.path})]
         begun = max(known.started() for known in (journal, *elsewhere))
-        in_flight = _InFlight(journal, {one.index: one for one in journal.outstanding(start=first)})
+        identity = await identify(journal) if assignment.away else ""
+        in_flight = _InFlight(identity, journal, {one.index: one for one in journal.outstanding(start=first)})
         fallback = None if assignment.fallback is None else share(assignment.fallback, assignment.workers)
         calls, lacks = Calls(), Lacks()
         lacks.open(journal, elsewhere)
@@ -250,7 +253,7 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
             commons.ended(index, result)
 
         known = {one.index for other in elsewhere for one in other.outstanding(start=first)}
-        commons.ready(known | in_flight.begun.keys(), [journal.path, *others])
+        commons.ready(known | in_flight.begun.keys(), map(id_of, (journal, *elsewhere)))
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch, calls, log_alarm)
@@ -258,17 +261,18 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
                 if assignment.away:
                     tasks.start_soon(_tell_sums, in_flight, commons)
                 while (given := await commons.next()) is not None:
+                    in_flight.forget_before(given.first)
                     tasks.start_soon(play, given)
                 tasks.cancel_scope.cancel()
         finally:
             if assignment.away:
-                commons.sums(in_flight.sums(commons.taken()))
+                commons.sums(in_flight.sums())
             await close_models(models.values())
 
 
 async def _tell_sums(in_flight: _InFlight, commons: Commons) -> None:
     while True:
-        commons.sums(in_flight.sums(commons.taken()))
+        commons.sums(in_flight.sums())
         await anyio.sleep(_TELL_SUMS_EVERY)
 
 

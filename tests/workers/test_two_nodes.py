@@ -1,0 +1,150 @@
+"""Workers on two nodes: both are used, one that dies is replaced, and where there is no place that is said."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from bench.nodes import DISK, Cluster, cluster
+from refinesynth import Backend, synthesize
+from refinesynth.journal import JournalReader
+from refinesynth.rehearsal import Rehearsal
+from refinesynth.run import JournalSums
+from refinesynth.run.away import read_away
+from refinesynth.serve import create_app, running
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 240
+"""Seconds after which something is taken to hang; on a loaded machine Ray alone takes a good part of it."""
+N = 12
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Generator[Cluster]:
+    with cluster() as nodes:
+        nodes.add(cpus=1)
+        nodes.add(cpus=1)
+        yield nodes
+
+
+class Gate:
+    """The rehearsal, which answers so many requests, and more when it is opened."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.answers = 0
+        self.reached = Event()
+        self.open = Event()
+
+    async def __call__(self, **request: Any) -> object:
+        self.answers += 1
+        if self.answers > self.most:
+            self.reached.set()
+            while not self.open.is_set():  # noqa: ASYNC110 - set by another thread
+                await anyio.sleep(0.02)
+        return await Rehearsal()(**request)
+
+
+@contextmanager
+def run(
+    nodes: Cluster, address: str, folder: Path, *, workers: int = 2, **environment: str
+) -> Generator[subprocess.Popen[str]]:
+    """The command, which is killed where it has not ended."""
+    command = [sys.executable, "-m", "refinesynth", "run", "-n", str(N), "--seed", "7", "--concurrency", "6"]
+    command += ["--backend", "openai/rehearsal", "--set", f"base_url={address}/v1", "--set", "path=direct"]
+    command += ["--workers", str(workers), "--cluster", nodes.address, "--journals", f"${DISK}/journals"]
+    with subprocess.Popen(
+        [*command, "-o", str(folder)],
+        env=nodes.environment | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def until(true: Callable[[], object], started: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert started.poll() is None, started.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def noted(folder: Path) -> list[JournalSums]:
+    """What the run knows of its workers' journals."""
+    with JournalReader.read(folder / "journal.sqlite") as journal:
+        return read_away(journal).journals
+
+
+def events(folder: Path, name: str) -> list[dict[str, Any]]:
+    found = [orjson.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+    return [event for event in found if event["event"] == name]
+
+
+async def whole(address: str, folder: Path) -> list[bytes]:
+    backend = Backend(model="openai/rehearsal", base_url=f"{address}/v1", path="direct")
+    await synthesize(n=N, seed=7, concurrency=6, backend=backend, output=folder)
+    return contents(folder)
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl")]
+
+
+async def test_both_nodes_play_and_one_that_dies_is_replaced_with_the_same_files_in_the_end(
+    two_nodes: Cluster, tmp_path: Path
+) -> None:
+    gate, folder = Gate(most=60), tmp_path / "run"
+    with running(create_app(gate)) as address:
+        with run(two_nodes, address, folder) as started:
+            until(gate.reached.is_set, started)
+            assert [len(node.workers()) for node in two_nodes.nodes] == [1, 1]
+            # On both there is something to lose, of which the run knows.
+            until(lambda: sum(bool(one.outstanding) for one in noted(folder)) == 2, started)
+            lost = two_nodes.nodes[0]
+            two_nodes.kill(lost)
+            two_nodes.add(cpus=1)
+            gate.open.set()
+            assert started.wait(PATIENCE) == 0, started.communicate()
+        assert contents(folder) == await whole(address, tmp_path / "whole")
+    said = events(folder, "journal_lost")
+    assert sum(event["requests"] for event in said) > 0
+    # What was paid for on the disk that is gone stays in the sums.
+    assert len([one for one in noted(folder) if one.path.startswith(str(lost.disk)) and one.spent]) == 1
+    assert len(noted(folder)) == 3
+
+
+async def test_workers_without_a_place_are_said_and_begin_when_there_is_one(two_nodes: Cluster, tmp_path: Path) -> None:
+    gate, folder = Gate(most=10**9), tmp_path / "run"
+    with running(create_app(gate)) as address:
+        with run(two_nodes, address, folder, workers=3) as started:
+            until(lambda: (folder / "events.jsonl").exists() and events(folder, "workers_wait"), started)
+            assert gate.answers == 0
+            said = events(folder, "workers_wait")[0]["text"]
+            assert (
+                " of 3 workers wait for a place: each takes 1 CPU, and the cluster has 2, of which 0 are free" in said
+            )
+            third = two_nodes.add(cpus=1)
+            assert started.wait(PATIENCE) == 0, started.communicate()
+        two_nodes.kill(third)
+        assert contents(folder) == await whole(address, tmp_path / "whole")
+
+
+def test_a_limit_on_the_wait_for_a_place_is_kept_to(two_nodes: Cluster, tmp_path: Path) -> None:
+    with run(two_nodes, "http://127.0.0.1:9", tmp_path / "run", workers=3, REFINESYNTH_CLUSTER_WAIT="0.5") as started:
+        _, said = started.communicate(timeout=PATIENCE)
+        assert started.returncode == 2, said
+    assert "REFINESYNTH_CLUSTER_WAIT is 0.5 seconds" in " ".join(said.split())
