@@ -189,10 +189,19 @@ def _made_up(parent: Connection, few: int, many: int) -> None:
         asked: dict[str, Any] = {"n": many, "output": folder / "run", "concurrency": 256, "workers": STUB_WORKERS}
         asyncio.run(rs.synthesize(everybody, backend="openai/nobody", call=call, on_progress=look, **asked))
         seconds, used = time.perf_counter() - begun[0], time.process_time() - cpu[0]
-        ids = [line.split(b'"', 8) for line in (folder / "run" / "trajectories.jsonl").open("rb")]
-        if len(ids) != many:
-            raise RuntimeError(f"{len(ids):,} trajectories are there, and {many:,} were asked for")
+        _check_order(folder / "run" / "trajectories.jsonl", many)
     parent.send(Many(seconds=seconds, peaks=found, of_workers=of_workers, cpu=used))
+
+
+def _check_order(trajectories: Path, many: int) -> None:
+    count = 0
+    with trajectories.open("rb") as lines:
+        for line in lines:
+            if f'"id":"{count:06d}-bench"'.encode() not in line[:200]:
+                raise RuntimeError(f"trajectory {count:,} is another one: {line[:200]!r}")
+            count += 1
+    if count != many:
+        raise RuntimeError(f"{count:,} trajectories are there, and {many:,} were asked for")
 
 
 if __name__ == "__main__":
