@@ -5,7 +5,7 @@ The rehearsal plays the episode around it, so that each role is asked something 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ThinkingPart
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -103,7 +103,8 @@ async def check_backend(
     call: Completion | None = None,
     on_probe: Callable[[Probe], object] = lambda _: None,
 ) -> BackendCheck:
-    """Ask each role's first request in every form: in live play 8 requests. `on_probe` is told of each as it ends.
+    """Ask each role's first request in every form: in live play 8 requests. `on_probe` is told of each as it ends, and not
+    of those that stop the check.
 
     Raises:
         RunStopped: It cannot be asked at all: key, model, address, quota.
@@ -158,7 +159,8 @@ class _Probing(WrapperModel):
         """The rehearsal's answer."""
         if self._first:
             self._first = False
-            stopped, held = cast("RunStopped | None", None), list[Probe]()
+            stopped: RunStopped | None = None
+            held = list[Probe]()
             with charged_to(NoAccount()):
                 for form, model in self._forms(model_request_parameters):
                     try:
@@ -167,6 +169,7 @@ class _Probing(WrapperModel):
                         stopped = stopped or error
                         probe = Probe(role=self._role, form=form, problem=str(error), refused=True)
                     self._probes.append(probe)
+                    # One that may be the reason to stop waits, so that it is not said twice.
                     if stopped is None:
                         self._on_probe(probe)
                     else:
