@@ -15,6 +15,7 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.tracing import Tracing
 from refinesynth.episode import plays
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError
+from refinesynth.extras import check_installed
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import RunFolder, RunWriter, next_run_folder
 from refinesynth.run.logs import level_of
@@ -109,6 +110,7 @@ class Request:
 
         Raises:
             InputError: One of them cannot be.
+            ConfigurationError: Workers are asked for, and Ray is not installed.
         """
         shown = given.get("progress", False) and given.get("on_progress") is None
         given = {name: value for name, value in given.items() if name != "progress"}
@@ -129,6 +131,8 @@ class Request:
                 f"journals is given, and what workers keep there would not go up to {settings.output!r}: leave it out, so that they "
                 f"keep it in the work folder, or give a folder as output"
             )
+        if settings.workers > 1 or settings.cluster is not None:
+            check_installed("cluster", "ray")
         Budget.of(settings.budget)
         level_of(settings.log_level)
         return cls(settings=settings, **own)

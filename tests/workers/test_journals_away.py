@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from refinesynth import synthesize
-from refinesynth.errors import InputError
+from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder, worker_journals
@@ -113,6 +113,20 @@ async def test_an_empty_disk_in_the_place_of_another_is_noticed_and_what_the_oth
     (tmp_path / "disk").rename(tmp_path / "new")
     (tmp_path / "old").rename(tmp_path / "disk")
     assert requests(folder) == before + paid_in(tmp_path / "new")
+
+
+async def test_without_ray_the_extra_is_named_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(name: str) -> str | None:
+        return None if name == "ray" else name
+
+    monkeypatch.setattr("refinesynth.extras.find_spec", found)
+    either: list[dict[str, Any]] = [{"workers": 2}, {"cluster": "auto"}]
+    for asked in either:
+        with pytest.raises(ConfigurationError, match=r"refinesynth\[cluster\]"):
+            await synthesize(n=1, output=tmp_path / "run", **asked)
+    assert not (tmp_path / "run").exists()
 
 
 async def test_a_folder_for_journals_is_for_workers(tmp_path: Path) -> None:
