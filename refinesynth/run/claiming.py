@@ -4,9 +4,12 @@ import errno
 from contextlib import ExitStack
 from pathlib import Path
 
+import orjson
+
 from refinesynth.errors import RefinesynthError, RunFolderError
 from refinesynth.files.atomic_write import is_unfinished
 from refinesynth.files.output_folder import LOCK_FILE, FolderLock, move_aside
+from refinesynth.run.config import is_of_run
 from refinesynth.run.folder import refuse_irregular_files
 from refinesynth.run.lines import cannot
 
@@ -43,8 +46,16 @@ def claim(path: Path, *, fresh: bool, until: ExitStack) -> Path | None:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run was begun in this folder."""
-    return (path / CONFIG).is_file()
+    """Whether a run was begun in this folder. One whose configuration is damaged is there; what another program has
+    configured, such as a model, is none.
+    """
+    file = path / CONFIG
+    if not file.is_file():
+        return False
+    try:
+        return is_of_run(orjson.loads(file.read_bytes()))
+    except (OSError, orjson.JSONDecodeError):
+        return True
 
 
 def free_run_folder(parent: str | Path = "runs") -> Path:
@@ -92,7 +103,9 @@ def _refuse_strangers(path: Path) -> None:
     except OSError as error:
         raise _unusable("use", path, error) from error
     if not holds_run(path) and not all(_is_of_no_run(name) for name in found):
-        raise RunFolderError(f"{str(path)!r} is not empty, and no run is in it (no config.json); give a new folder")
+        raise RunFolderError(
+            f"{str(path)!r} is not empty, and no run is in it (no config.json of one); give a new folder"
+        )
 
 
 def _is_of_no_run(name: str) -> bool:

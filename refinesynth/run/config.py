@@ -129,10 +129,20 @@ class RunConfig(BaseModel, frozen=True, extra="allow"):
         except orjson.JSONDecodeError as error:
             raise RunFolderError(f"{str(path)!r} is not JSON ({error}); put the original back") from error
         except ValidationError as error:
+            if not is_of_run(found):
+                raise RunFolderError(
+                    f"{str(path)!r} was not written by a run (there is no schema_version in it); give the folder that a "
+                    f"run wrote"
+                ) from error
             raise RunFolderError(
                 f"{str(path)!r} was {_writer(found)}, and this is {__version__}: {explain(error)}. Use the version that "
                 f"wrote it"
             ) from error
+
+
+def is_of_run(found: object) -> bool:
+    """Whether this is the configuration of a run, of whatever version, and not that of another program."""
+    return isinstance(found, dict) and "schema_version" in found
 
 
 def _writer(found: object) -> str:

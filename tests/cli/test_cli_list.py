@@ -45,6 +45,14 @@ def test_one_that_cannot_be_read_is_named_beside_the_others(runs: Path) -> None:
     assert "second" in result.stdout
 
 
+def test_a_model_beside_runs_is_none(runs: Path) -> None:
+    (runs / "first-model").mkdir()
+    (runs / "first-model" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    result = list_runs(runs)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "model" not in result.stdout.partition("\n")[2]
+
+
 def test_no_folder_and_an_empty_one_are_said(tmp_path: Path) -> None:
     result = list_runs(tmp_path / "none")
     assert (result.exit_code, "there is no folder" in result.stderr) == (2, True)

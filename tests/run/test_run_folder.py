@@ -171,7 +171,11 @@ def test_a_setting_that_is_gone_is_ignored_where_it_stood_at_its_default_and_els
     ("content", "message"),
     [
         (b"{", "is not JSON"),
-        (b'{"n": 1}', "was not written by this version of refinesynth, and this is .*: concurrency: Field required"),
+        (
+            b'{"schema_version": 1, "n": 1}',
+            "was not written by this version of refinesynth, and this is .*: concurrency: Field required",
+        ),
+        (b'{"architectures": ["LlamaForCausalLM"]}', "was not written by a run .* give the folder that a run wrote"),
     ],
 )
 def test_a_broken_configuration_is_said(tmp_path: Path, content: bytes, message: str) -> None:

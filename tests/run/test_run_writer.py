@@ -217,12 +217,13 @@ async def test_settings_that_leave_the_data_alone_may_change(tmp_path: Path) -> 
     assert RunFolder.open(tmp_path).config == changed
 
 
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
+@pytest.mark.parametrize(("name", "text"), [("notes.txt", "mine"), ("config.json", '{"model_type": "llama"}')])
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
     for fresh in (False, True):
         with pytest.raises(RunFolderError, match="is not empty, and no run is in it"):
             RunWriter.claim(tmp_path, CONFIG, fresh=fresh)
-    assert names(tmp_path) == ["notes.txt"]
+    assert names(tmp_path) == [name]
 
 
 def test_what_a_process_left_that_died_before_it_began_is_no_obstacle(tmp_path: Path) -> None:
