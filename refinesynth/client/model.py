@@ -11,19 +11,16 @@ from pydantic_ai.settings import ModelSettings
 
 from refinesynth.backends.backend import Backend, OutputMode
 from refinesynth.backends.completion import Completion
-from refinesynth.backends.providers import key_of, server_of, split
+from refinesynth.backends.providers import server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
-from refinesynth.client.affinity import CacheWatch, with_affinity
-from refinesynth.client.answers import Answer, read_answer
+from refinesynth.client.answers import Answer
 from refinesynth.client.budget.price_table import unknown
+from refinesynth.client.buying import Buyer
 from refinesynth.client.classify_error import classify_error
 from refinesynth.client.lacks import Lack, Lacks, Trial, carried
 from refinesynth.client.limiter.endpoints import limiter_of
-from refinesynth.client.limiter.permit import Permit
-from refinesynth.client.limiter.rate_headers import headers_of
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.retry import GaveUp, Sleep, retry
 from refinesynth.client.verdicts import Verdicts
 from refinesynth.client.watch import Call, Calls, CallStage
@@ -80,18 +77,12 @@ class LiteLLMModel(Model):
         """
         self.backend = backend
         self._call = call
-        self._price = price
         self._accepts_seed = accepts_seed
         self._sleep = sleep
         self.limiter = limiter or limiter_of(backend)
         self.calls = Calls() if calls is None else calls
-        self._buckets = TokenBuckets(
-            requests_per_minute=backend.requests_per_minute,
-            tokens_per_minute=backend.tokens_per_minute,
-            longest_wait=backend.longest_wait,
-        )
+        self._buyer = Buyer(backend, call=call, price=price, limiter=self.limiter)
         self._known = Lacks() if lacks is None else lacks
-        self._cache = CacheWatch(backend)
         self._proved: set[str] = set()
         """What the server has, because it was answered."""
         self._prepared: dict[tuple[int, frozenset[Lack]], tuple[ModelRequestParameters, ModelRequestParameters]] = {}
@@ -248,7 +239,9 @@ class LiteLLMModel(Model):
         if paid is not None:
             answer, cost = Answer.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._buy(request, account, call)
+            answer, cost = await self._buyer.buy(request, account, call)
+            self.verdicts.note_answer()
+            self._proved.update(carried(request).values())
         answer.check(max_tokens=request.get("max_tokens"))
         self.verdicts.usable = True
         usage = answer.usage
@@ -262,50 +255,6 @@ class LiteLLMModel(Model):
             provider_response_id=answer.id,
             finish_reason="tool_call" if answer.calls else "stop",
         )
-
-    async def _buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
-        """A completion that was not paid for before, and its price; it is kept before anyone uses it."""
-        prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
-        kind = (self.model_name, account.role)
-        call.enter(CallStage.TURN)
-        async with self.limiter.permit(
-            priority=account.priority, buckets=self._buckets, tokens=prompt_tokens, kind=kind
-        ) as permit:
-            reservation = await account.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=self._price)
-            call.attempt += 1
-            call.enter(CallStage.ANSWER)
-            try:
-                answer = await self._complete(with_affinity(request, self.backend, account), permit)
-            except BaseException:
-                reservation.release()
-                raise
-        cost = self._price(answer.usage)
-        reservation.settle(answer.usage, cost)
-        self.verdicts.note_answer()
-        self._cache.note(account.role, answer.usage)
-        self._proved.update(carried(request).values())
-        await account.keep(answer, cost, model=self.model_name)
-        return answer, cost
-
-    async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
-        """One completion; its outcome is reported to the limiter."""
-        began = anyio.current_time()
-        try:
-            with anyio.fail_after(request["timeout"]):
-                raw = await self._call(**request, **self._key())
-            answer = read_answer(raw)
-        except RefinesynthError:
-            raise
-        except Exception as error:
-            permit.failed(classify_error(error, self.backend), headers=headers_of(error))
-            raise
-        permit.answered(
-            seconds=anyio.current_time() - began,
-            output_tokens=answer.usage.output_tokens,
-            billed=answer.usage.total_tokens,
-            headers=headers_of(raw),
-        )
-        return answer
 
     def _request(
         self,
@@ -342,13 +291,6 @@ class LiteLLMModel(Model):
             request.pop(name, None)
         return request
 
-    def _key(self) -> dict[str, str]:
-        """The key as an argument, made for each call: no frame of a traceback holds it then."""
-        if (key := key_of(self.backend)) is not None:
-            return {"api_key": key}
-        # The OpenAI client insists on a key, even for servers that look at none.
-        return {} if server_of(self.backend) is None else {"api_key": "none"}
-
     def _timeout(self, settings: ModelSettings | None) -> float:
         asked = (settings or {}).get("timeout")
         return float(asked) if isinstance(asked, int | float) else self.backend.timeout
@@ -383,8 +325,3 @@ def _reseeded(request: dict[str, Any], content_faults: int) -> dict[str, Any]:
     if seed is None or not content_faults:
         return request
     return {**request, "seed": (seed + content_faults * _SEED_STEP) % _SEEDS}
-
-
-def _rough_tokens(request: dict[str, Any]) -> float:
-    """Tokens of a prompt, at four characters each: enough for a rate limit."""
-    return sum(len(message["content"] or "") for message in request["messages"]) / 4
