@@ -72,6 +72,9 @@ class Backend(BaseModel):
     """By what a server knows the requests of one conversation, so that they land where its beginning is cached: a
     preset, or headers that carry a key of episode and role. `auto` is that of the provider. `x-session-id` goes with
     every request of an episode."""
+    hedge: bool = False
+    """Whether a request is sent once more that has taken far longer than nearly all before it. The answer that comes
+    first is used, and both are paid for."""
     retries: int = Field(default=8, ge=0)
     """Attempts after the first when the backend fails: timeout, 429, 5xx, no connection, broken body."""
     content_retries: int = Field(default=2, ge=0)

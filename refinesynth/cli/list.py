@@ -60,10 +60,11 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
 def _add(table: "Table", folder: "RunFolder", found: "RunStatus") -> None:
     from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import styled
+    from refinesynth.journal.values import model_of
     from refinesynth.text.printable import one_line
 
     accepted = f"{found.accepted:,} of {found.n:,}"
     cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
-    models = ", ".join(dict.fromkeys(one.model for one in found.spent))
+    models = ", ".join(dict.fromkeys(model_of(one.model) for one in found.spent))
     texts = (found.folder.name, found.state, accepted, cost, folder.config.play, models)
     table.add_row(*(styled(one_line(text)) for text in texts))

@@ -1,8 +1,8 @@
 """Where the money of a run went, in words and figures; in tokens, where there is no price."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from refinesynth.cli.figures import compact, dollars
+from refinesynth.cli.figures import compact, counted, dollars
 from refinesynth.cost import Cost
 from refinesynth.run.spending import Spending
 from refinesynth.text.printable import one_line
@@ -25,31 +25,44 @@ def by_outcome(spending: Spending) -> str:
             "on accepted trajectories": spending.kept,
             "on what rules refused": sum(spending.wasted.values(), Cost()),
             "on episodes that gave none": spending.fruitless,
+            "on requests that were sent twice": spending.hedges.unused,
             "on what was not needed or not finished": spending.unneeded,
-        },
+        }.items(),
         of=spending.total,
+    )
+
+
+def hedged(spending: Spending) -> str:
+    """`12 requests sent twice, the second used 9 times; what was not used took 0.0123 USD at most`; empty without
+    any.
+    """
+    hedges = spending.hedges
+    if not hedges.requests:
+        return ""
+    return (
+        f"{counted(hedges.requests, 'request')} sent twice, the second used {counted(hedges.second_used, 'time')}; what was "
+        f"not used took {amount(hedges.unused, of=spending.total)} at most"
     )
 
 
 def by_role(spending: Spending) -> str:
     """`52% player, 40% dungeon master, 8% script writer`."""
-    return _shares(
-        {one_line(role.replace("_", " ")): spent for role, spent in spending.by_role.items()}, of=spending.total
-    )
+    roles = [(one_line(role.replace("_", " ")), spent) for role, spent in spending.by_role.items()]
+    return _shares(roles, of=spending.total)
 
 
 def by_model(spending: Spending) -> str:
     """The same for models; empty if there was but one."""
-    models = {one_line(model, most=40): spent for model, spent in spending.by_model.items()}
+    models = [(one_line(model, most=40), spent) for model, spent in spending.by_model.items()]
     return _shares(models, of=spending.total) if len(models) > 1 else ""
 
 
-def _shares(parts: Mapping[str, Cost], *, of: Cost) -> str:
+def _shares(parts: Iterable[tuple[str, Cost]], *, of: Cost) -> str:
     whole = of.cost_usd or of.tokens
     if not whole:
         return ""
-    shares = {name: (spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / whole for name, spent in parts.items()}
-    shown = [(share, name) for name, share in shares.items() if share >= _LEAST]
+    shares = [((spent.cost_usd or 0.0 if of.cost_usd else spent.tokens) / whole, name) for name, spent in parts]
+    shown = [(share, name) for share, name in shares if share >= _LEAST]
     if len(shown) < 2:  # noqa: PLR2004
         return ""
     return ", ".join(f"{share:.0%} {name}" for share, name in sorted(shown, key=lambda item: -item[0]))

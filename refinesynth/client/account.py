@@ -99,21 +99,32 @@ class Memory(Protocol):
         """The completion that this request of an episode's `role` was answered with before."""
         ...
 
-    async def keep(self, paid: Paid) -> None:
-        """Returns when the completion will be there even if the process is killed."""
+    async def keep(self, *paid: Paid) -> None:
+        """Returns when the completions will be there even if the process is killed: all of them, or none."""
         ...
 
 
 class Reservation(Protocol):
     """Money and tokens put aside for one request."""
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """The request was answered and has cost this."""
+    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
+        """The request has cost this; or that is assumed, where it was cancelled before it was answered."""
         ...
 
     def release(self) -> None:
         """The request was not answered; nothing was paid."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Of a request that was sent twice, see `Backend.hedge`, the one whose answer is not used."""
+
+    usage: RequestUsage
+    """At worst, if it was cancelled."""
+    cost_usd: float | None
+    name: str
+    """Behind that of the model, see `journal.values`."""
 
 
 class CostTracker(Protocol):
@@ -159,8 +170,10 @@ class Account(Protocol):
         """See `CostTracker.reserve`."""
         ...
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
-        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str, unused: "Unused | None" = None) -> None:
+        """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile, and with it
+        what a request took that was sent beside it: the run pays for that, and the episode knows nothing of it.
+        """
         ...
 
 
@@ -171,7 +184,7 @@ class Unlimited:
         """Always granted."""
         return self
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
         """Nothing is counted."""
 
     def release(self) -> None:
@@ -187,7 +200,7 @@ class Forgetful:
         """Nothing is known."""
         return None
 
-    async def keep(self, paid: Paid) -> None:
+    async def keep(self, *paid: Paid) -> None:
         """Nothing is kept."""
 
 
@@ -203,7 +216,7 @@ class NoAccount(Unlimited):
         """Nothing is known."""
         return None
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str, unused: "Unused | None" = None) -> None:
         """Nothing is kept."""
 
 

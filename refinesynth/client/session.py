@@ -5,7 +5,7 @@ What it asked is known by a digest, also after the process that asked has died.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import anyio
@@ -26,7 +26,17 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
-from refinesynth.client.account import CostTracker, Forgetful, Ledger, Memory, Price, Reservation, Unlimited, charged_to
+from refinesynth.client.account import (
+    CostTracker,
+    Forgetful,
+    Ledger,
+    Memory,
+    Price,
+    Reservation,
+    Unlimited,
+    Unused,
+    charged_to,
+)
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.errors import NoTools
@@ -162,7 +172,7 @@ class SessionAccount:
         """See `CostTracker.reserve`."""
         return await self.session.tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
 
-    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
+    async def keep(self, answer: Answer, cost_usd: float | None, *, model: str, unused: Unused | None = None) -> None:
         """See `Account.keep`."""
         session, role, usage = self.session, self.role, answer.usage
         paid = Paid(
@@ -174,16 +184,29 @@ class SessionAccount:
             digest=self.digest,
             model=model,
             answer=answer.to_json(),
-            input_tokens=usage.input_tokens,
-            cached_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            output_tokens=usage.output_tokens,
             cost_usd=cost_usd,
+            **_tokens(usage),
         )
+        beside = () if unused is None else (self._beside(paid, unused),)
         session.enter(role, usage, cost_usd)
         session.credit(role, model)
         with anyio.CancelScope(shield=True):
-            await session.memory.keep(paid)
+            await session.memory.keep(paid, *beside)
+
+    def _beside(self, used: Paid, unused: Unused) -> Paid:
+        """By a digest that no request has: it is never recalled."""
+        digest = blake2b(self.digest, digest_size=_SIZE).digest()
+        model, cost = f"{used.model}{unused.name}", unused.cost_usd
+        return replace(used, digest=digest, model=model, answer=b"{}", cost_usd=cost, **_tokens(unused.usage))
+
+
+def _tokens(usage: RequestUsage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens,
+    }
 
 
 _SIZE = 16

@@ -55,22 +55,23 @@ class Journal(JournalReader):
         """
         return Journal(path, lasting=lasting)
 
-    async def keep(self, paid: Paid) -> None:
-        """Commit a completion; one with the same episode, role, step and digest is there for good and stays.
+    async def keep(self, *paid: Paid) -> None:
+        """Commit completions together; one with the same episode, role, step and digest is there for good and stays.
 
-        It is on its way before the first `await`, so it is committed also if the caller is cancelled.
+        They are on their way before the first `await`, so they are committed also if the caller is cancelled.
 
         Raises:
             StorageError: It could not be committed.
         """
-        row = paid_to_row(paid)
+        rows = [paid_to_row(one) for one in paid]
 
         def fill(batch: Batch) -> None:
-            if self._begun.get(paid.index) != row[1]:
-                self._begun[paid.index] = row[1]
-                batch.begun.append((paid.index, row[1]))
-            batch.paid.append(row)
-            batch.size += len(paid.answer) + _ROW
+            for one, row in zip(paid, rows, strict=True):
+                if self._begun.get(one.index) != row[1]:
+                    self._begun[one.index] = row[1]
+                    batch.begun.append((one.index, row[1]))
+                batch.paid.append(row)
+                batch.size += len(one.answer) + _ROW
 
         await self._writer.put(fill)
 

@@ -3,6 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+FIRST_UNUSED = " (first of two, not used)"
+SECOND_UNUSED = " (second of two, not used)"
+"""Behind the name of the model, where a request was paid for twice: the one whose answer was not used, and what it
+cost; at worst, if it was cancelled."""
+UNUSED = (FIRST_UNUSED, SECOND_UNUSED)
+
+
+def model_of(name: str) -> str:
+    """The model that was asked, from what stands for it in the journal."""
+    return name.removesuffix(FIRST_UNUSED).removesuffix(SECOND_UNUSED)
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:

@@ -50,15 +50,16 @@ class EpisodeMemory:
         """
         return self._recorded.get(role, step, digest)
 
-    async def keep(self, paid: Paid) -> None:
-        """Returns when the completion is committed.
+    async def keep(self, *paid: Paid) -> None:
+        """Returns when the completions are committed, together.
 
         Raises:
             StorageError: It could not be.
         """
-        await self._journal.keep(paid)
+        await self._journal.keep(*paid)
         if _LOG.isEnabledFor(logging.DEBUG):
-            _LOG.debug("%s answered in episode %s", paid.role, paid.episode, extra={"facts": _facts(paid)})
+            for one in paid:
+                _LOG.debug("%s answered in episode %s", one.role, one.episode, extra={"facts": _facts(one)})
 
     @cached_property
     def _recorded(self) -> Recorded:

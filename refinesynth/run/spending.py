@@ -6,8 +6,31 @@ from typing import Any
 
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
+from refinesynth.journal.values import FIRST_UNUSED, UNUSED, model_of
 from refinesynth.run.episodes import Totals
 from refinesynth.trajectory import Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hedges:
+    """Requests that were sent twice and paid for twice, see `Backend.hedge`."""
+
+    requests: int
+    """How many."""
+    second_used: int
+    """Of how many the second was answered first."""
+    unused: Cost
+    """What the others of the two took, at worst where they were cancelled: that is not known."""
+
+    @classmethod
+    def of(cls, rows: Iterable[SpentRow]) -> "Hedges":
+        """From what the journal has summed up."""
+        unused = [row for row in rows if row.model.endswith(UNUSED)]
+        return cls(
+            requests=sum(row.requests for row in unused),
+            second_used=sum(row.requests for row in unused if row.model.endswith(FIRST_UNUSED)),
+            unused=sum(map(spent_of, unused), Cost()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +47,8 @@ class Spending:
     fruitless: Cost
     """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers
     without use."""
+    hedges: Hedges
+    """On requests of which the second, or the first, was not used."""
     unneeded: Cost
     """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
 
@@ -32,19 +57,21 @@ class Spending:
         """From what the journal has summed up, and the sums over the episodes in the files."""
         wasted = sum(totals.wasted.values(), Cost())
         total = sum(map(spent_of, rows), Cost()) if rows else totals.spent
+        hedges = Hedges.of(rows)
         return cls(
             by_role=_by(rows, lambda row: row.role),
-            by_model=_by(rows, lambda row: row.model),
+            by_model=_by(rows, lambda row: model_of(row.model)),
             kept=totals.spent - wasted - totals.fruitless,
             wasted=dict(totals.wasted),
             fruitless=totals.fruitless,
-            unneeded=total - totals.spent,
+            hedges=hedges,
+            unneeded=total - totals.spent - hedges.unused,
         )
 
     @property
     def total(self) -> Cost:
         """Everything."""
-        return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.unneeded
+        return sum(self.wasted.values(), Cost()) + self.kept + self.fruitless + self.hedges.unused + self.unneeded
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -62,6 +89,7 @@ class Spending:
             "kept": one(self.kept),
             "wasted_by_rule": each(self.wasted),
             "fruitless": one(self.fruitless),
+            "hedged": {**one(self.hedges.unused), "second_used": self.hedges.second_used},
             "unneeded": one(self.unneeded),
         }
 

@@ -36,9 +36,10 @@ class Dictionary:
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))
 
-    async def keep(self, paid: Paid) -> None:
+    async def keep(self, *paid: Paid) -> None:
         await anyio.lowlevel.checkpoint()
-        self.kept[paid.role, paid.step, paid.digest] = paid
+        for one in paid:
+            self.kept[one.role, one.step, one.digest] = one
 
 
 @dataclass
@@ -56,8 +57,8 @@ class Counted:
         self.log.append("reserved")
         return self
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        self.log.append(f"settled {usage.total_tokens} {cost_usd}")
+    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
+        self.log.append(f"{'assumed' if assumed else 'settled'} {usage.total_tokens} {cost_usd}")
 
     def release(self) -> None:
         self.log.append("released")
@@ -119,9 +120,9 @@ async def test_a_completion_is_kept_although_its_episode_is_cancelled() -> None:
     with anyio.CancelScope() as scope:
 
         class Cancelling(Dictionary):
-            async def keep(self, paid: Paid) -> None:
+            async def keep(self, *paid: Paid) -> None:
                 scope.cancel()
-                await memory.keep(paid)
+                await memory.keep(*paid)
 
         await say(Session("e1", seed=7, memory=Cancelling()), model, "a")
     assert len(memory.kept) == 1

@@ -34,9 +34,10 @@ class Memory:
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.kept.get((role, step, digest))
 
-    async def keep(self, paid: Paid) -> None:
-        assert (paid.role, paid.step, paid.digest) not in self.kept
-        self.kept[paid.role, paid.step, paid.digest] = paid
+    async def keep(self, *paid: Paid) -> None:
+        (one,) = paid
+        assert (one.role, one.step, one.digest) not in self.kept
+        self.kept[one.role, one.step, one.digest] = one
         self.lives -= 1
         if not self.lives:
             raise Killed

@@ -38,6 +38,7 @@ def config(folder: Path) -> dict[str, Any]:
     grounding.pop("two_steps", None)
     for connection in found["connections"].values():
         assert connection.pop("session_headers", "auto") == "auto"
+        assert connection.pop("hedge", False) is False
     return {**found, "versions": None}
 
 

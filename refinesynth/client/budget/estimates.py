@@ -11,7 +11,7 @@ _FRAME = 200
 """Tokens that every prompt has beside its text: the chat's own marks, a schema."""
 _UNSEEN_ANSWER = 1_000
 """Tokens of the answer that is expected before there was one."""
-_UNBOUNDED_ANSWER = 8_192
+UNBOUNDED_ANSWER = 8_192
 """Worst case of an answer without `max_tokens`, at least."""
 _UNSEEN_PROMPT = 2.0
 """How many times as long as estimated a prompt may be, before one was counted by its server."""
@@ -45,9 +45,9 @@ class Estimates:
         """For a prompt of about so many tokens: the probable answer is an average one and the spread on top."""
         guess = prompt_tokens + _FRAME
         if not self.answers.count:
-            most = max_tokens or _UNBOUNDED_ANSWER
+            most = max_tokens or UNBOUNDED_ANSWER
             return Forecast(_UNSEEN_PROMPT * guess, most, guess, 0.0, min(_UNSEEN_ANSWER, most))
-        most = max_tokens or max(_UNBOUNDED_ANSWER, 2 * self.longest_answer)
+        most = max_tokens or max(UNBOUNDED_ANSWER, 2 * self.longest_answer)
         prompt = guess * self.prompts.mean
         return Forecast(
             worst_prompt=guess * max(1.0, self.longest_prompt) * _LONGER,

@@ -34,9 +34,9 @@ class BudgetReservation:
     estimates: Estimates | None = None
     prompt_tokens: float = 0.0
 
-    def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
+    def settle(self, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False) -> None:
         """See `Reservation.settle`."""
-        self.tracker.settle(self, usage, cost_usd)
+        self.tracker.settle(self, usage, cost_usd, assumed=assumed)
 
     def release(self) -> None:
         """See `Reservation.release`."""
@@ -185,12 +185,15 @@ class BudgetTracker:
             )
         return reserved
 
-    def settle(self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None) -> None:
-        """The request was answered, and has cost this."""
+    def settle(
+        self, reserved: BudgetReservation, usage: RequestUsage, cost_usd: float | None, *, assumed: bool = False
+    ) -> None:
+        """The request has cost this; nothing is learned from it where that is assumed."""
         self._paid.enter(usage, cost_usd)
         if reserved.estimates is None:
             return
-        reserved.estimates.learn(reserved.prompt_tokens, usage)
+        if not assumed:
+            reserved.estimates.learn(reserved.prompt_tokens, usage)
         for at, ((limit, of_tokens), (_, expected)) in enumerate(zip(self._tills, reserved.amounts, strict=True)):
             # A price that is unknown all of a sudden is taken to be as expected.
             amount = usage.total_tokens if of_tokens else expected if cost_usd is None else cost_usd

@@ -243,7 +243,7 @@ class Member:
         if message.usage is None:
             hold.release()
             return
-        hold.settle(message.usage, message.cost_usd)
+        hold.settle(message.usage, message.cost_usd, assumed=message.assumed)
         if playing is not None:
             playing.paid.enter(message.usage, message.cost_usd)
 

@@ -66,6 +66,8 @@ class Settle:
     index: int
     usage: RequestUsage | None = None
     cost_usd: float | None = None
+    assumed: bool = False
+    """Whether the request was given up before it was answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,9 +180,10 @@ class _Memory:
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         return self.memory.recall(role, step, digest)
 
-    async def keep(self, paid: Paid) -> None:
-        await self.memory.keep(paid)
-        self.in_flight.paid(paid)
+    async def keep(self, *paid: Paid) -> None:
+        await self.memory.keep(*paid)
+        for one in paid:
+            self.in_flight.paid(one)
 
 
 def share(backend: "Backend", workers: int) -> "Backend":
