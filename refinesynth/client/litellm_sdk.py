@@ -23,8 +23,10 @@ _CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
 def litellm() -> ModuleType:
     """The module, imported with its environment set and then silenced. Takes seconds the first time."""
     defaults = {
-        # Otherwise the price map is fetched from the network, and ./.env is read into the environment.
+        # Otherwise the price map and a list of Anthropic's headers are fetched from the network, and ./.env is read
+        # into the environment.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "CRITICAL",
         # It searches every error for secrets, and takes minutes for one of megabytes; ours are cleaned when they are

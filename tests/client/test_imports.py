@@ -61,11 +61,16 @@ def test_importing_litellm_prints_nothing_reads_no_env_file_and_fetches_nothing(
     import os, socket, tempfile
     os.chdir(tempfile.mkdtemp())
     open(".env", "w").write("STOLEN_API_KEY=from-the-file")
-    def no_network(*_args):
-        raise AssertionError("litellm asked for the network")
-    socket.socket.connect = no_network
+    asked = []
+    def no_network(*where):
+        asked.append(where)
+        raise OSError("there is no network")
+    socket.getaddrinfo = socket.socket.connect = no_network
     from refinesynth.client import litellm_sdk
     litellm_sdk.litellm()
-    print(os.environ.get("STOLEN_API_KEY"))
+    # What is read with the first request to Anthropic.
+    from litellm.anthropic_beta_headers_manager import get_beta_headers_config
+    get_beta_headers_config("https://example.org/headers.json")
+    print(os.environ.get("STOLEN_API_KEY"), asked)
     """
-    assert run(program) == "None"
+    assert run(program) == "None []"
