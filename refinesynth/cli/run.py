@@ -269,8 +269,8 @@ Batch = Annotated[
     bool,
     typer.Option(
         "--batch",
-        help="Ask the script writer and the narrator in OpenAI's batches: half the price, each answer within a day. With a large "
-        "--concurrency.",
+        help="Ask the script writer and the narrator in batches of OpenAI or Anthropic: half the price, each answer within a "
+        "day. With a large --concurrency.",
     ),
 ]
 Workers = Annotated[

@@ -5,9 +5,13 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
+
+if TYPE_CHECKING:
+    import httpx
 
 _CONNECTIONS = "4096"
 """Sockets that litellm may hold open, in all and per host; its own limit per host would cap a run at 500 in
@@ -59,6 +63,14 @@ async def completion(**request: object) -> object:
     """
     check_allow_model_requests()
     return await litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True)
+
+
+def http_client(transport: "httpx.AsyncBaseTransport") -> object:
+    """What `completion` takes as its `client`, over this transport."""
+    litellm()
+    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
+
+    return AsyncHTTPHandler(transport=transport)
 
 
 def accepts(model: str, parameter: str) -> bool:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -41,6 +41,11 @@ class Manners:
 class BatchServer:
     """Keeps all that it was sent."""
 
+    asked_as: ClassVar[dict[str, Any]] = {"model": "openai/rehearsal", "path": "direct"}
+    """How it is asked: settings of a backend."""
+    status = "status"
+    """Under which a batch says how far it is."""
+
     def __init__(self) -> None:
         self.manners = Manners()
         self.files: dict[str, bytes] = {}
@@ -51,12 +56,17 @@ class BatchServer:
         self.downloads: Counter[str] = Counter()
         self.hanging = threading.Event()
         """Whether something has got no answer."""
-        self.directly = 0
-        """Requests that did not come in a batch."""
-        self._rehearsal = Rehearsal()
+        self.alone: list[Line] = []
+        """Bodies that did not come in a batch."""
+        self.rehearsal = Rehearsal()
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-        routes = [
+        app = Starlette(routes=self._routes())
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def _routes(self) -> list[Route]:
+        return [
             Route("/v1/files", self._file, methods=["POST"]),
             Route("/v1/files/{id}/content", self._content),
             Route("/v1/batches", self._make, methods=["POST"]),
@@ -64,8 +74,16 @@ class BatchServer:
             Route("/v1/batches/{id}", self._look),
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
         ]
-        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="critical", lifespan="off"))
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    @property
+    def directly(self) -> int:
+        """Requests that did not come in a batch."""
+        return len(self.alone)
+
+    @property
+    def sent(self) -> int:
+        """Requests of all batches."""
+        return sum(len(self.lines(batch)) for batch in self.batches.values())
 
     @property
     def url(self) -> str:
@@ -109,22 +127,32 @@ class BatchServer:
         asked = await request.json()
         if self.manners.refusals:
             return _error(self.manners.refusals.pop(0))
-        name = f"batch_{len(self.batches)}"
-        common = {"id": name, "object": "batch", "created_at": 0, "status": "in_progress"}
-        named = {key: asked[key] for key in ("completion_window", "endpoint", "input_file_id", "metadata")}
-        self.batches[name] = {**common, **named}
+        batch = self._begun(f"batch_{len(self.batches)}", asked)
+        self.batches[batch["id"]] = batch
         await self._may_hang("make")
         if self.manners.lost_answers:
             self.manners.lost_answers -= 1
             return _error(502)
-        return JSONResponse(self.batches[name])
+        return JSONResponse(batch)
+
+    def _begun(self, name: str, asked: Line) -> Line:
+        common = {"id": name, "object": "batch", "created_at": 0, "status": "in_progress"}
+        return {
+            **common,
+            **{key: asked[key] for key in ("completion_window", "endpoint", "input_file_id", "metadata")},
+        }
+
+    def lines(self, batch: Line) -> list[Line]:
+        return [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
 
     async def _list(self, request: Request) -> Response:
-        latest = list(reversed(self.batches.values()))
-        start = next((at + 1 for at, one in enumerate(latest) if one["id"] == request.query_params.get("after")), 0)
+        latest, asked = list(reversed(self.batches.values())), request.query_params
+        after = asked.get("after") or asked.get("after_id")
+        start = next((at + 1 for at, one in enumerate(latest) if one["id"] == after), 0)
         # Pages of one, so that a client has to turn them.
         page = latest[start : start + 1]
-        return JSONResponse({"object": "list", "data": page, "has_more": start + 1 < len(latest)})
+        ends = dict.fromkeys(("first_id", "last_id"), page[0]["id"] if page else None)
+        return JSONResponse({"object": "list", "data": page, "has_more": start + 1 < len(latest), **ends})
 
     async def _look(self, request: Request) -> Response:
         await self._may_hang("look")
@@ -132,7 +160,7 @@ class BatchServer:
             self.manners.broken_looks -= 1
             return _error(503)
         batch = self.batches[request.path_params["id"]]
-        if batch["status"] == "in_progress":
+        if batch[self.status] == "in_progress":
             await self._end(batch)
         return JSONResponse(batch)
 
@@ -148,7 +176,7 @@ class BatchServer:
             found = {"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": None}
             batch["errors"] = {"object": "list", "data": [found]}
             return
-        lines = [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]
+        lines = self.lines(batch)
         done = lines if ending == "completed" else lines[: len(lines) // 2]
         results = [await self._work(line) for line in done]
         for kind, wanted in (("output_file_id", True), ("error_file_id", False)):
@@ -158,17 +186,21 @@ class BatchServer:
 
     async def _work(self, line: Line) -> Line:
         assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
-        self.asked[line["custom_id"]] += 1
-        self.bodies.append(line["body"])
-        if (status := self.manners.failing.pop(len(self.bodies) - 1, None)) is not None:
+        if (status := self._failing(line["custom_id"], line["body"])) is not None:
             answer = {"status_code": status, "body": {"error": {"message": "no", "type": "server_error"}}}
         else:
-            answer = {"status_code": 200, "request_id": "r", "body": await self._rehearsal(**line["body"])}
+            answer = {"status_code": 200, "request_id": "r", "body": await self.rehearsal(**line["body"])}
         return {"id": "l", "custom_id": line["custom_id"], "response": answer, "error": None}
 
+    def _failing(self, name: str, body: Line) -> int | None:
+        """A request is worked on: the status that it is to get, if it fails."""
+        self.asked[name] += 1
+        self.bodies.append(body)
+        return self.manners.failing.pop(len(self.bodies) - 1, None)
+
     async def _complete(self, request: Request) -> Response:
-        self.directly += 1
-        return JSONResponse(await self._rehearsal(**await request.json()))
+        self.alone.append(await request.json())
+        return JSONResponse(await self.rehearsal(**self.alone[-1]))
 
 
 def _error(status: int) -> Response:

@@ -1,5 +1,6 @@
 """Requests that travel in batches: the same run at half the price, and nothing sent twice, whatever breaks."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
@@ -9,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anthropic_server import AnthropicServer
 from batch_server import BatchServer, Manners
 
 from refinesynth import Backend, synthesize
@@ -31,15 +33,19 @@ PEOPLE = ["a night nurse", "a baker", "a bicycle courier", "a beekeeper", "a loc
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchServer]:
     monkeypatch.setattr(collecting, "QUIET", 0.1)
     monkeypatch.setattr(collecting, "POLL", (0.01, 0.05))
-    with BatchServer() as serving:
+    with getattr(request, "param", BatchServer)() as serving:
         yield serving
 
 
+both = pytest.mark.parametrize("server", [BatchServer, AnthropicServer], indirect=True)
+anthropics = pytest.mark.parametrize("server", [AnthropicServer], indirect=True)
+
+
 def backend(server: BatchServer, **settings: Any) -> Backend:
-    asked = {"model": "openai/rehearsal", "base_url": server.url, "path": "direct", "longest_wait": 0.01}
+    asked = {**server.asked_as, "base_url": server.url, "longest_wait": 0.01}
     return Backend.model_validate(asked | settings)
 
 
@@ -58,6 +64,7 @@ def requests(server: BatchServer) -> int:
     return server.asked.total()
 
 
+@both
 async def test_a_run_in_batches_is_the_same_run(server: BatchServer, tmp_path: Path) -> None:
     batched = await run(server, tmp_path / "batched")
     assert (requests(server), server.directly) == (batched.usage.requests, 0)
@@ -65,6 +72,10 @@ async def test_a_run_in_batches_is_the_same_run(server: BatchServer, tmp_path: P
     assert set(server.downloads.values()) == {1}
     alone = await run(server, tmp_path / "alone", batch=False)
     assert server.directly == alone.usage.requests
+    bodies, others = (sorted(json.dumps(body) for body in these) for these in (server.bodies, server.alone))
+    assert bodies == others
+    if isinstance(server, AnthropicServer):
+        assert server.betas == server.betas_alone > set()
     assert files(batched.path) == files(alone.path)
 
 
@@ -75,7 +86,14 @@ async def test_turns_of_a_conversation_are_sent_by_themselves(server: BatchServe
     assert server.directly == sum(by_role.values()) > 0
 
 
-@pytest.mark.parametrize("at", ["make", "look", "content"])
+@pytest.mark.parametrize(
+    ("server", "at"),
+    [
+        *((BatchServer, at) for at in ("make", "look", "content")),
+        *((AnthropicServer, at) for at in ("make", "content")),
+    ],
+    indirect=["server"],
+)
 async def test_broken_off_anywhere_nothing_is_sent_twice(server: BatchServer, tmp_path: Path, at: str) -> None:
     whole = await run(server, tmp_path / "whole")
     asked = requests(server)
@@ -121,19 +139,21 @@ async def test_killed_between_sending_and_looking_nothing_is_sent_twice(server: 
     result = await run(server, tmp_path / "run")
     assert result.reached
     assert requests(server) == result.usage.requests
-    sent = b"".join(server.files[one["input_file_id"]] for one in server.batches.values())
-    assert len(sent.splitlines()) == result.usage.requests
+    assert server.sent == result.usage.requests
 
 
 @pytest.mark.parametrize(
-    "manners",
+    ("server", "manners"),
     [
-        Manners(lost_answers=1),
-        Manners(broken_looks=3),
-        Manners(refusals=[500, 429]),
-        Manners(endings=["failed", "completed", "failed"]),
-        Manners(endings=["expired", "cancelled"]),
+        (BatchServer, Manners(lost_answers=1)),
+        (BatchServer, Manners(broken_looks=3)),
+        (BatchServer, Manners(refusals=[500, 429])),
+        (BatchServer, Manners(endings=["failed", "completed", "failed"])),
+        (BatchServer, Manners(endings=["expired", "cancelled"])),
+        (AnthropicServer, Manners(refusals=[500, 429])),
+        (AnthropicServer, Manners(endings=["expired", "canceled"])),
     ],
+    indirect=["server"],
     ids=repr,
 )
 async def test_whatever_becomes_of_a_batch_each_request_is_answered_once(
@@ -146,14 +166,26 @@ async def test_whatever_becomes_of_a_batch_each_request_is_answered_once(
     assert (server.manners.endings, server.manners.refusals) == ([], [])
 
 
+@anthropics
+async def test_what_another_run_sends_at_the_same_time_is_not_taken_for_ours(
+    server: AnthropicServer, tmp_path: Path
+) -> None:
+    server.manners, server.strangers = Manners(lost_answers=1), 2
+    result = await run(server, tmp_path / "run")
+    assert server.sent - 2 * len(server.lines(server.batches["stranger_0"])) == result.usage.requests
+    assert set(server.downloads) >= {"stranger_0", "stranger_1"}
+
+
+@both
 async def test_a_request_that_fails_is_made_again_by_itself(server: BatchServer, tmp_path: Path) -> None:
-    server.manners = Manners(failing={0: 500, 2: 503})
+    server.manners = Manners(failing={0: 500, 2: 529})
     result = await run(server, tmp_path / "run")
     assert result.reached
     assert server.asked.total() == result.usage.requests + 2
     assert sorted(server.asked.values())[-3:] == [1, 2, 2]
 
 
+@both
 async def test_a_request_that_is_refused_costs_its_own_episode_alone(server: BatchServer, tmp_path: Path) -> None:
     server.manners = Manners(failing={1: 400})
     result = await run(server, tmp_path / "run")
@@ -162,18 +194,22 @@ async def test_a_request_that_is_refused_costs_its_own_episode_alone(server: Bat
     assert any("HTTP 400" in (line.reason or "") for line in lost)
 
 
+@both
 async def test_a_key_that_is_not_taken_stops_the_run(server: BatchServer, tmp_path: Path) -> None:
     server.manners = Manners(refusals=[401] * 10)
     with pytest.raises(RunStopped, match="does not accept the key"):
         await run(server, tmp_path / "run")
 
 
+@both
 async def test_a_server_that_stays_down_stops_the_run_and_its_batch_is_found_again(
     server: BatchServer, tmp_path: Path
 ) -> None:
     server.manners = Manners(broken_looks=10**6)
     with pytest.raises(RunStopped, match="stays down"):
         await run(server, tmp_path / "run", backend=backend(server, outage=0))
+    # At once: what stops a run is no fault of a request, to be tried again.
+    assert server.manners.broken_looks > 10**6 - 5
     server.manners = Manners()
     result = await run(server, tmp_path / "run")
     assert requests(server) == result.usage.requests
@@ -207,8 +243,7 @@ async def test_a_run_that_has_sent_batches_goes_on_with_batches(server: BatchSer
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"backend": "rehearsal"}, "OpenAI alone"),
-        ({"backend": Backend(model="anthropic/claude-sonnet-5-5")}, "OpenAI alone"),
+        ({"backend": "rehearsal"}, "OpenAI and Anthropic alone"),
         ({"backend": Backend(model="gpt-4o"), "workers": 2}, "in one process"),
         ({"backend": Backend(model="openai/responses/gpt-5.1")}, "cannot be asked in batches"),
     ],
@@ -218,6 +253,19 @@ async def test_what_cannot_be_batched_is_refused_before_anything_is_written(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         await synthesize(PEOPLE, 1, play="narrated", batch=True, output=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+async def test_without_anthropics_sdk_the_extra_is_named_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(name: str) -> str | None:
+        return None if name == "anthropic" else name
+
+    monkeypatch.setattr("refinesynth.extras.find_spec", found)
+    asked = Backend(model="anthropic/claude-sonnet-5-5")
+    with pytest.raises(ConfigurationError, match=r"refinesynth\[anthropic\]"):
+        await synthesize(PEOPLE, 1, asked, play="narrated", batch=True, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -240,7 +288,10 @@ def test_a_batch_costs_what_the_map_says_and_else_half() -> None:
         assert batched is not None
         halves = replace(usual, **{name: getattr(usual, name) / 2 for name in ("input", "cached", "written", "output")})
         assert batched == pytest.approx(halves), model
-        for name, price in (("input", "input_cost_per_token"), ("output", "output_cost_per_token")):
+        listings = ("input_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost")
+        for name, price in zip(
+            ("input", "cached", "written", "output"), (*listings, "output_cost_per_token"), strict=True
+        ):
             known = prices[model].get(f"{price}_batches")
             assert known is None or getattr(batched, name) == known
 
@@ -254,7 +305,7 @@ async def test_what_is_noted_of_batches_is_known_to_the_next_process(tmp_path: P
         second.open(journal)
         # What was made again is where it was sent last.
         assert [[one.batch_of(name) for name in "abcd"] for one in (first, second)] == [[1, 0, 1, None]] * 2
-        assert second[0].id == "batch_0"
+        assert (second[0].id, second[1].made) == ("batch_0", first[1].made)
         second.read(0)
         assert [second.batch_of(name) for name in "abc"] == [1, None, 1]
         await journal.keep_note(BATCHES, b"3")

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -19,13 +20,10 @@ from pydantic_ai.models import check_allow_model_requests
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
 from refinesynth.client.account import current_account
-from refinesynth.client.batch.provider import BatchApi, Ended, Outcome, missing
-from refinesynth.client.batch.record import BatchRecord
+from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
+from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.beside import beside
 from refinesynth.client.classify_error import FaultStep, classify_error
-from refinesynth.client.http.dialects import DIALECTS
-from refinesynth.client.http.reply import Reply
-from refinesynth.client.http.request import body_of
 from refinesynth.client.limiter.permit import current_deadline
 from refinesynth.client.session import SessionAccount
 from refinesynth.errors import EpisodeAbandoned, RunStopped
@@ -39,9 +37,9 @@ LONGEST = 30.0
 POLL = (1.0, 60.0)
 """Seconds between two looks at a batch, at first and at most; they grow by a third each time."""
 _MOST = 10_000
-"""Requests of one batch: OpenAI takes 50,000, and 200 MB, which a fifth stays below."""
+"""Requests of one batch: OpenAI takes 50,000 and 200 MB, Anthropic 100,000 and 256 MB, which this stays below."""
 DAY = 26 * 3600.0
-"""Seconds that a request may take: OpenAI gives a batch up after 24 hours."""
+"""Seconds that a request may take: providers give a batch up after 24 hours."""
 
 _Result = TypeVar("_Result")
 
@@ -70,7 +68,7 @@ class Batches:
 class _Waiting:
     """A request without its outcome."""
 
-    body: dict[str, Any]
+    body: Body
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: Outcome = field(default_factory=lambda: RuntimeError("its batch is not known any more"))
 
@@ -93,10 +91,7 @@ class BatchedCompletion:
         self._backend = backend
         self._batches = batches
         self._record = batches.record
-        self._api = BatchApi(backend)
-        provider, self._model = split(backend.model)
-        self._dialect = DIALECTS[provider]
-        self._takes = self._dialect.takes(self._model)
+        self._api = _api_of(backend)
         self._waiting: dict[str, _Waiting] = {}
         """By id: all that wait, whether sent or not."""
         self._queue: list[str] = []
@@ -109,28 +104,25 @@ class BatchedCompletion:
 
     def accepts(self, parameter: str) -> bool:
         """Whether requests may carry this OpenAI parameter."""
-        return parameter in self._takes
+        return self._api.accepts(parameter)
 
     async def aclose(self) -> None:
         """Close the connections; batches go on at the provider."""
         await self._api.aclose()
 
-    async def __call__(self, **request: Any) -> Reply:
+    async def __call__(self, **request: Any) -> object:
         """One completion, in hours.
 
         Raises:
             EpisodeAbandoned: The request belongs to no episode.
-            Exception: As the direct client raises it.
+            Exception: As if it had been sent by itself.
         """
         check_allow_model_requests()
-        name = _id_of_current_request()
-        body = body_of(request, model=self._model, dialect=self._dialect, takes=self._takes)
-        outcome = self._ready.pop(name) if name in self._ready else await self._outcome(name, body)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return self._dialect.read(outcome)
+        return await self._api.ask(request, partial(self._outcome, _id_of_current_request()))
 
-    async def _outcome(self, name: str, body: dict[str, Any]) -> Outcome:
+    async def _outcome(self, name: str, body: Body) -> Outcome:
+        if name in self._ready:
+            return self._ready.pop(name)
         waiting = self._waiting[name] = _Waiting(body)
         number = self._record.batch_of(name)
         if number is None:
@@ -169,7 +161,7 @@ class BatchedCompletion:
         if bodies:
             await self._send(bodies)
 
-    async def _send(self, bodies: dict[str, dict[str, Any]]) -> None:
+    async def _send(self, bodies: dict[str, Body]) -> None:
         key, number = secrets.token_hex(16), -1
         try:
             number = await self._record.begin(key, list(bodies))
@@ -188,7 +180,7 @@ class BatchedCompletion:
         """Hand out what becomes of a batch's requests, when it has ended; if it was not sent, they are queued again."""
         batch = self._record[number]
         try:
-            found = batch.id or await self._patiently(lambda: self._api.find(batch.key))
+            found = batch.id or await self._find(batch)
             if found is None:
                 await self._record.change(number, batch.model_copy(update={"requests": ()}))
                 # Who asked while that was committed is in the queue already.
@@ -198,21 +190,33 @@ class BatchedCompletion:
             if batch.id is None:
                 await self._record.change(number, batch.model_copy(update={"id": found}))
             ended = await self._end_of(found)
-            outcomes = await self._patiently(lambda: self._api.outcomes(ended))
+            outcomes = await self._patiently(lambda: self._api.outcomes(ended, batch.key))
         except Exception as error:  # noqa: BLE001 - sorted by who asked
             self._fail(batch.requests, error)
             return
         finally:
             self._followed.discard(number)
         self._record.read(number)
-        answered = sum(isinstance(outcomes.get(name), Reply) for name in batch.requests)
+        answered = sum(isinstance(outcomes.get(name), dict) for name in batch.requests)
         self._say("batch_ended", number, f"{answered:,} of {len(batch.requests):,} answered")
         for name in batch.requests:
             outcome = outcomes.get(name) or missing(ended)
             if name in self._waiting:
                 self._waiting[name].end(outcome)
-            elif isinstance(outcome, Reply):
+            elif isinstance(outcome, dict):
                 self._ready[name] = outcome
+
+    async def _find(self, batch: Batch) -> str | None:
+        """The provider's id of a batch that may have been sent; None if it was not."""
+        for one in await self._patiently(lambda: self._api.candidates(batch)):
+            if self._api.keyed or (one not in self._record.ids and await self._holds(one, batch)):
+                return one
+        return None
+
+    async def _holds(self, candidate: str, batch: Batch) -> bool:
+        """Whether it is this batch, by what it answers when it has ended."""
+        ended = await self._end_of(candidate)
+        return bool(await self._patiently(lambda: self._api.outcomes(ended, batch.key)))
 
     async def _end_of(self, batch: str) -> Ended:
         pause, most = POLL
@@ -250,6 +254,16 @@ class BatchedCompletion:
         text = f"batch {number + 1}, requests: {what}"
         facts = {"event": event, "batch": self._record[number].id, "backend": self._backend.label, "text": text}
         _LOG.info("%s", text, extra={"facts": facts})
+
+
+def _api_of(backend: Backend) -> BatchApi:
+    if split(backend.model)[0] == "anthropic":
+        from refinesynth.client.batch.anthropic_api import AnthropicBatches
+
+        return AnthropicBatches(backend)
+    from refinesynth.client.batch.openai_api import OpenAIBatches
+
+    return OpenAIBatches(backend)
 
 
 def _id_of_current_request() -> str:

@@ -1,8 +1,9 @@
 """Which request is in which batch: committed to the run's journal before a batch is sent, so that none is sent twice."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from refinesynth.errors import StorageError
 from refinesynth.journal import BATCHES, Journal
@@ -12,7 +13,9 @@ class Batch(BaseModel, frozen=True, extra="forbid"):
     """A batch, from before it is sent."""
 
     key: str
-    """Kept by the provider among the batch's metadata: by it one is found that was sent, whose id was not noted."""
+    """Sent along with the batch: by it one is found that was sent, whose id was not noted."""
+    made: AwareDatetime | None = None
+    """When it was noted, before it was sent; None where an earlier version did that."""
     id: str | None = None
     """The provider's; None where it may not have been sent."""
     requests: tuple[str, ...] = ()
@@ -41,6 +44,11 @@ class BatchRecord:
         except (ValidationError, ValueError) as error:
             raise StorageError(f"the journal at {str(journal.path)!r} is damaged: its notes on batches") from error
 
+    @property
+    def ids(self) -> set[str | None]:
+        """The provider's ids of all batches, as far as they are known."""
+        return {batch.id for batch in self._batches}
+
     def __getitem__(self, number: int) -> Batch:
         return self._batches[number]
 
@@ -55,7 +63,7 @@ class BatchRecord:
             StorageError: It could not be committed.
         """
         number = len(self._batches)
-        await self.change(number, Batch(key=key, requests=tuple(requests)))
+        await self.change(number, Batch(key=key, made=datetime.now(UTC), requests=tuple(requests)))
         return number
 
     async def change(self, number: int, batch: Batch) -> None:

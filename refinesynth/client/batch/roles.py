@@ -7,6 +7,7 @@ from refinesynth.backends.providers import split
 from refinesynth.backends.role import Role
 from refinesynth.client.http.choosing import why_not_direct
 from refinesynth.errors import ConfigurationError
+from refinesynth.extras import check_installed
 
 BATCHED = frozenset({Role.SCRIPT_WRITER, Role.NARRATOR})
 """They are asked a few times in an episode; a turn of a conversation would wait for hours each time."""
@@ -16,7 +17,7 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
     """Whether the roles that are played can be asked in batches, as far as they are to be.
 
     Raises:
-        ConfigurationError: None of them is, or the provider of one is asked otherwise.
+        ConfigurationError: None of them is, the provider of one is asked otherwise, or its SDK is not installed.
     """
     asked = {role: backend for role, backend in backends.items() if role in BATCHED}
     if not asked:
@@ -24,12 +25,15 @@ def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
             "batch is for the script_writer and the narrator, and this run asks neither; leave it out"
         )
     for role, backend in _each(asked):
-        if split(backend.model)[0] != "openai":
+        provider = split(backend.model)[0]
+        if provider not in {"openai", "anthropic"}:
             raise ConfigurationError(
-                f"batch asks OpenAI alone so far, and the {role} is "
-                f"{backend.label}: leave batch out, or give that role one of OpenAI's models"
+                f"batch asks OpenAI and Anthropic alone so far, and the {role} is "
+                f"{backend.label}: leave batch out, or give that role a model of theirs"
             )
-        if (why_not := why_not_direct(backend)) is not None:
+        if provider == "anthropic":
+            check_installed("anthropic", "anthropic")
+        elif (why_not := why_not_direct(backend)) is not None:
             raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {why_not}")
 
 
