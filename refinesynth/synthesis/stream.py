@@ -9,9 +9,10 @@ from typing import Any, Self
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from refinesynth.synthesis.beginning import Begun, begin
 from refinesynth.synthesis.configured import merged, takes_what
 from refinesynth.synthesis.progress import Progress
-from refinesynth.synthesis.request import Begun, Request
+from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
 from refinesynth.synthesis.room import most_of
 from refinesynth.synthesis.synthesize import synthesize
@@ -95,7 +96,7 @@ async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
         )
 
     with send, receive:
-        async with request.begin(on_accepted=send.send_nowait, has_room=has_room) as run:
+        async with begin(request, on_accepted=send.send_nowait, has_room=has_room) as run:
             trajectories = TrajectoryStream(run, receive)
             failure: Exception | None = None
             async with anyio.create_task_group() as group:

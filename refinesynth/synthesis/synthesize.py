@@ -10,6 +10,7 @@ from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes
 from refinesynth.settings.run import DEADLINE, PATIENCE
+from refinesynth.synthesis.beginning import begin
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
@@ -142,7 +143,7 @@ async def synthesize(
         RunStopped: No episode can go on (authentication, unknown model, quota). What was finished is on disk.
     """
     asked = locals()
-    async with Request.of(asked).begin() as run:
+    async with begin(Request.of(asked)) as run:
         try:
             await run.pool.run()
         except get_cancelled_exc_class() as error:
