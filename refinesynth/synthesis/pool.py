@@ -5,38 +5,29 @@ there are or who finishes first: outcomes are committed in the order of the pers
 which `n` trajectories are accepted, or after which patience has run out; what is curated is curated in that order too.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial, reduce
+from functools import partial
 from typing import TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from refinesynth.errors import BudgetSpent, RunFolderError, RunStopped, StorageError
-from refinesynth.outcome import EpisodeOutcome
 from refinesynth.personas import Personas
-from refinesynth.run import EpisodeLine, Finished, RunWriter, fingerprint
-from refinesynth.run.second_tries import superseded
+from refinesynth.run import Finished, RunWriter, fingerprint
+from refinesynth.synthesis.committing import Committing, Curate
 from refinesynth.synthesis.patience import Patience, Why, Yield
 from refinesynth.synthesis.paying import Funds, Unbounded
 from refinesynth.synthesis.progress import Bound, Progress, Surroundings
 from refinesynth.synthesis.room import Room
-from refinesynth.synthesis.tally import Tally
 from refinesynth.trajectory import Persona, Trajectory
 
 PlayEpisode = Callable[[int, Persona], Awaitable[Finished]]
 """One episode, given a persona's position and the persona; raises only what ends the run, and cancellation."""
 
-Curate = Callable[[EpisodeOutcome], EpisodeOutcome]
-"""Has the last word on each outcome with a trajectory, in the order in which they are committed: it may move
-trajectories to what is refused."""
-
 _Stream = TypeVar("_Stream")
 _AHEAD_PER_WORKER = 8
 _AHEAD_AT_LEAST = 64
-_AT_ONCE = 64
-"""Episodes that are committed in one go, before other tasks have their turn."""
 
 
 def window(concurrency: int) -> int:
@@ -84,22 +75,14 @@ class Pool:
         self._room = Room(concurrency, concurrency) if isinstance(concurrency, int) else concurrency
         self._bound: Bound | None = None
         self._on_progress = on_progress
-        self._on_accepted = on_accepted
         self._has_room = has_room
         self._funds = funds or Unbounded()
         self._surroundings = surroundings
-        self._curate = curate
         self._patience = patience or Patience(n=n, episodes=0)
-        self._again = superseded(folder.rounds)
-        self.seen = Yield.of(folder.committed, tried_again=folder.tried_again())
-        """What is committed has given."""
-        self._committed_before = folder.committed.episodes
-        self._waiting: dict[int, EpisodeLine] = {line.index: line for line in folder.waiting_lines()}
-        self._tally = Tally(n=n, committed=folder.committed, waiting=self._waiting.values(), per_episode=per_episode)
-        self._written = folder.committed.accepted
-        """Accepted trajectories that are committed; `folder.committed` is ahead of it by what is on its way."""
-        self._undelivered = deque[Finished]()
-        """Appended, and not known to be committed yet; empty if trajectories are not taken one by one."""
+        self._commits = Committing(
+            folder, n=n, patience=self._patience, curate=curate, on_accepted=on_accepted, per_episode=per_episode
+        )
+        self._tally = self._commits.tally
         self._changed = anyio.Event()
         self._doubtful = list[Finished]()
         """Counted, and written as soon as an episode that is not shows that the settings are right; else played again
@@ -114,23 +97,23 @@ class Pool:
     @property
     def reached(self) -> bool:
         """Whether `n` accepted trajectories are written."""
-        return self._folder.committed.accepted >= self._n
+        return self._commits.reached
 
     @property
     def stopped_early(self) -> Why | None:
         """Why it does not go on although it could; None if it does. A matter of what is committed alone."""
-        return self._patience.runs_out(self.seen)
+        return self._commits.stopped_early
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more is to be committed."""
-        return self.reached or self.stopped_early is not None
+    def seen(self) -> Yield:
+        """What is committed has given."""
+        return self._commits.seen
 
     @property
     def progress(self) -> Progress:
         """The counts at this moment."""
         return self._tally.progress(
-            written=self._written,
+            written=self._commits.written,
             bad_personas=self._personas.bad,
             bound=self._bound,
             surroundings=self._surroundings,
@@ -153,8 +136,8 @@ class Pool:
             return
         try:
             with anyio.CancelScope(shield=True):
-                await self._commit_waiting()
-            if not self.over:
+                await self._commits.commit_waiting()
+            if not self._commits.over:
                 await self._play_all()
         except BaseException as error:
             # Cancellation and errors pass through, even if something else goes wrong here.
@@ -204,7 +187,7 @@ class Pool:
                     group.start_soon(self._guarded, self._work, receive)
 
                 group.start_soon(self._guarded, partial(self._feed, more_work), send)
-        if self._doubtful and self._failure is None and not self.over:
+        if self._doubtful and self._failure is None and not self._commits.over:
             if self.progress.finished > len(self._doubtful):
                 await self._finish_doubtful()
             else:
@@ -234,10 +217,10 @@ class Pool:
         with send:
             async for index, persona in self._personas:
                 count = index + 1
-                if index < self._committed_before:
+                if index < self._commits.before:
                     self._check_same(index, persona, next(finished))
-                elif index in self._waiting:
-                    line = self._waiting.pop(index)
+                elif index in self._commits.waiting:
+                    line = self._commits.waiting.pop(index)
                     self._check_same(index, persona, line.persona)
                     self._tally.pass_by(line)
                 else:
@@ -254,7 +237,7 @@ class Pool:
                         workers += 1
                         more_work()
                     await send.send((index, persona))
-            if count < self._committed_before or self._waiting:
+            if count < self._commits.before or self._commits.waiting:
                 raise RunFolderError(
                     f"{self._folder} was begun with more than the {count:,} personas that are given now; "
                     f"give the same ones, in the same order. More may follow at the end"
@@ -313,83 +296,21 @@ class Pool:
             await self._finish(self._doubtful.pop())
 
     async def _finish(self, finished: Finished) -> None:
-        if finished.index == self._folder.committed.episodes and not self.over:
-            finished = self._curated(finished)
-            await self._commit([finished])
-        else:
-            await self._folder.keep_waiting(finished)
+        finished = await self._commits.take(finished)
         line = finished.line
         if not finished.doubtful:
             self._tally.finish(line)
         self._report()
         committed = self._folder.committed.episodes
-        await self._commit_waiting()
+        await self._commits.commit_waiting()
         self._folder.log.info(
             "episode_finished", **line.model_dump(mode="json", exclude={"persona", "violations", "wasted"})
         )
         if committed != self._folder.committed.episodes:
             self._report()
         self.wake()
-        if self.over:
+        if self._commits.over:
             self._scope.cancel()
-
-    async def _commit_waiting(self) -> None:
-        """Commit every waiting episode that is in its turn, until `n` are accepted or patience runs out."""
-        while due := self._due():
-            await self._commit(due)
-
-    def _due(self) -> list[Finished]:
-        seen, due = self.seen, list[Finished]()
-        while (
-            seen.accepted < self._n
-            and len(due) < _AT_ONCE
-            and (index := self._folder.committed.episodes + len(due)) in self._folder.waiting
-            and self._patience.runs_out(seen) is None
-        ):
-            due.append(self._out_of_waiting(index))
-            seen = self._seen_with(seen, due[-1])
-        return due
-
-    def _seen_with(self, seen: Yield, finished: Finished) -> Yield:
-        return seen.and_of(finished.line, again=finished.index in self._again)
-
-    def _out_of_waiting(self, index: int) -> Finished:
-        """An episode that waited and is committed next."""
-        before = self._folder.read_waiting(index)
-        after = self._curated(before)
-        if after is not before:
-            ahead = index in self._waiting
-            self._tally.correct(before.line, after.line, ahead=ahead)
-            if ahead:
-                self._waiting[index] = after.line
-        return after
-
-    def _curated(self, finished: Finished) -> Finished:
-        """To be called once for each episode, when it is certain to be the next that is committed."""
-        if self._curate is None:
-            return finished
-        after = finished.curated(self._curate)
-        if after is not finished:
-            self._folder.log.info(
-                "episode_curated",
-                index=after.index,
-                id=after.id,
-                trajectories=after.line.trajectories,
-                reason=after.line.reason,
-            )
-        return after
-
-    async def _commit(self, episodes: list[Finished]) -> None:
-        if self._on_accepted is not None:
-            self._undelivered.extend(episodes)
-        self.seen = reduce(self._seen_with, episodes, self.seen)
-        await self._folder.append(*episodes)
-        self._written += sum(finished.line.trajectories for finished in episodes)
-        # Commits complete in their order, but the tasks that wait for them may resume in any.
-        while self._undelivered and self._undelivered[0].index <= episodes[-1].index:
-            for trajectory in self._undelivered.popleft().trajectories:
-                if self._on_accepted is not None:
-                    self._on_accepted(Trajectory.from_json(trajectory))
 
     def _report(self) -> None:
         if self._on_progress is not None:

@@ -16,7 +16,8 @@ from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunWriter
 from refinesynth.synthesis.patience import Patience
-from refinesynth.synthesis.pool import Curate, Pool
+from refinesynth.synthesis.committing import Curate
+from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.room import Room
 from refinesynth.trajectory import Draft, Persona, Usage
