@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refinesynth.cli.plays import ListsPlays, PlayOption
-from refinesynth.cli.run import BackendOption, Set
+from refinesynth.cli.run_options import BackendOption, Set
 from refinesynth.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:

@@ -1,357 +1,64 @@
 """`refinesynth run`: the main job."""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import typer
 
+from refinesynth.cli import run_options
 from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.plays import PlayOption
 
 
-class Contaminated(StrEnum):
-    """What becomes of a trajectory that an evaluation set holds a part of."""
-
-    report = "report"
-    refuse = "refuse"
-
-
-class LevelName(StrEnum):
-    """How urgent an event must be to be written."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
-class Preset(StrEnum):
-    """A set of settings by name."""
-
-    paper = "paper"
-
-
-Personas = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="PERSONAS",
-        help="JSONL with `persona` or `text`, JSON, CSV, TSV, Parquet or plain text, .gz and .zst too; - for standard input. Without it, the personas "
-        "that come with refinesynth.",
-    ),
-]
-Column = Annotated[
-    str | None,
-    typer.Option("--column", metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
-]
-Scripts = Annotated[
-    Path | None,
-    typer.Option(
-        "--scripts",
-        metavar="RUN",
-        help="Play the scripts of this run again, each once, instead of writing new ones: with another player, or "
-        "under other rules.",
-    ),
-]
-Number = Annotated[
-    int | None,
-    typer.Option("-n", "--number", min=1, help="How many accepted trajectories to make."),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="Settings by name in YAML or JSON; options override them. See --show-config."
-    ),
-]
-ShowConfig = Annotated[
-    bool,
-    typer.Option(
-        "--show-config", help="Print every setting, what it decides and where it comes from, as a file. Runs nothing."
-    ),
-]
-BackendOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backend",
-        metavar="[ROLE=]NAME",
-        help="A preset, any litellm model string, or `rehearsal` (the default: built in, offline, free). Repeat it with "
-        "ROLE= for other models in some roles: script_writer, dungeon_master, player, narrator, judge. Models that are given to one role "
-        "take turns.",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="[ROLE.]SETTING=VALUE",
-        help="A setting of the backends: base_url, api_key_env, temperature, max_tokens, timeout, requests_per_minute, "
-        "tokens_per_minute, output_mode, retries, ...; see docs/backends.md. Repeat it for more.",
-    ),
-]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FOLDER",
-        help="Where the run is written, also s3://, gs:// or az://; by default the next free runs/NNN. A run that is there is continued.",
-    ),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option("--fresh", help="Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
-]
-RetryFailed = Annotated[
-    bool,
-    typer.Option(
-        "--retry-failed",
-        help="Go on with the run in FOLDER, and first play those personas again that gave nothing; max_tokens, output_mode "
-        "and extra may be others now.",
-    ),
-]
-Terse = Annotated[
-    bool | None,
-    typer.Option("--terse", help="Grounded: the world answers in the rulebook's own words, without any model."),
-]
-DifficultyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--difficulty",
-        metavar="BAND",
-        help="Grounded: keep scripts whose shortest solution has so many actions: 4..12.",
-    ),
-]
-Transient = Annotated[
-    float | None,
-    typer.Option(
-        "--transient",
-        metavar="RATE",
-        min=0,
-        max=0.99,
-        help="Grounded: share of the right actions that fail for a moment.",
-    ),
-]
-MixOption = Annotated[
-    str | None,
-    typer.Option(
-        "--mix",
-        metavar="SHARES",
-        help="Grounded: which share of the scripts is asked for a feature: distractors=0.8,irreversible=0.2,hidden=0.5,preconditions=0.7.",
-    ),
-]
-Branches = Annotated[
-    int | None,
-    typer.Option("--branches", min=1, help="Trajectories of each accepted play, which share a verified part of it."),
-]
-EpisodesPerScript = Annotated[
-    int | None, typer.Option("--episodes-per-script", min=1, help="Plays of each accepted script.")
-]
-NearDuplicates = Annotated[
-    float | None,
-    typer.Option(
-        "--near-duplicates",
-        metavar="SIMILARITY",
-        min=0,
-        max=1,
-        help="Refuse scripts that are so similar to one that is there, 0 to 1.",
-    ),
-]
-Contamination = Annotated[
-    list[Path] | None,
-    typer.Option("--contamination", metavar="FILE", help="An evaluation set to compare with; repeat it for more."),
-]
-ContaminatedOption = Annotated[
-    Contaminated | None,
-    typer.Option("--contaminated", help="With --contamination: what becomes of a trajectory that it holds a part of."),
-]
-PresetOption = Annotated[
-    Preset | None, typer.Option("--preset", help="The paper's procedure; other options override parts of it.")
-]
-Rules = Annotated[
-    str | None,
-    typer.Option(
-        "--rules",
-        metavar="CHAIN",
-        help="What a draft must satisfy, by default strict(); `refinesynth rules` lists what there is.",
-    ),
-]
-ScriptRules = Annotated[
-    str | None, typer.Option("--script-rules", metavar="CHAIN", help="What a script must satisfy, by default script().")
-]
-MistakesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--mistakes",
-        metavar="POLICY",
-        help="spread, spread=2, natural, prompted, prompted=1,4 (player turns from 0) or at_least=2.",
-    ),
-]
-
-
-class PlayerForm(StrEnum):
-    """How the player is asked and answers."""
-
-    react = "react"
-    tools = "tools"
-
-
-PlayerFormOption = Annotated[
-    PlayerForm | None,
-    typer.Option("--player-form", help="Ask the player for text, or with native tool calls, an action a function."),
-]
-AttemptsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--attempts",
-        metavar="BOUNDS",
-        help="Tries per persona, any of drafts=4, scripts=3, calls=8, answers=2; commas between them, no spaces.",
-    ),
-]
-Concurrency = Annotated[
-    str | None,
-    typer.Option(
-        "--concurrency",
-        metavar="auto|N",
-        help="Most episodes in flight; by default auto, as many as the servers have room for, from 16 up to 1,024.",
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed",
-        help="The same seed, personas and settings give the same files, if the backend is deterministic. By default 0.",
-    ),
-]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Play every N-th persona alone, from number I on (from 0), for an N-th of -n: for job arrays; see docs/scaling.md.",
-    ),
-]
-MaxTurns = Annotated[int | None, typer.Option("--max-turns", min=2, help="Turns at which a live play is broken off.")]
-Prompts = Annotated[
-    Path | None, typer.Option("--prompts", metavar="FOLDER", help="Your own prompt templates; see docs/prompts.md.")
-]
-Judge = Annotated[bool | None, typer.Option("--judge", help="Let a model judge what the rules accepted.")]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="LIMIT",
-        help="A hard stop: 50usd, 20Mtok, or 50usd,20Mtok. The same command with a higher one goes on.",
-    ),
-]
-PatienceOption = Annotated[
-    int | None,
-    typer.Option(
-        "--patience",
-        metavar="N",
-        min=0,
-        help="Stop after N finished episodes without one accepted, or with too few for -n; by default 32. 0 goes on to the end.",
-    ),
-]
-Fallback = Annotated[
-    str | None,
-    typer.Option(
-        "--fallback",
-        metavar="NAME",
-        help="A second backend, asked while the first is down or cannot be asked any more. --set fallback.SETTING=VALUE "
-        "sets it alone.",
-    ),
-]
-Deadline = Annotated[
-    float | None,
-    typer.Option("--deadline", metavar="SECONDS", help="When an episode is given up; by default after two hours."),
-]
-Batch = Annotated[
-    bool,
-    typer.Option(
-        "--batch",
-        help="Ask the script writer and the narrator in batches of OpenAI or Anthropic: half the price, each answer within a "
-        "day. With a large --concurrency.",
-    ),
-]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes to play in, each on a core; by default 1.")
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar="ADDRESS", help="Ray cluster of the workers: auto, HOST:6379 or ray://HOST:10001."
-    ),
-]
-Journals = Annotated[
-    str | None,
-    typer.Option("--journals", metavar="DIR", help="Folder on a disk of each worker's machine for its journal."),
-]
-LogLevel = Annotated[
-    LevelName | None, typer.Option("--log-level", help="How much events.jsonl holds; debug lists every completion.")
-]
-Otel = Annotated[bool, typer.Option("--otel", help="Send OpenTelemetry spans over OTLP, as OTEL_EXPORTER_OTLP_* say.")]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Play a handful of personas for real, which costs money, and say what N will take. Writes nothing to -o.",
-    ),
-]
-Sample = Annotated[
-    int | None, typer.Option("--sample", min=1, help="With --dry-run: how many personas to play, by default 8.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object.")]
-
-
 def run(
     ctx: typer.Context,
-    personas: Personas = None,
+    personas: run_options.Personas = None,
     *,
-    column: Column = None,
-    scripts: Scripts = None,
-    number: Number = None,
-    config: Config = None,
-    backend: BackendOption = None,
-    set_: Set = None,
-    output: Output = None,
-    fresh: Fresh = False,
-    retry_failed: RetryFailed = False,
+    column: run_options.Column = None,
+    scripts: run_options.Scripts = None,
+    number: run_options.Number = None,
+    config: run_options.Config = None,
+    backend: run_options.BackendOption = None,
+    set_: run_options.Set = None,
+    output: run_options.Output = None,
+    fresh: run_options.Fresh = False,
+    retry_failed: run_options.RetryFailed = False,
     play: PlayOption = None,
-    terse: Terse = None,
-    difficulty: DifficultyOption = None,
-    transient: Transient = None,
-    mix: MixOption = None,
-    branches: Branches = None,
-    episodes_per_script: EpisodesPerScript = None,
-    near_duplicates: NearDuplicates = None,
-    contamination: Contamination = None,
-    contaminated: ContaminatedOption = None,
-    preset: PresetOption = None,
-    rules: Rules = None,
-    script_rules: ScriptRules = None,
-    player_form: PlayerFormOption = None,
-    mistakes: MistakesOption = None,
-    attempts: AttemptsOption = None,
-    concurrency: Concurrency = None,
-    seed: Seed = None,
-    shard: ShardOption = None,
-    max_turns: MaxTurns = None,
-    prompts: Prompts = None,
-    judge: Judge = None,
-    budget: BudgetOption = None,
-    patience: PatienceOption = None,
-    fallback: Fallback = None,
-    deadline: Deadline = None,
-    batch: Batch = False,
-    workers: Workers = None,
-    cluster: Cluster = None,
-    journals: Journals = None,
-    log_level: LogLevel = None,
-    otel: Otel = False,
-    dry_run: DryRun = False,
-    sample: Sample = None,
-    show_config: ShowConfig = False,
-    json: AsJson = False,
+    terse: run_options.Terse = None,
+    difficulty: run_options.DifficultyOption = None,
+    transient: run_options.Transient = None,
+    mix: run_options.MixOption = None,
+    branches: run_options.Branches = None,
+    episodes_per_script: run_options.EpisodesPerScript = None,
+    near_duplicates: run_options.NearDuplicates = None,
+    contamination: run_options.Contamination = None,
+    contaminated: run_options.ContaminatedOption = None,
+    preset: run_options.PresetOption = None,
+    rules: run_options.Rules = None,
+    script_rules: run_options.ScriptRules = None,
+    player_form: run_options.PlayerFormOption = None,
+    mistakes: run_options.MistakesOption = None,
+    attempts: run_options.AttemptsOption = None,
+    concurrency: run_options.Concurrency = None,
+    seed: run_options.Seed = None,
+    shard: run_options.ShardOption = None,
+    max_turns: run_options.MaxTurns = None,
+    prompts: run_options.Prompts = None,
+    judge: run_options.Judge = None,
+    budget: run_options.BudgetOption = None,
+    patience: run_options.PatienceOption = None,
+    fallback: run_options.Fallback = None,
+    deadline: run_options.Deadline = None,
+    batch: run_options.Batch = False,
+    workers: run_options.Workers = None,
+    cluster: run_options.Cluster = None,
+    journals: run_options.Journals = None,
+    log_level: run_options.LogLevel = None,
+    otel: run_options.Otel = False,
+    dry_run: run_options.DryRun = False,
+    sample: run_options.Sample = None,
+    show_config: run_options.ShowConfig = False,
+    json: run_options.AsJson = False,
 ) -> None:
     """Make N verified trajectories from personas. The same command again continues a run that was interrupted.
 
@@ -362,7 +69,6 @@ def run(
     from refinesynth.cli import options
     from refinesynth.cli.running import run_and_report
     from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
-    from refinesynth.client.tracing import Tracing
     from refinesynth.episode import plays
     from refinesynth.errors import InputError
     from refinesynth.run import free_run_folder
@@ -370,26 +76,7 @@ def run(
     from refinesynth.synthesis.configured import settings_of
 
     of_file = {} if config is None else settings_of(config)
-    of_grounding = {"terse": terse, "difficulty": difficulty, "transient": transient, "mix": mix}
-    given: dict[str, Any] = {
-        **{name: value for name, value in typed.items() if name in RunSettings.model_fields},
-        "n": number,
-        "concurrency": None if concurrency is None else options.in_flight(concurrency),
-        "backend": options.backend_spec(backend or []),
-        "grounding": options.grounding(play or of_file.get("play"), of_grounding, of_file.get("grounding")),
-        "curation": options.curation(
-            near_duplicates, contamination or [], None if contaminated is None else contaminated.value
-        ),
-        "rules": None if rules is None else options.chain("--rules", rules),
-        "script_rules": None if script_rules is None else options.chain("--script-rules", script_rules),
-        "mistakes": None if mistakes is None else options.mistakes_policy(mistakes),
-        "attempts": None if attempts is None else options.attempts_bounds(attempts),
-        "fallback": None,
-        "batch": batch or None,
-        "player_form": None if player_form is None else player_form.value,
-        "log_level": None if log_level is None else log_level.value,
-        "tracing": Tracing(export=True) if otel else None,
-    }
+    given = _given(typed, of_file)
     named = None if preset is None else preset.value
     layers = [(f"preset {named}", options.preset(named)), (str(config), of_file)]
     options.check_preset(named, layers[0][1], given)
@@ -422,3 +109,32 @@ def run(
     raise typer.Exit(
         run_and_report({**asked, "fresh": fresh, "retry_failed": retry_failed}, place, invocation.arguments, json=json)
     )
+
+
+def _given(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed, in the form of the settings; None for what was not."""
+    from refinesynth.cli import options
+    from refinesynth.client.tracing import Tracing
+    from refinesynth.settings import RunSettings
+
+    def read(name: str, reader: Callable[..., Any], *before: str) -> Any:
+        return None if typed[name] is None else reader(*before, typed[name])
+
+    of_grounding = {name: typed[name] for name in ("terse", "difficulty", "transient", "mix")}
+    return {
+        **{name: value for name, value in typed.items() if name in RunSettings.model_fields},
+        "n": typed["number"],
+        "concurrency": read("concurrency", options.in_flight),
+        "backend": options.backend_spec(typed["backend"] or []),
+        "grounding": options.grounding(typed["play"] or of_file.get("play"), of_grounding, of_file.get("grounding")),
+        "curation": options.curation(typed["near_duplicates"], typed["contamination"] or [], read("contaminated", str)),
+        "rules": read("rules", options.chain, "--rules"),
+        "script_rules": read("script_rules", options.chain, "--script-rules"),
+        "mistakes": read("mistakes", options.mistakes_policy),
+        "attempts": read("attempts", options.attempts_bounds),
+        "fallback": None,
+        "batch": typed["batch"] or None,
+        "player_form": read("player_form", str),
+        "log_level": read("log_level", str),
+        "tracing": Tracing(export=True) if typed["otel"] else None,
+    }
