@@ -7,25 +7,22 @@ way.
 """
 
 import json
-import math
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from socket import gaierror
-from typing import cast
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
+from refinesynth.client.error_words import causes_of, header_of, seconds_in, status_of, words_of
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400
 """Characters of a server's own words that a message repeats."""
-_READ = 20_000
-"""Characters of them that are looked at: what decides may stand behind a long echo."""
 
 
 class FaultStep(StrEnum):
@@ -155,9 +152,6 @@ _PLAIN = re.compile(r"wrong[ _]version[ _]number|record layer failure|http[ _]re
 """What OpenSSL says where plain HTTP came."""
 _BROKEN_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """Someone was there after all; litellm hands these on as httpx's ConnectError too."""
-_STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
-_REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
-"""Python objects in a message, which say nothing to a reader."""
 
 
 def classify_error(error: Exception, backend: Backend) -> Fault:
@@ -169,7 +163,7 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
     key = key_of(backend)
     if isinstance(error, AnswerFault):
         return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
-    status, text = _status(error), _words(error, key)
+    status, text = status_of(error), words_of(error, key)
     page = _page(error, status, text)
     # A missing model is reported in JSON; this is a gateway's page.
     row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
@@ -184,7 +178,7 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
     )
-    after = _seconds(_header(error, "retry-after")) if row.step is FaultStep.RETRY else None
+    after = seconds_in(header_of(error, "retry-after")) if row.step is FaultStep.RETRY else None
     certain = row.step is not FaultStep.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
     message = redact(f"{backend.label} {says}", key=key)
     return Fault(row.step, row.kind, message, after, certain, status, _named(text, backend), page)
@@ -292,7 +286,7 @@ def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row
         if (tls := _tls_fault(error, text)) is not None:
             return tls
         return _UNREACHED if _unconnected(error) else _DROPPED
-    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _chain(error)):
+    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
         return None
@@ -309,15 +303,15 @@ def _named(text: str, backend: Backend) -> tuple[str, ...]:
 def _out_of_reach(error: Exception) -> bool:
     return any(
         isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK
-        for cause in _chain(error)
+        for cause in causes_of(error)
         # httpx's own word for "the server answered with a status" is no word about the network.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
 
 
 def _tls_fault(error: Exception, text: str) -> _Row | None:
-    said = " ".join([text, *(str(cause) for cause in _chain(error))])
-    if not _TLS.search(said) and not any(isinstance(cause, ssl.SSLError) for cause in _chain(error)):
+    said = " ".join([text, *(str(cause) for cause in causes_of(error))])
+    if not _TLS.search(said) and not any(isinstance(cause, ssl.SSLError) for cause in causes_of(error)):
         return None
     if _CERTIFICATE.search(said):
         return _UNTRUSTED
@@ -332,7 +326,7 @@ def _trust_advice() -> str:
 
 
 def _unconnected(error: Exception) -> bool:
-    causes = list(_chain(error))
+    causes = list(causes_of(error))
     named = any(kind.__name__ in _UNCONNECTED for cause in causes for kind in type(cause).__mro__)
     refused = named or any(isinstance(cause, _REFUSED) for cause in causes)
     return refused and not any(isinstance(cause, _BROKEN_OFF) for cause in causes)
@@ -344,26 +338,7 @@ def _has_answer(error: Exception, status: int | None) -> bool:
 
 
 def _something_is_missing(error: Exception, text: str) -> bool:
-    return "No module named" in text or any(isinstance(at, ImportError) for at in _chain(error))
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
-
-
-def _status(error: Exception) -> int | None:
-    response = getattr(error, "response", None)
-    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
-    return None
+    return "No module named" in text or any(isinstance(at, ImportError) for at in causes_of(error))
 
 
 def _page(error: Exception, status: int | None, text: str) -> str | None:
@@ -372,7 +347,7 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
     if not unread and (status in _PAGES_OF_THEIR_OWN or (status or 0) >= _SERVER_ERROR):
         return None
     begins = (_QUOTED if unread else _BEGINNING).search(text)
-    says_so = "text/html" in _header(error, "content-type").casefold() and (unread or text.startswith("<"))
+    says_so = "text/html" in header_of(error, "content-type").casefold() and (unread or text.startswith("<"))
     if begins is None and not says_so:
         return None
     if (title := _TITLE.search(text)) is not None:
@@ -380,49 +355,6 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
     glance = text[0 if begins is None else begins.start(1) :][:_GLANCE]
     # Up to its last tag: behind the page litellm may have words of its own.
     return glance[: glance.rfind(">") + 1] or glance
-
-
-def _header(error: Exception, wanted: str) -> str:
-    """A header of the answer, wherever litellm, the direct client or another client keeps them; empty if it has none of
-    that name.
-    """
-    response = getattr(error, "response", None)
-    kept = (getattr(error, name, None) for name in ("litellm_response_headers", "headers"))
-    for headers in (*kept, getattr(response, "headers", None)):
-        if not isinstance(headers, Mapping):
-            continue
-        for name, value in cast("Mapping[object, object]", headers).items():
-            if str(name).casefold() == wanted:
-                return str(value)
-    return ""
-
-
-def _seconds(value: str) -> float | None:
-    try:
-        seconds = float(value)
-    except ValueError:
-        # The header may be a date as well; providers of models do not send one, and our own backoff will do.
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def _words(error: Exception, key: str | None) -> str:
-    text = " ".join(redact(_said(error)[: 2 * _READ], key=key).split())
-    # litellm repeats class names and appends tracebacks; neither helps to fix this.
-    text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
-    return _REPR.sub("", text[:_READ]) or type(error).__name__
-
-
-def _said(error: Exception) -> str:
-    """Its message; of one that only names the status, as openai's client makes of a page, what the server wrote."""
-    text = str(error)
-    if _STATUS_ALONE.search(text) is None:
-        return text
-    try:
-        body: object = getattr(getattr(error, "response", None), "text", None)
-    except Exception:  # noqa: BLE001 - of an answer that was never read
-        return text
-    return body if isinstance(body, str) and body.strip() else text
 
 
 def _key_advice(backend: Backend) -> str:

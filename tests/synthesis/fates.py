@@ -15,8 +15,8 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.personas import Personas, open_personas
 from refinesynth.rules import Violation
 from refinesynth.run import Finished, RunConfig, RunWriter
-from refinesynth.synthesis.patience import Patience
 from refinesynth.synthesis.committing import Curate
+from refinesynth.synthesis.patience import Patience
 from refinesynth.synthesis.pool import Pool
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.room import Room
