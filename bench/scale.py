@@ -51,7 +51,7 @@ class Many:
     peaks: dict[int, float]
     """MiB of the driver when so many were committed."""
     of_workers: dict[int, float]
-    """Of the largest worker."""
+    """Of the largest of the other processes, Ray's own among them."""
     cpu: float
     """Seconds of the driver."""
 
@@ -75,7 +75,7 @@ def measure(*, quick: bool) -> Section:
             Figure(what="1,000,000 made-up episodes", value=million / 60, unit="min", note=f"from {many:,}"),
             Figure(what="driver's CPU for a made-up episode", value=made_up.cpu / many * 1000, unit="ms"),
             _flat("driver", made_up.peaks, few, many),
-            _flat("largest worker", made_up.of_workers, few, many),
+            _flat("largest other process", made_up.of_workers, few, many),
         ),
     )
 

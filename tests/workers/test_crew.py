@@ -191,13 +191,18 @@ async def test_what_a_worker_broke_off_is_paid_as_something_that_is_assumed(tmp_
 
     backends = {role: Backend(model="rehearsal", hedge=True) for role in assignments(tmp_path, workers=1)[0].backends}
     for limited in (True, False):
-        assigned = [
-            replace(one, call=forgetful, backends=backends) for one in assignments(tmp_path, workers=1, limited=limited)
-        ]
+        (folder := tmp_path / str(limited)).mkdir()
+        (assigned,) = assignments(folder, workers=1, limited=limited)
         tracker = Counted(free=not limited)
-        async with crew_of(assigned, tracker) as crew:
+        async with crew_of([replace(assigned, call=forgetful, backends=backends)], tracker) as crew:
             await crew.play(0, PERSONAS[0])
         assert 0 < tracker.assumed < tracker.settled
+
+
+def test_ray_keeps_no_list_of_calls_that_nobody_looks_at() -> None:
+    # Its memory would grow with the run.
+    (gcs,) = (pid for pid in family(os.getpid()) if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    assert b"RAY_task_events_report_interval_ms=0" in Path(f"/proc/{gcs}/environ").read_bytes().split(b"\0")
 
 
 async def test_what_is_noted_of_a_journal_elsewhere_is_all_that_the_run_has_not_committed(tmp_path: Path) -> None:
