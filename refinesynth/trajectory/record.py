@@ -20,7 +20,7 @@ class Usage(Value):
     """Tokens and requests of one episode or of a whole run."""
 
     requests: int = 0
-    """Completions that were asked for and answered."""
+    """Completions that were paid for."""
     input_tokens: int = 0
     """Prompt tokens, cached ones included."""
     cached_tokens: int = 0

@@ -46,7 +46,7 @@ class AnthropicServer(BatchServer):
         return super().url.removesuffix("/v1")
 
     async def _make(self, request: Request) -> Response:
-        assert request.headers["authorization"]
+        assert request.headers["x-api-key"]
         self.betas |= _betas(request)
         lines: list[Line] = (await request.json())["requests"]
         for _ in range(self.strangers):

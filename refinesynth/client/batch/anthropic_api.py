@@ -120,7 +120,14 @@ class AnthropicBatches:
             backend = self._backend
             # The SDK insists on a key, even for servers that look at none.
             key = key_of(backend) or "none"
-            self._opened = AsyncAnthropic(api_key=key, base_url=self._server, timeout=backend.timeout, max_retries=0)
+            self._opened = AsyncAnthropic(
+                api_key=key,
+                base_url=self._server,
+                timeout=backend.timeout,
+                max_retries=0,
+                # As litellm sends it: gateways may look there alone.
+                default_headers={"x-api-key": key},
+            )
         return self._opened
 
 
