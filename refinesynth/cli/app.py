@@ -72,8 +72,6 @@ class CommandLine(TyperGroup):
             )
         except Exception as error:  # noqa: BLE001 - any error becomes a message
             sys.exit(_report(error, traceback=invocation.debug))
-        if code in EXIT_CODES.values():
-            end_promptly(code)
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -168,4 +166,10 @@ def main() -> None:
         # What their encoding lacks is written as an escape instead of failing.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    except SystemExit as ending:
+        # Here and not in the application, which others run within a process of theirs.
+        if ending.code in EXIT_CODES.values():
+            end_promptly(ExitCode(ending.code))
+        raise

@@ -2,12 +2,17 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Generator, Iterator
+from functools import partial
 
 import pytest
+import typer
 from samples import POT
+from typer.testing import CliRunner
 
+from refinesynth.cli.app import CommandLine, main
 from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly, interruptible
 from refinesynth.rules import BaseRule, Violation, verify
@@ -116,6 +121,32 @@ def test_only_a_thread_that_does_not_end_is_left_behind(monkeypatch: pytest.Monk
         free.set()
         thread.join()
     assert ended == ([ExitCode.INTERRUPTED] if stuck else [])
+
+
+def test_an_interrupted_command_ends_the_process_if_that_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook or a test that runs the application has threads of its own."""
+    ended: list[int] = []
+    monkeypatch.setattr("refinesynth.cli.interrupt.os._exit", ended.append)
+    monkeypatch.setattr("refinesynth.cli.interrupt.LET_GO", 0.05)
+    interrupted = typer.Typer(cls=CommandLine)
+
+    @interrupted.command()
+    def _interrupted() -> None:  # pyright: ignore[reportUnusedFunction]
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+    free = threading.Event()
+    thread = threading.Thread(target=free.wait)
+    thread.start()
+    try:
+        assert CliRunner().invoke(interrupted).exit_code == ExitCode.INTERRUPTED
+        assert ended == []
+        monkeypatch.setitem(vars(sys.modules[main.__module__]), "app", partial(interrupted, []))
+        with pytest.raises(SystemExit):
+            main()
+        assert ended == [ExitCode.INTERRUPTED]
+    finally:
+        free.set()
+        thread.join()
 
 
 def test_what_does_not_hear_the_first_signal_is_named_and_ends_with_it(

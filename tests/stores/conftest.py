@@ -1,32 +1,15 @@
 """An S3 server on this machine, and caches that stand for machines."""
 
 import os
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
 from urllib.request import Request, urlopen
 
 import pytest
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+from s3_server import serving
 
 from refinesynth.stores import output, uploads
 from refinesynth.stores.store import CACHE
-
-
-@contextmanager
-def serving(port: int) -> Generator[int]:
-    """moto's S3; what was put there outlives the server, as long as this process lives."""
-    server = make_server("127.0.0.1", port, DomainDispatcherApplication(create_backend_app), threaded=True)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from conftest import serving
 from run_records import contents
+from s3_server import serving
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.journal import JournalReader
