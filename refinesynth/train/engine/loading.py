@@ -153,6 +153,8 @@ def load_model(
             "tuple[nn.Module, dict[str, Any]]",
             kind.from_pretrained(
                 **given,
+                # Left out, the auto class asks a hub that cannot be reached for adapters, for 23 seconds.
+                adapter_kwargs={"local_files_only": given["local_files_only"]},
                 dtype=dtype,
                 use_safetensors=True,
                 output_loading_info=True,

@@ -15,7 +15,7 @@ import huggingface_hub
 import pytest
 import tiny
 import torch
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 from safetensors.torch import load_file, save_file
 
 from refinesynth.errors import InputError
@@ -57,7 +57,7 @@ def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hub's cache with two revisions of a model, of which v1 has other weights and another tokenizer; the hub
-    itself is out of reach."""
+    itself is out of reach, and is asked once."""
     root = tmp_path / "cache"
     repository = root / "models--an-org--toy"
     (repository / "refs").mkdir(parents=True)
@@ -70,8 +70,12 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def unreachable(*_: object, **__: object) -> None:
         raise httpx.ConnectError("no route")
 
+    def asked_again(url: str, **_: object) -> None:
+        raise AssertionError(f"{url} is asked for, again and again for 23 seconds")
+
     hub.find_on_hub.cache_clear()
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", unreachable)
+    monkeypatch.setattr(file_download, "get_hf_file_metadata", asked_again)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(root))
     return root
 
