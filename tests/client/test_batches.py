@@ -86,6 +86,23 @@ async def test_turns_of_a_conversation_are_sent_by_themselves(server: BatchServe
     assert server.directly == sum(by_role.values()) > 0
 
 
+@both
+@pytest.mark.parametrize("bound", ["_MOST", "_MOST_BYTES"])
+async def test_a_batch_is_no_larger_than_providers_take(
+    server: BatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """One request that is longer than all that is taken is sent, for the provider to refuse."""
+    for most in (1, 2 if bound == "_MOST" else 80_000):
+        monkeypatch.setattr(collecting, bound, most)
+        result = await run(server, tmp_path / str(most))
+        batches = [server.lines(batch) for batch in server.batches.values()]
+        sizes = [len(lines) if bound == "_MOST" else len(json.dumps(lines)) for lines in batches if len(lines) > 1]
+        assert max(sizes, default=0) <= 1.1 * most
+        assert requests(server) == result.usage.requests
+        server.batches.clear()
+        server.asked.clear()
+
+
 @pytest.mark.parametrize(
     ("server", "at"),
     [

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
+import orjson
 from pydantic_ai.models import check_allow_model_requests
 
 from refinesynth.backends.backend import Backend
@@ -37,7 +38,9 @@ LONGEST = 30.0
 POLL = (1.0, 60.0)
 """Seconds between two looks at a batch, at first and at most; they grow by a third each time."""
 _MOST = 10_000
-"""Requests of one batch: OpenAI takes 50,000 and 200 MB, Anthropic 100,000 and 256 MB, which this stays below."""
+"""Requests of one batch: OpenAI takes 50,000, Anthropic 100,000."""
+_MOST_BYTES = 150_000_000
+"""Of the bodies of one batch: OpenAI takes a file of 200 MB, Anthropic a request of 256 MB."""
 DAY = 26 * 3600.0
 """Seconds that a request may take: providers give a batch up after 24 hours."""
 
@@ -152,14 +155,27 @@ class BatchedCompletion:
             if left <= 0:
                 break
             await anyio.sleep(left)
-        # Who was cancelled meanwhile is not asked for.
-        bodies = {name: self._waiting[name].body for name in self._queue[:_MOST] if name in self._waiting}
-        del self._queue[:_MOST]
+        bodies = self._dequeue()
         self._collecting = bool(self._queue)
         if self._queue:
             self._batches.start(self._collect)
         if bodies:
             await self._send(bodies)
+
+    def _dequeue(self) -> dict[str, Body]:
+        """The next batch; one body is taken however long it is."""
+        bodies = dict[str, Body]()
+        taken = size = 0
+        for name in self._queue[:_MOST]:
+            if name in self._waiting:  # else it was cancelled meanwhile, and is not asked for
+                body = self._waiting[name].body
+                size += len(orjson.dumps(body))
+                if bodies and size > _MOST_BYTES:
+                    break
+                bodies[name] = body
+            taken += 1
+        del self._queue[:taken]
+        return bodies
 
     async def _send(self, bodies: dict[str, Body]) -> None:
         key, number = secrets.token_hex(16), -1
