@@ -1,7 +1,6 @@
 """Requests that travel in batches: the same run at half the price, and nothing sent twice, whatever breaks."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -139,16 +138,25 @@ from refinesynth.backends.providers import read_table
 from refinesynth.client.batch import collecting
 
 collecting.QUIET, collecting.POLL = 0.1, (0.01, 0.05)
-url, folder, *people = sys.argv[1:]
-backend = Backend(model="openai/rehearsal", base_url=url, longest_wait=0.01)
+backend, folder, *people = sys.argv[1:]
+backend = Backend.model_validate_json(backend)
 anyio.run(lambda: synthesize(people, 4, backend, play="narrated", batch=True, output=folder))
 """
 
 
-async def test_killed_between_sending_and_looking_nothing_is_sent_twice(server: BatchServer, tmp_path: Path) -> None:
+@both
+async def test_killed_between_sending_and_looking_nothing_is_sent_twice(
+    server: BatchServer, tmp_path: Path, warm: Path
+) -> None:
     server.manners = Manners(hangs_at="look")
-    command = [sys.executable, "-c", KILLED, server.url, str(tmp_path / "run"), *PEOPLE]
-    async with await anyio.open_process(command, stdout=None, stderr=None) as process:
+    command = [
+        str(warm / "python"),
+        "-c",
+        KILLED,
+        backend(server).model_dump_json(exclude_unset=True),
+        str(tmp_path / "run"),
+    ]
+    async with await anyio.open_process([*command, *PEOPLE], stdout=None, stderr=None) as process:
         assert await anyio.to_thread.run_sync(server.hanging.wait, 120)
         process.kill()
     assert len(server.batches) > requests(server) == 0
@@ -167,6 +175,7 @@ async def test_killed_between_sending_and_looking_nothing_is_sent_twice(server: 
         (BatchServer, Manners(refusals=[500, 429])),
         (BatchServer, Manners(endings=["failed", "completed", "failed"])),
         (BatchServer, Manners(endings=["expired", "cancelled"])),
+        (AnthropicServer, Manners(broken_looks=3)),
         (AnthropicServer, Manners(refusals=[500, 429])),
         (AnthropicServer, Manners(endings=["expired", "canceled"])),
     ],
@@ -243,6 +252,7 @@ async def test_requests_that_fail_together_are_no_outage() -> None:
         assert not limiter.down
 
 
+@both
 async def test_a_budget_holds_for_all_that_is_in_a_batch(server: BatchServer, tmp_path: Path) -> None:
     result = await run(server, tmp_path / "run", budget="60ktok", backend=backend(server, max_tokens=2000))
     assert not result.reached
