@@ -52,8 +52,11 @@ class Cluster:
 
     address: str
     """For `--cluster`; who goes there needs what is in `environment`."""
+    client: str
+    """For who is on none of its machines."""
     environment: dict[str, str]
     folder: Path
+    head: Node
     nodes: list[Node] = field(default_factory=list[Node])
 
     def add(self, *, cpus: int) -> Node:
@@ -68,6 +71,13 @@ class Cluster:
         self.nodes.remove(node)
         node.kill()
 
+    def cut_off(self) -> None:
+        """Kill what those who are outside are connected with."""
+        for pid in family(self.head.started.pid):
+            with suppress(OSError):
+                if b"mode=specific-server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+
 
 @contextmanager
 def cluster() -> Generator[Cluster]:
@@ -78,13 +88,15 @@ def cluster() -> Generator[Cluster]:
     """
     # Not below pytest's folders: the paths of Ray's sockets would be too long.
     folder = Path(tempfile.mkdtemp(prefix="refinesynth-ray-"))
-    # Ray listens on all interfaces: nobody else has the token.
+    # Ray listens on all interfaces: nobody else has the token. And a client's server may take long to start.
     access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    access |= {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "240"}
     here = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    port = _free_port()
-    where = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}")
-    head = _start(where, here | access, folder)
-    running = Cluster(f"127.0.0.1:{port}", here | access, folder)
+    port, client = _free_port(), _free_port()
+    where = ("--head", f"--port={port}", f"--ray-client-server-port={client}")
+    what = ("--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}")
+    head = _start((*where, *what), here | access, folder)
+    running = Cluster(f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}", here | access, folder, head)
     try:
         yield running
     finally:

@@ -56,12 +56,12 @@ class Gate:
 
 @contextmanager
 def run(
-    nodes: Cluster, address: str, folder: Path, *, workers: int = 2, **environment: str
+    nodes: Cluster, address: str, folder: Path, *, workers: int = 2, cluster: str = "", **environment: str
 ) -> Generator[subprocess.Popen[str]]:
     """The command, which is killed where it has not ended."""
     command = [sys.executable, "-m", "refinesynth", "run", "-n", str(N), "--seed", "7", "--concurrency", "6"]
     command += ["--backend", "openai/rehearsal", "--set", f"base_url={address}/v1", "--set", "path=direct"]
-    command += ["--workers", str(workers), "--cluster", nodes.address, "--journals", f"${DISK}/journals"]
+    command += ["--workers", str(workers), "--cluster", cluster or nodes.address, "--journals", f"${DISK}/journals"]
     with subprocess.Popen(
         [*command, "-o", str(folder)],
         env=nodes.environment | environment,
@@ -73,6 +73,35 @@ def run(
             yield started
         finally:
             started.kill()
+
+
+def run_from_outside(
+    nodes: Cluster,
+    address: str,
+    folder: Path,
+    *,
+    when: Callable[[], object],
+    then: Callable[[], object],
+    grace: int = 30,
+) -> tuple[int, str]:
+    """The command, connected by Ray's client, to its end: the exit code, and what it said.
+
+    `grace`: seconds in which a lost connection is mended. Begun anew where the client gives up before it is connected,
+    as it does on a machine that does much else.
+    """
+    code, said = 0, ""
+    for _ in range(3):
+        with run(nodes, address, folder, cluster=nodes.client, RAY_CLIENT_RECONNECT_GRACE_PERIOD=str(grace)) as started:
+            deadline = time.monotonic() + PATIENCE
+            while started.poll() is None and not when() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if started.poll() is None:
+                then()
+            _, said = started.communicate(timeout=PATIENCE)
+            code = started.returncode
+        if "can be joined there" not in said:
+            break
+    return code, said
 
 
 def until(true: Callable[[], object], started: subprocess.Popen[str]) -> None:
@@ -140,6 +169,21 @@ async def test_workers_without_a_place_are_said_and_begin_when_there_is_one(two_
             third = two_nodes.add(cpus=1)
             assert started.wait(PATIENCE) == 0, started.communicate()
         two_nodes.kill(third)
+        assert contents(folder) == await whole(address, tmp_path / "whole")
+
+
+async def test_a_run_that_loses_the_cluster_says_so_and_goes_on(two_nodes: Cluster, tmp_path: Path) -> None:
+    gate, folder = Gate(most=40), tmp_path / "run"
+    with running(create_app(gate)) as address:
+        code, said = run_from_outside(
+            two_nodes, address, folder, when=gate.reached.is_set, then=two_nodes.cut_off, grace=2
+        )
+        assert code == 1, said
+        assert "the connection to the cluster is lost." in " ".join(said.split())
+        gate.open.set()
+        code, said = run_from_outside(two_nodes, address, folder, when=lambda: False, then=two_nodes.cut_off)
+        assert code == 0, said
+        assert "Traceback" not in said
         assert contents(folder) == await whole(address, tmp_path / "whole")
 
 

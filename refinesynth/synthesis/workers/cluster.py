@@ -1,10 +1,12 @@
 """The cluster on which workers run: one that is there, or one on this machine, as long as a run lasts."""
 
+import asyncio
 import os
 import secrets
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
@@ -47,6 +49,22 @@ def ray() -> Any:
     for name, value in _SURROUNDINGS.items():
         os.environ.setdefault(name, value)
     return require("ray", "cluster")
+
+
+async def answered(call: Any) -> Any:
+    """What a call to an actor gives, or raises.
+
+    To await it would pass a cancellation on to Ray, whose client then fails to answer, and prints a traceback.
+    """
+    future, done, loop = call.future(), anyio.Event(), asyncio.get_running_loop()
+
+    def tell(_: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(tell)
+    await done.wait()
+    return future.result()
 
 
 def number_of(name: str, default: float) -> float:
@@ -141,11 +159,13 @@ def _first_line(error: Exception) -> str:
 
 
 def _join(cluster: str) -> None:
+    warnings.filterwarnings("ignore", "Ray Client connection timed out", UserWarning)  # the error says it
     try:
         ray().init(cluster, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigurationError(
             f"cluster is {cluster!r}, and no Ray cluster can be joined there ({_first_line(error)}). Expected auto, "
             f"HOST:6379 from a machine of the cluster, or ray://HOST:10001 from elsewhere, where `ray start --head` has run "
-            f"with the same versions of Ray and Python"
+            f"with the same versions of Ray and Python. Where that said that it has token authentication: RAY_AUTH_MODE=token, and the "
+            f"token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
         ) from error

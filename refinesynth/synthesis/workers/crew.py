@@ -108,7 +108,10 @@ class Crew:
     async def _no_room(self) -> str | None:
         """What is missing; None where those who are not at work have a place and are on their way."""
         waiting = sum(member.ready is None for member in self._members)
-        found = await anyio.to_thread.run_sync(lambda: (ray().cluster_resources(), ray().available_resources()))
+        try:
+            found = await anyio.to_thread.run_sync(lambda: (ray().cluster_resources(), ray().available_resources()))
+        except Exception:  # noqa: BLE001 - of Ray or its transport: the cluster is lost, which the members see too
+            return None
         there, free = (resources.get("CPU", 0.0) for resources in found)
         if free >= cpus_of_each() or (free == 0 and there == cpus_of_each() * len(self._members)):
             # There is a place; or they have taken all that there are, as on this machine.

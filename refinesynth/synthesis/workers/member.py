@@ -18,7 +18,7 @@ from refinesynth.run import Finished, JournalSums
 from refinesynth.run.away import tell_lost
 from refinesynth.synthesis.status_probe import How
 from refinesynth.synthesis.workers.actor import Worker
-from refinesynth.synthesis.workers.cluster import number_of, ray
+from refinesynth.synthesis.workers.cluster import answered, number_of, ray
 from refinesynth.synthesis.workers.messages import Ended, Ready, Reserve, Reserved, Said, Settle, Sums
 from refinesynth.synthesis.workers.outbox import Outbox
 from refinesynth.synthesis.workers.paying import priced
@@ -132,19 +132,19 @@ class Member:
         """An actor from its start to its end, however that comes; why it died."""
         actor, self._outbox = _actor(self._gather, self._node), Outbox(gather=self._gather)
         work = actor.work.remote(self._assignment, _environment(), sys.path, self._driver.first())
-        deaths: list[str] = []
+        deaths: list[Exception] = []
         broken: Exception | None = None
 
         async def until_it_dies(task: Callable[[Any, TaskGroup], Awaitable[Exception | None]]) -> None:
             nonlocal broken
             try:
                 broken = await task(actor, tasks)
-            except ray().exceptions.RayError as error:
-                deaths.append(_in_a_line(error))
+            except (ray().exceptions.RayError, ConnectionError) as error:
+                deaths.append(error)
             tasks.cancel_scope.cancel()
 
         async def until_it_ends(*_: object) -> Exception | None:
-            error, _ = await work
+            error, _ = await answered(work)
             return error
 
         try:
@@ -152,37 +152,46 @@ class Member:
                 for task in (until_it_ends, self._listen, self._send):
                     tasks.start_soon(until_it_dies, task)
         finally:
-            if self.ready is None or self.playing:
-                self._deaths += 1
-            self.ready = None
-            # What it had put aside is free again; what it had paid for is in its journal.
-            for hold in self._holds.values():
-                hold.release()
-            self._holds.clear()
-            self._asked.clear()
-            if not deaths:
-                await self._let_go(actor, work)
-            ray().kill(actor)
+            self._over()
+            lost = any(isinstance(error, ConnectionError) for error in deaths)
+            if not lost:  # else Ray would start another cluster, here
+                await self._end(actor, None if deaths else work)
         if broken is not None:
             raise broken
-        return deaths[0] if deaths else "it ended by itself."
+        if lost:
+            raise RunStopped("the connection to the cluster is lost.") from deaths[0]
+        return _in_a_line(deaths[0]) if deaths else "it ended by itself."
 
-    async def _let_go(self, actor: Any, work: Any) -> None:
-        """Let it close its journal, and hear its last words."""
-        with anyio.move_on_after(_PATIENCE, shield=True), suppress(ray().exceptions.RayError):
-            await actor.take.remote([None])
-            _, sums = await work
-            if sums is not None:
-                self._driver.learn(sums)
+    def _over(self) -> None:
+        """An actor is at work no longer."""
+        if self.ready is None or self.playing:
+            self._deaths += 1
+        self.ready = None
+        # What it had put aside is free again; what it had paid for is in its journal.
+        for hold in self._holds.values():
+            hold.release()
+        self._holds.clear()
+        self._asked.clear()
+
+    async def _end(self, actor: Any, work: Any | None) -> None:
+        """End an actor: one that is at `work` may close its journal, and its last words are heard."""
+        with suppress(ConnectionError):
+            if work is not None:
+                with anyio.move_on_after(_PATIENCE, shield=True), suppress(ray().exceptions.RayError):
+                    await answered(actor.take.remote([None]))
+                    _, sums = await answered(work)
+                    if sums is not None:
+                        self._driver.learn(sums)
+            ray().kill(actor)
 
     async def _send(self, actor: Any, _tasks: TaskGroup) -> None:
         # One call after the other: what is said comes in its order.
         while True:
-            await actor.take.remote(await self._outbox.fetch())
+            await answered(actor.take.remote(await self._outbox.fetch()))
 
     async def _listen(self, actor: Any, tasks: TaskGroup) -> None:
         while True:
-            for message in await actor.messages.remote():
+            for message in await answered(actor.messages.remote()):
                 await self._hear(message, tasks)
 
     async def _hear(self, message: object, tasks: TaskGroup) -> None:
