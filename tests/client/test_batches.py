@@ -1,6 +1,7 @@
 """Requests that travel in batches: the same run at half the price, and nothing sent twice, whatever breaks."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -145,12 +146,10 @@ anyio.run(lambda: synthesize(people, 4, backend, play="narrated", batch=True, ou
 
 
 @both
-async def test_killed_between_sending_and_looking_nothing_is_sent_twice(
-    server: BatchServer, tmp_path: Path, warm: Path
-) -> None:
+async def test_killed_between_sending_and_looking_nothing_is_sent_twice(server: BatchServer, tmp_path: Path) -> None:
     server.manners = Manners(hangs_at="look")
     command = [
-        str(warm / "python"),
+        sys.executable,
         "-c",
         KILLED,
         backend(server).model_dump_json(exclude_unset=True),
