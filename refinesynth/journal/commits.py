@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from threading import Event, Lock
 
 from refinesynth.errors import StorageError
@@ -131,6 +132,8 @@ class Commits:
         self._since_checkpoint = 0
         self._too_long = WAL_KEPT
         """Size of the log at which readers are made to wait, in bytes."""
+        self._log: int | None = None
+        """Inode of the log that was written to."""
 
     def commit(self, batch: Batch) -> None:
         """Commit all of a batch or nothing.
@@ -160,6 +163,22 @@ class Commits:
                 self._connection.rollback()
             raise
         self._since_checkpoint += batch.size
+
+    def check_log(self, log: Path) -> None:
+        """See that `log` is still the file that this connection writes to.
+
+        Raises:
+            StorageError: It was deleted. Everything that was committed has been copied into the journal by then.
+        """
+        found = log.stat().st_ino if log.exists() else None
+        if found is None or self._log not in {None, found}:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            raise StorageError(
+                f"{str(log)!r} was deleted while the run wrote to it, as happens when this process opens the journal "
+                f"beside refinesynth, to copy it for example, and another program reads it. Nothing is lost. Run the "
+                f"same command again, and copy a run folder from another process"
+            )
+        self._log = found
 
     def tidy(self) -> None:
         """Now and then copy the log back into the file. What fails here is still in the log and is tried again."""

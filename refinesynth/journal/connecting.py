@@ -1,4 +1,9 @@
-"""Opens a journal's file, for writing or for reading."""
+"""Opens a journal's file, for writing or for reading.
+
+SQLite alone opens it. POSIX locks belong to a process: closing any other handle of the file would drop those of every
+connection in this process, and the next program that reads the journal would take it for unused and delete the log of
+a running run.
+"""
 
 import os
 import sqlite3
@@ -15,8 +20,6 @@ _READER_WAITS_S = 10.0
 
 _LARGEST = 512 * 1024 * 1024
 """Longest single value that is read, in bytes: a damaged length is not believed."""
-
-_MAGIC = b"SQLite format 3\0"
 
 WAL_KEPT = 64 * 1024 * 1024
 """What the write-ahead log may keep on the disk once it is empty, in bytes."""
@@ -37,10 +40,10 @@ def connect_to_write(path: Path, *, lasting: bool) -> tuple[sqlite3.Connection, 
         made = not path.exists()
         if made:
             _make(path)
-        _check_head(path)
+        # A connection that may write deletes the log of a file that it cannot read.
+        connect_to_read(path).close()
         connection = _connect(path, "mode=rw", waits_s=_WRITER_WAITS_S)
         try:
-            check(connection, path)
             _prepare(connection, path, lasting=lasting)
         except BaseException:
             connection.close()
@@ -57,7 +60,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     with in_plain_words(path):
         if not path.exists():
             raise StorageError(f"there is no journal at {str(path)!r}")
-        _check_head(path)
+        if not path.is_file():
+            raise StorageError(f"{str(path)!r} is no journal but a directory or a device")
+        if not path.stat().st_size:
+            # SQLite would take it for a new journal and delete its log.
+            raise damaged(path, "it is empty")
         connection = _connect(path, "mode=ro", waits_s=_READER_WAITS_S)
         try:
             check(connection, path)
@@ -104,13 +111,6 @@ def _connect(path: Path, query: str, *, waits_s: float) -> sqlite3.Connection:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     return connection
-
-
-def _check_head(path: Path) -> None:
-    """Whether SQLite may have the file at all: of an empty one it would delete the log."""
-    with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            raise damaged(path, "it is no journal of a run")
 
 
 def _make(path: Path) -> None:

@@ -34,9 +34,10 @@ _PAGE_WITH_RECORDS = 16
 """Entries that are read at a time. No read lasts longer: while one does, the writer's log cannot be emptied."""
 
 TOTALS = "totals"
+"""The note that holds the running sums."""
+
 BATCHES = "batches"
 """The note that says how many batches were sent; each has one of its own."""
-"""The note that holds the running sums."""
 
 ENDED_BELOW = "ended_below"
 """The note that says which episodes had ended when some were forgotten."""

@@ -8,6 +8,7 @@ from threading import Condition, Thread
 from time import monotonic
 
 from refinesynth.journal.commits import Batch, Commits, Failure
+from refinesynth.journal.connecting import wal_of
 from refinesynth.journal.faults import refuse_if_gone, storage_error
 
 LONGEST_S = 0.005
@@ -164,6 +165,7 @@ class Writer:
                 self._commits.commit(batch)
                 # Afterwards: where the folder was only moved, all that was paid for goes with it.
                 refuse_if_gone(self._path)
+                self._commits.check_log(wal_of(self._path))
             except Exception as error:  # noqa: BLE001 - of any error all that wait must be notified
                 found = Failure(str(storage_error(self._path, error)), error)
                 with self._changed:

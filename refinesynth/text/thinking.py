@@ -32,8 +32,12 @@ _MARKS: dict[str, str] = {
     "<unused94>thought": "<unused95>",
 }
 """What begins thoughts, and what ends them."""
-_ANSWERS = (("<answer>", "</answer>"), ("<|begin_of_solution|>", "<|end_of_solution|>"), ("<response>", "</response>"),
-            ("<|START_RESPONSE|>", "<|END_RESPONSE|>"))
+_ANSWERS = (
+    ("<answer>", "</answer>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<response>", "</response>"),
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+)
 """What the same models put around their answer."""
 
 _OPENING = re.compile(rf"\s*({'|'.join(map(re.escape, _MARKS))})", re.IGNORECASE)
@@ -95,8 +99,14 @@ def _harmony(text: str) -> Split | None:
         if not parts or text[: parts[0].start()].strip():
             return None
         # A call is written in a channel with a recipient; it is left as it stands, for whoever reads calls in text.
-        thinking = [part["text"].strip() for part in parts if part["channel"] == "analysis" and "to=" not in part["header"]]
-        answers = [part[0] if "to=" in part["header"] else part["text"] for part in parts if part["channel"] != "analysis" or "to=" in part["header"]]
+        thinking = [
+            part["text"].strip() for part in parts if part["channel"] == "analysis" and "to=" not in part["header"]
+        ]
+        answers = [
+            part[0] if "to=" in part["header"] else part["text"]
+            for part in parts
+            if part["channel"] != "analysis" or "to=" in part["header"]
+        ]
         return Split("\n\n".join(filter(None, thinking)), "".join(answers).strip(), "<|channel|>")
     bare = _BARE_HARMONY.match(text)
     return None if bare is None else Split(bare["thinking"].strip(), bare["text"].strip(), "assistantfinal")

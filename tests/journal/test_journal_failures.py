@@ -309,6 +309,55 @@ class TestOtherFiles:
             assert journal.created
 
 
+def elsewhere(code: str, path: Path, *arguments: Path) -> None:
+    """Run `code` in another process, whose locks are its own."""
+    subprocess.run([sys.executable, "-S", "-c", code, str(path), *map(str, arguments)], check=True, timeout=60)
+
+
+SQL = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute({!r}).fetchall(); db.close()"
+COPY = "import shutil, sys; shutil.copytree(*sys.argv[1:])"
+OUTSIDERS = {
+    "a plain reader": SQL.format("SELECT count(*) FROM paid"),
+    "a reader of the schema": SQL.format("SELECT * FROM sqlite_schema"),
+    "a writer that changes nothing": SQL.format("BEGIN IMMEDIATE"),
+    "a checkpoint": SQL.format("PRAGMA wal_checkpoint(TRUNCATE)"),
+    "a check": SQL.format("PRAGMA integrity_check"),
+    "a file browser": "import sys; open(sys.argv[1], 'rb').read()",
+}
+
+
+def test_whoever_looks_at_a_journal_takes_nothing_from_its_writer(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "journal.sqlite"
+    path.parent.mkdir()
+    with Journal.open(path) as journal:
+        for step, (name, code) in enumerate(OUTSIDERS.items()):
+            asyncio.run(journal.keep(paid(0, 2 * step)))
+            elsewhere(code, path)
+            # A status that is asked for in the same process, such as a notebook.
+            with JournalReader.read(path) as reader:
+                assert reader.paid_count() == 2 * step + 1
+            elsewhere(code, path)
+            asyncio.run(journal.keep(paid(0, 2 * step + 1)))
+            # What a killed process would leave.
+            elsewhere(COPY, path.parent, tmp_path / "copies" / name)
+            with JournalReader.read(tmp_path / "copies" / name / path.name) as reader:
+                assert reader.paid_count() == 2 * step + 2, name
+
+
+def test_a_log_that_was_taken_away_stops_the_run_and_loses_nothing(path: Path) -> None:
+    journal = Journal.open(path)
+    asyncio.run(journal.keep(paid(0)))
+    # By whom is in this process and knows nothing of SQLite: its locks are gone, and the next one cleans up.
+    path.read_bytes()
+    elsewhere(SQL.format("SELECT * FROM paid"), path)
+    assert not path.with_name("journal.sqlite-wal").exists()
+    with pytest.raises(StorageError, match=r"was deleted .* Run the same command again"):
+        asyncio.run(journal.keep(paid(1)))
+    journal.close()
+    with Journal.open(path) as again:
+        assert again.paid_count() == 2
+
+
 async def test_a_writer_that_another_one_blocks_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinesynth.journal.connecting._WRITER_WAITS_S", 0.01)
     with Journal.open(path) as journal:
