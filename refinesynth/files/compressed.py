@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_CHUNK = 1 << 18
-"""Bytes of a compressed file that are read at a time."""
+_CHUNK = 1 << 9
+"""Bytes of a compressed file that are unpacked at a time. Zstandard writes 128 KiB of one byte in four bytes, so they
+become 16 MiB at most."""
 
 
 def open_binary(path: Path, compression: str | None) -> BinaryIO:
