@@ -34,6 +34,7 @@ from refinesynth.cli.serve import serve
 from refinesynth.cli.serve_world import serve_world
 from refinesynth.cli.show import show
 from refinesynth.cli.status import status
+from refinesynth.cli.supervised import report_end
 from refinesynth.cli.train import train
 from refinesynth.cli.train_merge import merge as merge_adapters
 from refinesynth.cli.verify import verify
@@ -59,7 +60,7 @@ class CommandLine(TyperGroup):
         """Run one command and exit, under its own name; typer's way of reporting (`standalone_mode`) is not used."""
         del prog_name, standalone_mode
         arguments = list(sys.argv[1:] if args is None else args)
-        invocation = Invocation(arguments=arguments)
+        invocation = Invocation(arguments=arguments, own_process=args is None)
         try:
             code = super().main(
                 arguments,
@@ -71,7 +72,8 @@ class CommandLine(TyperGroup):
                 **extra,
             )
         except Exception as error:  # noqa: BLE001 - any error becomes a message
-            sys.exit(_report(error, traceback=invocation.debug))
+            code = _report(error, traceback=invocation.debug)
+        report_end()
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -19,8 +19,8 @@ class ExitCode(IntEnum):
     WRONG_INPUT = 2
     """An option, a file, a rule or a backend's name cannot be used; nothing was done."""
     STORAGE = 3
-    """Reading or writing a file failed: disk full, no permission, a damaged or newer journal; nothing finished is
-    lost."""
+    """Reading or writing a file failed (disk full, no permission, a damaged or newer journal), or a process of Ray
+    died; nothing finished is lost."""
     INTERNAL = 70
     """A fault of refinesynth itself (EX_SOFTWARE)."""
     HUNG_UP = 129

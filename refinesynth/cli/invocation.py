@@ -10,3 +10,5 @@ class Invocation:
     debug: bool = False
     arguments: list[str] = field(default_factory=list[str])
     """As typed, without the program's name."""
+    own_process: bool = False
+    """Whether the process exists for this command, and not for a program that calls it."""

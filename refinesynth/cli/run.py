@@ -8,6 +8,7 @@ import typer
 from refinesynth.cli import run_options
 from refinesynth.cli.invocation import Invocation
 from refinesynth.cli.plays import PlayOption
+from refinesynth.cli.supervised import supervise
 
 
 def run(
@@ -106,6 +107,8 @@ def run(
         raise InputError("--sample is for --dry-run alone; give that too, or leave it out")
     invocation: Invocation = ctx.obj
     place = asked.pop("output", None) or free_run_folder()
+    if invocation.own_process and (asked.get("cluster") or (asked.get("workers") or 1) > 1):
+        supervise()
     raise typer.Exit(
         run_and_report({**asked, "fresh": fresh, "retry_failed": retry_failed}, place, invocation.arguments, json=json)
     )

@@ -1,10 +1,17 @@
 """Runs with several workers: the same files as without, continued by any number of them, within one budget."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from test_crew import family
 
 from refinesynth import synthesize
 from refinesynth.errors import InputError
@@ -68,3 +75,47 @@ async def test_several_trajectories_by_mixed_models_are_curated_alike_in_any_num
     assert len(one) >= 8
     assert len(worker_journals(tmp_path / "two")) == 2
     assert "Contaminated" in one.by_rule, "nothing was curated, and this shows nothing"
+
+
+def one_of(pid: int, name: str, *, patience: float = 120.0) -> int:
+    """The process below `pid` whose command line holds `name`."""
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        with suppress(OSError):
+            for child in family(pid):
+                if name in Path(f"/proc/{child}/cmdline").read_text():
+                    return child
+        time.sleep(0.05)
+    raise AssertionError(f"no process {name!r} was started")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are looked up in Linux's /proc")
+def test_a_run_whose_raylet_is_killed_says_so(tmp_path: Path) -> None:
+    personas = tmp_path / "personas.txt"
+    personas.write_text("".join(f"A clerk of office {number}\n" for number in range(20_000)))
+    command = [
+        sys.executable,
+        "-m",
+        "refinesynth",
+        "run",
+        str(personas),
+        "-n",
+        "20000",
+        "--seed",
+        "7",
+        "--workers",
+        "2",
+    ]
+    command += ["-o", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        try:
+            # Before a worker plays, Ray is started again.
+            one_of(run.pid, "ray::Worker")
+            child = one_of(run.pid, "refinesynth")
+            os.kill(one_of(run.pid, "/raylet/raylet"), signal.SIGKILL)
+            said = run.communicate(timeout=100)[0]
+        finally:
+            run.kill()
+    assert run.returncode == 3, said
+    assert "Ray ended the run: one of its processes on this machine" in " ".join(said.split())
+    assert not Path(f"/proc/{child}").exists()

@@ -1,0 +1,84 @@
+"""A run on Ray in a child process, because Ray ends the process that is connected to it without a word.
+
+The library in that process exits with code 1 as soon as one of Ray's own processes is gone; no exception is raised and
+no exit handler runs. Only another process can report it.
+"""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from threading import Thread, active_count
+
+from refinesynth.cli.exits import ExitCode
+from refinesynth.cli.interrupt import EXIT_CODES
+
+_report: int | None = None
+"""In the child, a pipe to the parent."""
+
+
+def supervise() -> None:
+    """Return in a child process; this one stays behind, hands signals on, and ends with the child's exit code.
+
+    Does nothing where processes cannot be forked. If this process is killed, the child ends too.
+    """
+    global _report  # noqa: PLW0603 - of the process, as `sys.argv` is
+    if not hasattr(os, "fork") or active_count() > 1:
+        return
+    alive, _kept_open = os.pipe()
+    told, report = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(_kept_open)
+        os.close(told)
+        _report = report
+        Thread(target=_end_with_the_parent, args=(alive,), name="refinesynth-parent", daemon=True).start()
+        return
+    os.close(report)
+    for number in EXIT_CODES:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda received, _frame: _hand_on(child, received))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(_explained(code, reported=bool(os.read(told, 1))))
+
+
+def report_end() -> None:
+    """Tell the parent, if there is one, that the exit code which follows is meant."""
+    if _report is not None:
+        os.write(_report, b".")
+
+
+def _end_with_the_parent(alive: int) -> None:
+    os.read(alive, 1)
+    os._exit(128 + signal.SIGKILL)
+
+
+def _hand_on(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+def _explained(code: int, *, reported: bool) -> int:
+    """The exit code of this process, after words about an end that the child could not report."""
+    if code >= 0 and (reported or code != ExitCode.FELL_SHORT):
+        return code
+    if -code in EXIT_CODES:
+        return EXIT_CODES[signal.Signals(-code)]
+    from refinesynth.cli.terminal import notes
+
+    console = notes()
+    console.show_cursor()
+    if code == -signal.SIGKILL:
+        what, exit_code = "the process of the run was killed (signal 9), for lack of memory perhaps", 128 - code
+    else:
+        what = (
+            "Ray ended the run: one of its processes on this machine (the raylet, its agent or the control server) died"
+            + ("" if code > 0 else f", signal {-code}")
+        )
+        exit_code = int(ExitCode.STORAGE)
+    console.print(
+        f"refinesynth: {what}. What was finished is on disk. Run the same command again to go on", soft_wrap=True
+    )
+    return exit_code
