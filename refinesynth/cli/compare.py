@@ -1,6 +1,7 @@
 """`refinesynth compare`: evaluations beside each other, and beside the paper's."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,7 @@ import typer
 
 from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
+from refinesynth.files.atomic_write import alone_with
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -42,28 +44,29 @@ def compare(
         raise InputError("give folders of evaluations, or --paper for the published tables")
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
-    if folders:
-        check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
-        from refinesynth.evaluate.comparing.comparison import compare as compared
+    with nullcontext() if output is None else alone_with(output):
+        if folders:
+            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
+            from refinesynth.evaluate.comparing.comparison import compare as compared
 
-        comparison = compared(folders, paper=paper)
-    else:
-        from refinesynth.evaluate.comparing.cells import Comparison
-        from refinesynth.evaluate.comparing.published import main_table
+            comparison = compared(folders, paper=paper)
+        else:
+            from refinesynth.evaluate.comparing.cells import Comparison
+            from refinesynth.evaluate.comparing.published import main_table
 
-        comparison = Comparison({}, [main_table({}, paper=True)])
-    console = standard_output()
-    for name, model in comparison.models.items():
-        console.print(styled(one_line(f"{name}: {model}")))
-    for table in comparison.tables:
-        console.print(*_shown(table, console.width), sep="\n")
-    for said in comparison.warnings:
-        console.print(styled(f"! {one_line(said)}", "yellow"))
-    if output is not None:
-        from refinesynth.evaluate.comparing.writing import write_comparison
+            comparison = Comparison({}, [main_table({}, paper=True)])
+        console = standard_output()
+        for name, model in comparison.models.items():
+            console.print(styled(one_line(f"{name}: {model}")))
+        for table in comparison.tables:
+            console.print(*_shown(table, console.width), sep="\n")
+        for said in comparison.warnings:
+            console.print(styled(f"! {one_line(said)}", "yellow"))
+        if output is not None:
+            from refinesynth.evaluate.comparing.writing import write_comparison
 
-        paths = write_comparison(comparison, output)
-        notes().print(styled(f"written: {', '.join(map(one_line, map(str, paths)))}", "dim"), soft_wrap=True)
+            paths = write_comparison(comparison, output)
+            notes().print(styled(f"written: {', '.join(map(one_line, map(str, paths)))}", "dim"), soft_wrap=True)
 
 
 def _shown(table: "Table", width: int) -> "Iterator[RenderableType]":

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -16,7 +17,7 @@ from refinesynth.cli.exits import ExitCode
 from refinesynth.cli.show import RunOrFile
 from refinesynth.cli.train import ChatTemplate, LossOption, MaxLength, OverLengthOption, Set, Tokenizer
 from refinesynth.errors import InputError
-from refinesynth.files.atomic_write import COMPRESSED, refuse_existing
+from refinesynth.files.atomic_write import COMPRESSED, alone_with, refuse_existing
 from refinesynth.files.regular import refuse_irregular
 
 if TYPE_CHECKING:
@@ -80,6 +81,12 @@ License = Annotated[
     str | None, typer.Option("--license", metavar="ID", help="Licence of your data, as the Hub writes it: apache-2.0.")
 ]
 Title = Annotated[str | None, typer.Option("--title", help="Title of the card; by default the run's name.")]
+Language = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--language", metavar="CODE", help="Language of your data for --card: en; may be given several times."
+    ),
+]
 HeldOut = Annotated[
     float | None,
     typer.Option(
@@ -105,6 +112,7 @@ def export(
     card: Card = False,
     license_id: License = None,
     title: Title = None,
+    language: Language = None,
     overwrite: Overwrite = False,
     schema_version: SchemaVersion = None,
     model: Model = None,
@@ -126,35 +134,46 @@ def export(
         output = Path(f"{source.resolve().name.removesuffix('.jsonl')}.{format_name}.jsonl")
     if card and license_id is None:
         raise InputError("--card needs --license: only you can say under which licence your data may be used")
-    _refuse_places(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
-    from refinesynth.cli.terminal import notes
-    from refinesynth.cli.terminal import output as standard_output
-    from refinesynth.export import CardFacts, Tally, check_licence, one_side, write_card
+    with nullcontext() if str(output) == STANDARD_OUTPUT else alone_with(output):
+        _refuse_places(source, output, card=card, held_out=held_out is not None, overwrite=overwrite)
+        from refinesynth.cli.terminal import notes
+        from refinesynth.cli.terminal import output as standard_output
+        from refinesynth.export import CardFacts, Tally, check_languages, check_licence, one_side, write_card
 
-    licence = None if license_id is None else check_licence(license_id)
-    tally = Tally()
-    spoilt: dict[str, None] = {}
-    found = _trajectories(source, spoilt)
-    train = found if held_out is None else one_side(found, "train", held_out=held_out)
-    if str(output) == STANDARD_OUTPUT:
-        report = _written_out(write, train)
-        _tell(report, notes())
-        notes().print(report.advice, soft_wrap=True)
+        licence = None if license_id is None else check_licence(license_id)
+        languages = check_languages(language or ())
+        tally = Tally()
+        spoilt: dict[str, None] = {}
+        found = _trajectories(source, spoilt)
+        train = found if held_out is None else one_side(found, "train", held_out=held_out)
+        if str(output) == STANDARD_OUTPUT:
+            report = _written_out(write, train)
+            _tell(report, notes())
+            notes().print(report.advice, soft_wrap=True)
+            _tell_spoilt(spoilt)
+            return
+        report = write(_counted(train, tally), output, overwrite=overwrite)
+        console = standard_output()
+        _tell(report, console)
+        held: ExportReport | None = None
+        if held_out is not None:
+            rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
+            held = write(rest, _beside(output), overwrite=overwrite)
+            _tell(held, console)
+        if report.dataset_info is not None:
+            console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
+        console.print(report.advice, soft_wrap=True)
+        if card and licence is not None:
+            facts = CardFacts(
+                title or source.resolve().name,
+                licence,
+                tally,
+                funnel=_funnel(source),
+                language=languages,
+                held_out=held,
+            )
+            console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
         _tell_spoilt(spoilt)
-        return
-    report = write(_counted(train, tally), output, overwrite=overwrite)
-    console = standard_output()
-    _tell(report, console)
-    if held_out is not None:
-        rest = one_side(_trajectories(source, spoilt), "held_out", held_out=held_out)
-        _tell(write(rest, _beside(output), overwrite=overwrite), console)
-    if report.dataset_info is not None:
-        console.print(f"entry added to {report.dataset_info}", soft_wrap=True)
-    console.print(report.advice, soft_wrap=True)
-    if card and licence is not None:
-        facts = CardFacts(title or source.resolve().name, licence, tally, funnel=_funnel(source))
-        console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
-    _tell_spoilt(spoilt)
 
 
 def _refuse_places(source: Path, output: Path, *, card: bool, held_out: bool, overwrite: bool) -> None:
@@ -317,7 +336,7 @@ def _funnel(source: Path) -> dict[str, int]:
         return {}
     result = SynthesisResult.open(source)
     return {
-        "personas started": result.episodes,
+        "personas started": result.episodes + result.pending,
         "scripts refused": result.scripts_refused,
         "drafts refused": result.drafts_refused,
         "trajectories accepted": len(result),

@@ -2,7 +2,7 @@
 
 from refinesynth.export.atif import AtifFormat
 from refinesynth.export.card import render_card, write_card
-from refinesynth.export.facts import CardFacts, Tally, check_licence
+from refinesynth.export.facts import CardFacts, Tally, check_languages, check_licence
 from refinesynth.export.formats import FORMATS, TOKENS, Form, Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.splitting import group_of, one_side
@@ -18,6 +18,7 @@ __all__ = [
     "Format",
     "Masking",
     "Tally",
+    "check_languages",
     "check_licence",
     "export",
     "find_format",

@@ -7,10 +7,12 @@ import orjson
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
-from refinesynth.files.atomic_write import COMPRESSED, output_file
+from refinesynth.files.atomic_write import COMPRESSED, alone_with, output_file
 from refinesynth.files.regular import refuse_irregular
 
 FILE_NAME = "dataset_info.json"
+_WAIT = 60.0
+"""Seconds that an export waits for another one to add its entry."""
 
 
 def dataset_name(path: Path) -> str:
@@ -46,10 +48,9 @@ class DatasetInfo:
         self.path = path.with_name(FILE_NAME)
         name, entry = dataset_name(path), dataset_entry(path)
         refuse_irregular(self.path)
-        self._entries = _read(self.path)
-        if self._entries.get(name, entry) != entry and not overwrite:
+        if _read(self.path).get(name, entry) != entry and not overwrite:
             raise InputError(f"{self.path} describes another data set {name!r}; choose another name for {path}")
-        self._entries[name] = entry
+        self._entry = {name: entry}
 
     @staticmethod
     def is_for(path: Path) -> bool:
@@ -57,9 +58,10 @@ class DatasetInfo:
         return path.suffix not in COMPRESSED
 
     def write(self) -> Path:
-        """Put the file in place, and say where it is."""
-        with output_file(self.path, overwrite=True) as file:
-            file.write(orjson.dumps(self._entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        """Add the entry to what is there by now, and say where the file is."""
+        with alone_with(self.path, wait=_WAIT), output_file(self.path, overwrite=True) as file:
+            entries = _read(self.path) | self._entry
+            file.write(orjson.dumps(entries, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         return self.path
 
 

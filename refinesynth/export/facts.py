@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from refinesynth.errors import InputError
+from refinesynth.export.writing import ExportReport
 from refinesynth.rules.repairs import refinements
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.positions import TENTHS, lopsided, mistakes_by_tenth, summed
 
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 _SIZES = (
     (1_000, "n<1K"),
@@ -35,6 +37,18 @@ def check_licence(licence: str) -> str:
             "cc-by-nc-sa-4.0, other"
         )
     return identifier
+
+
+def check_languages(codes: Iterable[str]) -> tuple[str, ...]:
+    """Language codes as the Hugging Face Hub writes them.
+
+    Raises:
+        InputError: One cannot be one.
+    """
+    codes = tuple(codes)
+    if wrong := next((code for code in codes if not _LANGUAGE.fullmatch(code)), None):
+        raise InputError(f"{wrong!r} is no language code; write one as the Hugging Face Hub does: en, de, zh")
+    return codes
 
 
 @dataclass
@@ -116,7 +130,10 @@ class CardFacts:
     tally: Tally
     funnel: Mapping[str, int] = field(default_factory=dict[str, int])
     """What was started, refused and kept, in order: sentence parts such as `personas started` to counts."""
-    language: tuple[str, ...] = ("en",)
+    language: tuple[str, ...] = ()
+    """Codes such as `en`; only the user knows them, and the card states none by default."""
+    held_out: ExportReport | None = None
+    """Of a second file, with the scripts that are not in the first."""
     tags: tuple[str, ...] = ()
     """Beside the ones that every card of ours has."""
     personas: str = ""
@@ -124,3 +141,4 @@ class CardFacts:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "licence", check_licence(self.licence))
+        object.__setattr__(self, "language", check_languages(self.language))

@@ -3,6 +3,7 @@
 import gzip
 import os
 import secrets
+import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,6 +98,35 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
+def alone_with(path: Path, *, wait: float = 0.0) -> Generator[None]:
+    """Within the block, no other process of this user on this machine writes the file or folder at `path`.
+
+    Another one is waited for at most `wait` seconds. Blocks for one path may be nested.
+
+    Raises:
+        InputError: Another process writes it.
+    """
+    from hashlib import blake2b
+
+    from filelock import FileLock, Timeout  # in the block that `--help` does without
+
+    named = blake2b(os.fsencode(path.absolute().parent.resolve() / path.name), digest_size=8).hexdigest()
+    # Beside the file it would stay there; the content of the lock's file does not matter.
+    place = Path(tempfile.gettempdir()) / f"refinesynth-{os.getuid() if hasattr(os, 'getuid') else 0}-{named}.lock"
+    lock = FileLock(place, thread_local=False, is_singleton=True, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout as error:
+        raise InputError(
+            f"{str(path)!r} is being written by another process; wait until it ends, or choose another name"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
     """`atomic_write` for a file that a user has named; missing folders are made.
 
@@ -104,13 +134,14 @@ def output_file(path: Path, *, overwrite: bool = False) -> Generator[IO[bytes]]:
 
     Raises:
         InputError: `path` is a folder, a link, a FIFO or a device, exists and may not be overwritten, or cannot be
-            written.
+            written; or another process writes it.
     """
-    refuse_existing(path, overwrite=overwrite)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file, _compressing(file, path.suffix.lower()) as stream:
-            yield stream
+        with alone_with(path):
+            refuse_existing(path, overwrite=overwrite)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as file, _compressing(file, path.suffix.lower()) as stream:
+                yield stream
     except OSError as error:
         raise InputError(f"cannot write {path}: {error}") from error
 

@@ -3,6 +3,8 @@
 import gzip
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,23 @@ def test_a_card_tells_the_funnel(run: Path, tmp_path: Path) -> None:
     assert "cc-by-4.0" in card
     assert "personas started" in card
     assert "first" in card
+
+
+def test_two_exports_to_one_file_at_once_do_not_mix(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    code = "import sys; from pathlib import Path; from refinesynth.files.atomic_write import alone_with\n"
+    code += "with alone_with(Path(sys.argv[1])): print('has it', flush=True); sys.stdin.read()"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, str(out)], **pipes) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"has it\n"
+        wanted = [run, "--format", "trl", "-o", out, "--card", "--license", "mit", "--overwrite"]
+        refused = export(*wanted)
+        assert refused.exit_code == 2
+        assert "is being written by another process" in " ".join(refused.stderr.split())
+        assert not list(tmp_path.glob("*.jsonl")) + list(tmp_path.glob("README.md"))
+        other.communicate()
+    assert export(*wanted).exit_code == 0
 
 
 def test_the_card_tells_of_worlds_and_not_of_turns_to_train_on(tmp_path: Path) -> None:

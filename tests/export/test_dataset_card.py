@@ -65,6 +65,23 @@ def test_the_header_is_what_the_hub_reads() -> None:
     }
 
 
+def test_the_header_names_both_splits_and_no_language_that_nobody_stated() -> None:
+    card = render_card(facts(held_out=report("out.held-out.jsonl")), report())
+    assert header(card)["configs"] == [
+        {
+            "config_name": "default",
+            "data_files": [
+                {"split": "train", "path": "out.jsonl"},
+                {"split": "test", "path": "out.held-out.jsonl"},
+            ],
+        }
+    ]
+    assert "language" not in header(card)
+    assert "| held out, and not in this table: trajectories in out.held-out.jsonl | 3 |" in body(card)
+    with pytest.raises(InputError, match="'english' is no language code"):
+        facts(language=("english",))
+
+
 def test_the_body_has_counts_generators_rules_yield_and_citation() -> None:
     funnel = {"personas started": 4, "drafts refused": 1_234, "accepted": 3}
     text = body(render_card(facts(funnel=funnel, personas="Our own."), report()))

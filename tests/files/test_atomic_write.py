@@ -13,13 +13,20 @@ from pathlib import Path
 import pytest
 
 from refinesynth.errors import InputError, StorageError
-from refinesynth.files.atomic_write import atomic_write, is_unfinished, output_file, write_file, write_text_file
+from refinesynth.files.atomic_write import (
+    alone_with,
+    atomic_write,
+    is_unfinished,
+    output_file,
+    write_file,
+    write_text_file,
+)
 
 KILLED = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from refinesynth.files.atomic_write import atomic_write
+from refinesynth.files.atomic_write import alone_with, atomic_write
 with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"new")
     file.flush()
@@ -99,3 +106,9 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         write_file(tmp_path / "there", b"x")
     assert names(tmp_path) == ["there"]
+
+
+def test_a_lock_may_be_nested_and_is_for_one_path(tmp_path: Path) -> None:
+    with alone_with(tmp_path / "one"), alone_with(tmp_path / "other"), output_file(tmp_path / "one") as file:
+        file.write(b"1")
+    assert names(tmp_path) == ["one"]
