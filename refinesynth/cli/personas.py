@@ -20,6 +20,10 @@ Files = Annotated[
         help="JSONL, JSON, CSV, TSV, Parquet or plain text, also .gz and .zst, - for standard input; by default our own.",
     ),
 ]
+Column = Annotated[
+    str | None,
+    typer.Option("--column", metavar="NAME", help="Where the persona stands in a row, if not in `persona` or `text`."),
+]
 Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="JSONL to write; .gz and .zst compress it.")
 ]
@@ -36,6 +40,7 @@ Permutations = Annotated[int, typer.Option("--permutations", help="Hash values o
 def stats(
     files: Files = None,
     *,
+    column: Column = None,
     near: Annotated[
         bool, typer.Option("--near/--no-near", help="Look for near-duplicates, which takes most of the time.")
     ] = True,
@@ -50,7 +55,9 @@ def stats(
     from refinesynth.personas import stats as describe
 
     similar = Similar(threshold=threshold)
-    found = until_stopped(lambda tell: describe(files or None, similar=similar, near=near, by=by, on_progress=tell))
+    found = until_stopped(
+        lambda tell: describe(files or None, column=column, similar=similar, near=near, by=by, on_progress=tell)
+    )
     show_stats(found, json=json)
 
 
@@ -59,6 +66,7 @@ def dedup(
     files: Files = None,
     *,
     output: Output,
+    column: Column = None,
     threshold: Threshold = 0.9,
     ngrams: Ngrams = 1,
     permutations: Permutations = 128,
@@ -80,7 +88,13 @@ def dedup(
     similar = Similar(threshold, ngrams, permutations)
     report = until_stopped(
         lambda tell: deduplicate(
-            files or None, output, similar=similar, removed=removed, overwrite=overwrite, on_progress=tell
+            files or None,
+            output,
+            column=column,
+            similar=similar,
+            removed=removed,
+            overwrite=overwrite,
+            on_progress=tell,
         )
     )
     show_dedup(report, json=json)
@@ -92,6 +106,7 @@ def sample(
     *,
     n: Annotated[int, typer.Option("-n", min=1, help="How many personas.")],
     output: Output,
+    column: Column = None,
     seed: Annotated[int, typer.Option("--seed", help="Another seed draws others.")] = 0,
     balance_by: Annotated[
         str | None,
@@ -121,7 +136,9 @@ def sample(
     check_output(output, files, overwrite=overwrite)
     similar = Similar(threshold=threshold) if dedup else None
     drawn = until_stopped(
-        lambda tell: draw(files or None, n, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell)
+        lambda tell: draw(
+            files or None, n, column=column, seed=seed, balance_by=balance_by, similar=similar, on_progress=tell
+        )
     )
     write_records(drawn.records, output, overwrite=overwrite)
     show_sample(drawn, output, n, json=json)

@@ -38,6 +38,7 @@ def dedup(
     source: RecordSource | None,
     output: str | PathLike[str],
     *,
+    column: str | None = None,
     similar: Similar | None = None,
     removed: str | PathLike[str] | None = None,
     overwrite: bool = False,
@@ -52,6 +53,7 @@ def dedup(
 
     Args:
         source: What to read; the personas that ship with the package if None.
+        column: Column or key of a row's persona; `persona` or `text` if None.
         output: File to write.
         similar: What counts as a near-duplicate; Persona Hub's settings if None.
         removed: File to list what was left out: its row, the row that it repeats, and how similar they are. Rows are
@@ -68,7 +70,7 @@ def dedup(
         check_output(path, source, overwrite=overwrite)
     if target == listing:
         raise InputError(f"{str(target)!r} cannot hold both what is kept and what is removed; name two files")
-    records = Records(source, on_progress=on_progress)
+    records = Records(source, column=column, on_progress=on_progress)
     index = NearDuplicates(similar)
     admitted = array("Q")
     exact = 0

@@ -52,6 +52,7 @@ class PersonaStats:
 def stats(
     source: RecordSource | None = None,
     *,
+    column: str | None = None,
     similar: Similar | None = None,
     near: bool = True,
     by: str = "domain",
@@ -61,6 +62,7 @@ def stats(
 
     Args:
         source: What to read; the personas that ship with the package if None.
+        column: Column or key of a row's persona; `persona` or `text` if None.
         similar: What counts as a near-duplicate; Persona Hub's settings if None.
         near: Whether to look for near-duplicates, which takes most of the time, an index in memory and the package
             datasketch.
@@ -71,7 +73,7 @@ def stats(
         InputError: A file cannot be read, or there is no persona.
         ConfigurationError: datasketch is not installed.
     """
-    records = Records(source, on_progress=on_progress)
+    records = Records(source, column=column, on_progress=on_progress)
     count = _Count(NearDuplicates(similar) if near else None, by)
     for record in records:
         count.add(record)

@@ -20,7 +20,7 @@ from refinesynth.files.compressed import open_binary
 from refinesynth.personas.lines import COMPRESSIONS, MAX_LINE_BYTES, Lines, read_whole
 from refinesynth.personas.parquet import read_parquet, row_count
 from refinesynth.personas.quoted import QuotedRow, QuotedRows
-from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row, read_row_of
+from refinesynth.personas.rows import BadRow, Row, find_column, no_column, read_row_of
 
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Largest file whose lines are counted beforehand, which takes a fifth of a second."""
@@ -30,6 +30,8 @@ STDIN = "-"
 
 _WHOLE = (".json", ".parquet")
 """Files that are not read line by line."""
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 _TOO_LONG = f"is longer than {MAX_LINE_BYTES:,} bytes"
 
@@ -82,8 +84,6 @@ class PersonaFile:
         for found in self._found():
             if isinstance(found, BadRow):
                 yield found
-            elif self.column is None:
-                yield read_row(found[1], found[0])
             else:
                 yield read_row_of(found[1], found[0], self.column)
 
@@ -111,10 +111,8 @@ class PersonaFile:
         return open_binary(self.path, self._compression)
 
     def at_most(self) -> int | None:
-        """How many personas it holds at most: its lines that are not blank; None if it is compressed, large or no file
-        on a disk.
-
-        Of a Parquet file its rows. What cannot be read is said where the rows are.
+        """How many personas it holds at most: its rows that are not blank; None if it is compressed, large or no file
+        on a disk. What cannot be read is said where the rows are.
         """
         if self._compression is not None or self._format == ".json" or not self.path.is_file():
             return None
@@ -124,10 +122,12 @@ class PersonaFile:
             if self.path.stat().st_size > _COUNTED_BYTES:
                 return None
             with self.path.open("rb") as file:
-                count = sum(1 for line in Lines(file) if line.strip())
+                if self._format in _DELIMITERS:
+                    rows = QuotedRows(Lines(file), _DELIMITERS[self._format])
+                    return max(0, sum(1 for row in rows if row.cells or row.problem) - 1)
+                return sum(1 for line in Lines(file) if line.strip())
         except (OSError, UnicodeError):
             return None
-        return max(0, count - 1) if self._format in {".csv", ".tsv"} else count
 
     def stop(self) -> None:
         """End `rows` soon, from whichever thread."""
@@ -178,7 +178,7 @@ def _read_json(file: BinaryIO, path: Path) -> Iterator[Found]:
     yield from enumerate(cast("list[object]", found), start=1)
 
 
-def _read_csv(lines: Lines, source: PersonaFile, delimiter: str = ",") -> Iterator[Found | BadRow]:
+def _read_csv(lines: Lines, source: PersonaFile, delimiter: str) -> Iterator[Found | BadRow]:
     rows = QuotedRows(lines, delimiter)
     header = next(rows, QuotedRow(1, [], too_long=False))
     if problem := _TOO_LONG if header.too_long else header.problem:
@@ -215,8 +215,7 @@ def _names(header: list[str], at: int) -> list[str | None]:
 _READERS: dict[str, Callable[[Lines, PersonaFile], Iterator[Found | BadRow]]] = {
     ".jsonl": partial(_read_lines, read=orjson.loads),
     ".ndjson": partial(_read_lines, read=orjson.loads),
-    ".csv": _read_csv,
-    ".tsv": partial(_read_csv, delimiter="\t"),
+    **{name: partial(_read_csv, delimiter=delimiter) for name, delimiter in _DELIMITERS.items()},
     ".txt": partial(_read_lines, read=bytes.decode),
     STDIN: partial(_read_lines, read=_read_text),
 }

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 from refinesynth.errors import InputError
 from refinesynth.files.atomic_write import output_file
 from refinesynth.personas.files import PersonaFile
-from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row
+from refinesynth.personas.rows import REPORTED_ROWS, BadRow, Record, read_row_of
 from refinesynth.personas.shipped import shipped
 from refinesynth.trajectory import Persona
 
@@ -23,10 +23,16 @@ _TOLD_EVERY = 4096
 class Records:
     """Iterates over the rows of a source, once; rows that are no personas are counted and skipped."""
 
-    def __init__(self, source: RecordSource | None = None, *, on_progress: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        source: RecordSource | None = None,
+        *,
+        column: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
         """Look at the paths alone; None stands for the personas that ship with the package.
 
-        `on_progress` is called now and then with how many rows were read.
+        `column` names where a row's persona stands, by default `persona` or `text`. `on_progress` is called now and then with how many rows were read.
 
         Raises:
             InputError: There is no such file, its suffix is unknown, or `source` is nothing to read rows from.
@@ -39,7 +45,8 @@ class Records:
         self.problems: tuple[str, ...] = ()
         """The first few of them: file, line and reason."""
         self._on_progress = on_progress
-        self._rows = self._found(_pieces(source))
+        self._column = column
+        self._rows = self._found(_pieces(source, column))
 
     def __iter__(self) -> Iterator[Record]:
         return self
@@ -64,11 +71,11 @@ class Records:
 
     def _found(self, source: Iterable[object]) -> Generator[Record, None, None]:
         for number, each in enumerate(source, start=1):
-            piece = _opened(each)
+            piece = _opened(each, self._column)
             if isinstance(piece, PersonaFile):
                 yield from self._counted(piece.rows(), f"{piece.path}: ")
             else:
-                yield from self._counted((read_row(piece, number),), "")
+                yield from self._counted((read_row_of(piece, number, self._column),), "")
 
     def _counted(self, rows: Iterable[Record | BadRow], where: str) -> Iterator[Record]:
         for row in rows:
@@ -83,22 +90,22 @@ class Records:
                 self.problems = (*self.problems, f"{where}{row}")
 
 
-def _pieces(source: RecordSource | None) -> Iterable[object]:
+def _pieces(source: RecordSource | None, column: str | None) -> Iterable[object]:
     """The files and rows of a source; files of a list are looked at before an hour is spent on those before them."""
     if source is None:
         return shipped()
     if isinstance(source, str | PathLike):
-        return (PersonaFile(source),)
+        return (PersonaFile(source, column=column),)
     if isinstance(source, list | tuple):
-        return list(map(_opened, cast("Iterable[object]", source)))
+        return [_opened(piece, column) for piece in cast("Iterable[object]", source)]
     if isinstance(source, Mapping | bytes | bytearray) or not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = type(cast("object", source)).__name__
         raise InputError(f"cannot read personas from a {kind}; expected a path, or an iterable of paths, texts or rows")
     return source
 
 
-def _opened(piece: object) -> object:
-    return PersonaFile(cast("PathLike[str]", piece)) if isinstance(piece, PathLike) else piece
+def _opened(piece: object, column: str | None) -> object:
+    return PersonaFile(cast("PathLike[str]", piece), column=column) if isinstance(piece, PathLike) else piece
 
 
 def write_records(records: Iterable[Record], output: str | PathLike[str], *, overwrite: bool = False) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import cast
 
 import orjson
@@ -70,7 +71,10 @@ def read_row(value: object, line: int) -> Row:
     if isinstance(value, Mapping):
         found = _unwrapped(cast("Mapping[object, object]", value))
         if found is None:
-            return BadRow(line, f"has neither of the keys {' and '.join(COLUMNS)}")
+            return BadRow(
+                line,
+                f"has neither of the keys {' and '.join(COLUMNS)}; {_others(cast('Mapping[object, object]', value))}",
+            )
         row, key = found
         value = row[key]
         # A column `persona` beside the one that is read would be taken for it in the output.
@@ -114,16 +118,25 @@ def find_column(names: Iterable[str], wanted: str | None = None) -> str | None:
 def no_column(what: object, names: Sequence[str], wanted: str | None) -> InputError:
     """That none of a table's columns is the one for personas."""
     expected = "persona or text" if wanted is None else repr(wanted)
-    return InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}")
+    return InputError(f"{what} has the columns {list(names)[:20]}; expected one of them to be {expected}. {_NAME_IT}")
 
 
-def read_row_of(value: object, line: int, column: str) -> Row:
-    """As `read_row`, with the persona in `column` and nowhere else."""
-    if not isinstance(value, Mapping):
+_NAME_IT = "Name the column of the personas with --column (column= in Python)"
+
+
+def _others(names: Iterable[object]) -> str:
+    """The keys that a row has instead, the first few, and what to do about them."""
+    found = ", ".join(repr(str(name)[:40]) for name in islice(names, 5))
+    return f"it has {found or 'none'}. {_NAME_IT}"
+
+
+def read_row_of(value: object, line: int, column: str | None) -> Row:
+    """As `read_row`, with the persona in `column` and nowhere else, if one is named."""
+    if column is None or not isinstance(value, Mapping):
         return read_row(value, line)
     row = {str(key): at for key, at in cast("Mapping[object, object]", value).items()}
     found = find_column(row, column)
     if found is None:
-        return BadRow(line, f"has no key {column!r}")
+        return BadRow(line, f"has no key {column!r}; {_others(row)}")
     others = {key: at for key, at in row.items() if key not in (found, *COLUMNS, WRAPPER)}
     return read_row({"persona": row[found], **others}, line)

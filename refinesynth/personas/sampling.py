@@ -40,6 +40,7 @@ def sample(
     source: RecordSource | None = None,
     n: int = 1000,
     *,
+    column: str | None = None,
     seed: int = 0,
     balance_by: str | None = None,
     similar: Similar | None = None,
@@ -53,6 +54,7 @@ def sample(
 
     Args:
         source: What to draw from; the personas that ship with the package if None.
+        column: Column or key of a row's persona; `persona` or `text` if None.
         n: How many.
         seed: Another one gives another sample.
         balance_by: `domain` (Persona Hub's fields and a few others), the name of a field, or `auto` for what the
@@ -65,7 +67,7 @@ def sample(
     """
     if n < 1:
         raise InputError(f"a sample has at least one persona, got n={n}")
-    records = Records(source, on_progress=on_progress)
+    records = Records(source, column=column, on_progress=on_progress)
     seen = NearDuplicates(similar) if similar is not None else None
     drawn = _Balanced(n, seed)
     fields = _Fields(balance_by)

@@ -18,10 +18,10 @@ def open_source(personas: PersonaSource | None, scripts: ScriptSource | None, *,
     """Personas, or in their place scripts with theirs, in the order of the trajectories.
 
     Raises:
-        InputError: Both are given, a column without a file of personas, or what is given cannot be read.
+        InputError: Both are given, a column without rows of personas, or what is given cannot be read.
     """
-    if column is not None and not isinstance(personas, str | PathLike):
-        raise InputError(f"column is {column!r}, and there is no file of personas whose rows it could be of")
+    if column is not None and (personas is None or isinstance(personas, Persona)):
+        raise InputError(f"column is {column!r}, and no rows of personas are given that could have it")
     if scripts is None:
         return open_personas(personas, column=column)
     if personas is not None:

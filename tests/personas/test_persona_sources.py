@@ -20,7 +20,7 @@ from persona_files import COMPRESSIONS, FORMATS, arrow, as_jsonl, as_table, read
 
 from refinesynth import synthesize
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.personas import BadRow, open_personas, shipped
+from refinesynth.personas import BadRow, Records, open_personas, shipped, stats
 from refinesynth.personas.lines import MAX_LINE_BYTES, Lines
 from refinesynth.trajectory import Persona
 
@@ -52,10 +52,38 @@ async def test_the_column_that_is_named_is_read_and_no_other(tmp_path: Path, suf
     async with open_personas(path, column="bio") as personas:
         assert [one.text async for _, one in personas] == PEOPLE
     async with open_personas(path, column="nobody") as personas:
-        with pytest.raises(InputError, match="'nobody'"):
+        with pytest.raises(InputError, match=r"'nobody'.*--column"):
             await personas.look()
-    with pytest.raises(InputError, match="there is no file of personas"):
-        await synthesize(PEOPLE, 1, column="bio", output=tmp_path / "run")
+    assert [one.persona.text for one in Records(path, column="bio")] == PEOPLE
+    assert stats(path, column="bio", near=False).personas == len(PEOPLE)
+
+
+async def test_a_column_is_that_of_any_rows(tmp_path: Path) -> None:
+    rows = [{"text": "not this", "Bio": person} for person in PEOPLE]
+
+    async def awaited() -> AsyncGenerator[dict[str, str]]:
+        for row in rows:
+            yield row
+
+    for source in (rows, awaited(), iter(rows)):
+        async with open_personas(source, column="bio") as personas:
+            assert [one.text async for _, one in personas] == PEOPLE
+    with pytest.raises(InputError, match="no rows of personas are given"):
+        await synthesize(None, 1, column="bio", output=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b'persona,age\n"A smith,\nwho reads",7\n"A ""big""\nbaker",8\n\nA tailor,9\n', 3),
+        (b'persona\n5" nails are what he sells\nA baker\n', 2),
+        (b'persona\n"never closed\nA baker\n', 2),
+        (b"persona\n", 0),
+    ],
+)
+async def test_rows_of_csv_are_counted_and_not_lines(tmp_path: Path, content: bytes, rows: int) -> None:
+    async with open_personas(write(tmp_path / "people.csv", content)) as personas:
+        assert await personas.at_most() == rows
 
 
 @example(texts=["0\r\n0"], suffix=".csv")
@@ -107,7 +135,10 @@ async def test_a_bad_row_is_counted_with_its_line_and_reason(tmp_path: Path) -> 
         "is blank",
         "is blank",
         "a persona is text, this is int",
-        "has neither of the keys persona and text",
+        (
+            "has neither of the keys persona and text; it has 'name'. Name the column of the personas with --column "
+            "(column= in Python)"
+        ),
     ]
     assert str(personas.problems[1]) == "line 3: is blank"
 
