@@ -165,12 +165,42 @@ class RunStore:
         except AlreadyExistsError as error:
             raise AlreadyThere(f"cannot {do} {self.url!r}: {first_line(error)}") from error
         except (BaseError, OSError) as error:
-            raise StorageError(f"cannot {do} {self.url!r}: {first_line(error)}") from error
+            raise StorageError(f"cannot {do} {self.url!r}: {_advice(self.url, error)}{first_line(error)}") from error
 
 
 async def _in_a_thread(call: Callable[[Unpack[_Given]], _Got], *given: *_Given) -> _Got:
     """What obstore gives. Its own asynchronous functions panic where a process ends while one of them waits."""
     return await run_sync(call, *given, abandon_on_cancel=True)
+
+
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+_ADVICE = (
+    # Without keys, obstore asks the machine's cloud for some.
+    (
+        r"169\.254\.169\.254|metadata\.google|token request|latest/api/token",
+        "there are no credentials in the environment; set {keys}",
+    ),
+    (
+        r"status code: 40[13]|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|AuthenticationFailed",
+        "the store refuses these credentials, or they lack the permission; check {keys}",
+    ),
+    (r"configured region|AuthorizationHeaderMalformed|PermanentRedirect", "the region is wrong; set AWS_REGION"),
+    (
+        r"NoSuchBucket|ContainerNotFound|list request: .*status code: 404",
+        "there is no such bucket; create it, or correct the URL",
+    ),
+)
+"""Text of an error to the reason and what to do; the first that fits."""
+
+
+def _advice(url: str, error: BaseException) -> str:
+    keys = _KEYS.get(url.partition("://")[0], "the keys of this store")
+    found = (says for words, says in _ADVICE if re.search(words, str(error), re.DOTALL))
+    return "".join(f"{says.format(keys=keys)}. " for says in islice(found, 1))
 
 
 def first_line(error: BaseException) -> str:
