@@ -7,10 +7,14 @@
 Names are imported on first use, so that `import refinesynth` itself costs next to nothing.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from refinesynth._version import __version__
+
+# A link to pydantic's pages under each error of a value says less than the error. It is read when the first is shown.
+os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
 if TYPE_CHECKING:
     from refinesynth import backends, chat, client, export, imports, personas, rules, testing, train
@@ -146,4 +150,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+
+from refinesynth.errors import ConfigurationError
 
 REHEARSAL = "rehearsal"
 """Model string of the embedded offline backend; `rehearsal:FAULT=RATE,...` sets how often it errs."""
@@ -93,6 +96,20 @@ class Backend(BaseModel):
     """Further arguments for `litellm.acompletion`, such as `{"reasoning_effort": "low"}`; null takes one out of the
     request."""
 
+    if not TYPE_CHECKING:  # a type checker derives the parameters from the fields
+
+        def __init__(self, **given: Any) -> None:
+            """Check the settings.
+
+            Raises:
+                ConfigurationError: A setting that there is not, or a value that it does not take. Values are not
+                    repeated, since one may be a key.
+            """
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise ConfigurationError(f"Backend: {_problems(error, type(self))}") from None
+
     @property
     def label(self) -> str:
         """The name, or the model string if it has none."""
@@ -174,6 +191,18 @@ class Mixed(Backend):
         """The backends of the mixture, in their order."""
         first = {name: value for name, value in self if name != "others"}
         return (Backend(**first), *self.others)
+
+
+def _problems(error: ValidationError, model: type[BaseModel]) -> str:
+    said: list[str] = []
+    for one in error.errors(include_url=False, include_input=False, include_context=False):
+        name = ".".join(map(str, one["loc"]))
+        if one["type"] == "extra_forbidden":
+            near = get_close_matches(name, model.model_fields, n=1)
+            said.append(f"there is no setting {name!r}; {f'did you mean {near[0]}?' if near else 'see its fields'}")
+        else:
+            said.append(": ".join(filter(None, (name, one["msg"].removeprefix("Value error, ")))))
+    return "; ".join(said)
 
 
 def _may_hold_a_session(header: str) -> bool:

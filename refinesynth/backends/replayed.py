@@ -74,9 +74,8 @@ class ReplayedRun(BaseModel, frozen=True, extra="ignore"):
                     for model, connection in zip(models, connections, strict=True)
                 ]
             )
-        except ValueError as error:
-            why = explain(error) if isinstance(error, ValidationError) else str(error)
-            raise ConfigurationError(f"the replayed run's backend cannot be read: {why}") from error
+        except (ValueError, ConfigurationError) as error:
+            raise ConfigurationError(f"the replayed run's backend cannot be read: {error}") from error
 
 
 def _several(settings: _Settings | tuple[_Settings, ...]) -> tuple[_Settings, ...]:

@@ -4,8 +4,8 @@ reaches.
 
 from collections.abc import Callable
 
-from refinesynth.cli.figures import compact, counted, dollars
 from refinesynth.synthesis.progress import Progress, Surroundings
+from refinesynth.text.figures import compact, counted, dollars
 
 
 def cost(moment: Progress, around: Surroundings) -> str:

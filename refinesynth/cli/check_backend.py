@@ -98,7 +98,7 @@ def _lines(found: "BackendCheck") -> "Iterator[str]":
 
 
 def _episode(played: "Estimate") -> str:
-    from refinesynth.cli.figures import compact, counted, dollars, duration
+    from refinesynth.text.figures import compact, counted, dollars, duration
 
     usage, paid = played.paid.usage, played.paid.cost_usd
     return (

@@ -8,11 +8,11 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from refinesynth.cli import bill
-from refinesynth.cli.figures import counted, duration, per_time
 from refinesynth.cli.reasons import reasons
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.synthesis.progress import Progress
+from refinesynth.text.figures import counted, duration, per_time
 from refinesynth.text.printable import one_line
 
 LOG_EVERY = 10.0

@@ -1,7 +1,6 @@
 """`refinesynth run --dry-run`: what a run will take, from a handful of personas that are played for it."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,13 +11,13 @@ from rich.table import Table
 
 from refinesynth.cli.display import Display
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.figures import compact, counted, dollars, duration
 from refinesynth.cli.interrupt import interruptible
 from refinesynth.cli.running import import_backends, shown
 from refinesynth.cli.terminal import notes, output, styled
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.dry_run import SAMPLE, estimate
-from refinesynth.synthesis.forecast import CONFIDENCE, Estimate, Range
+from refinesynth.synthesis.forecast import CONFIDENCE, Estimate
+from refinesynth.text.figures import counted, dollars, duration
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
 
@@ -89,25 +88,11 @@ def _accepted(found: Estimate) -> str:
 
 def table(found: Estimate) -> Table:
     """The estimate, line by line: what is likely, and from where to where it may be."""
+    head, *rows = found.rows()
     lines = Table(box=None, padding=(0, 2), header_style="dim")
-    lines.add_column(f"for n = {found.n:,}")
-    for name in ("likely", "from", "to"):
+    lines.add_column(head[0])
+    for name in head[1:]:
         lines.add_column(name, justify="right", no_wrap=True)
-
-    def line(name: str, values: Range, show: Callable[[float], str]) -> None:
-        ends = (values.likely, values.low, values.high)
-        lines.add_row(name, *(styled(show(end) if math.isfinite(end) else "?") for end in ends))
-
-    line("personas needed", found.personas, lambda count: f"{math.ceil(count):,}")
-    line("accepted of them", found.acceptance, lambda share: f"{share:.0%}")
-    if found.most > 1:
-        line("trajectories for each", found.per_persona, lambda count: f"{count:.2f}")
-    line("requests", found.requests, compact)
-    line("tokens in", found.input_tokens, compact)
-    line("tokens out", found.output_tokens, compact)
-    if found.cost_usd is None:
-        lines.add_row("cost", "unknown", "", "")
-    else:
-        line("cost", found.cost_usd, dollars)
-    line(f"time, {found.concurrency:,} in flight", found.seconds, duration)
+    for name, *ends in rows:
+        lines.add_row(name, *map(styled, ends))
     return lines

@@ -258,8 +258,8 @@ def _tell_spoilt(spoilt: Mapping[str, None]) -> None:
     """
     if not spoilt:
         return
-    from refinesynth.cli.figures import counted
     from refinesynth.cli.terminal import notes
+    from refinesynth.text.figures import counted
 
     notes().print(f"{counted(len(spoilt), 'line')} left out: {next(iter(spoilt))}", soft_wrap=True)
     notes().print("`refinesynth verify` lists all lines that cannot be read", soft_wrap=True)
@@ -287,7 +287,7 @@ def _beside(output: Path) -> Path:
 
 
 def _summary(report: "ExportReport") -> str:
-    from refinesynth.cli.figures import counted
+    from refinesynth.text.figures import counted
 
     left_out = f", {report.left_out:,} left out" if report.left_out else ""
     begin = f"{report.path}: {counted(report.records, 'record')} of {counted(report.trajectories, 'trajectory', 'trajectories')}"

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli import spending as shares
-from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.reading import why_refused
 from refinesynth.cli.reasons import reasons
 from refinesynth.cli.terminal import styled
 from refinesynth.run.figures import in_order
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.text.figures import counted, dollars
 from refinesynth.text.printable import one_line
 
 _BESIDE = 60

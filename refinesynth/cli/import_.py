@@ -86,8 +86,8 @@ def _tell(result: "SynthesisResult") -> None:
     Raises:
         typer.Exit: A record could not be read.
     """
-    from refinesynth.cli.figures import counted
     from refinesynth.cli.terminal import output
+    from refinesynth.text.figures import counted
 
     mistakes = result.figures.mistakes.total()
     records = counted(result.episodes, "record")

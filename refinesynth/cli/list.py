@@ -58,9 +58,9 @@ def list_runs(parent: Parent = Path("runs"), *, json: AsJson = False) -> None:
 
 
 def _add(table: "Table", folder: "RunFolder", found: "RunStatus") -> None:
-    from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import styled
     from refinesynth.journal.values import model_of
+    from refinesynth.text.figures import dollars
     from refinesynth.text.printable import one_line
 
     accepted = f"{found.accepted:,} of {found.n:,}"

@@ -70,9 +70,9 @@ def _write(
 
     import anyio
 
-    from refinesynth.cli.figures import counted
     from refinesynth.cli.terminal import notes
     from refinesynth.run.merging import merge_runs
+    from refinesynth.text.figures import counted
 
     merged = anyio.run(partial(merge_runs, runs, output, keep=keep, rules=rules, fresh=fresh))
     said = f"{merged.path}: {counted(merged.trajectories, 'trajectory', 'trajectories')}"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refinesynth.cli.figures import counted
+from refinesynth.text.figures import counted
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from refinesynth.cli.figures import counted
 from refinesynth.cli.terminal import labelled, notes, output, styled
 from refinesynth.personas import DedupReport, PersonaStats, Sample
+from refinesynth.text.figures import counted
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
 

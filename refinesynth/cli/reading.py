@@ -12,13 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.figures import counted, dollars
 from refinesynth.cli.terminal import labelled, styled
 from refinesynth.errors import InputError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation, rejects
 from refinesynth.rules.marks import Mistake, Refinement, Unrelated, marks
 from refinesynth.rules.repairs import refinements
+from refinesynth.text.figures import counted, dollars
 from refinesynth.text.jsontext import write_json
 from refinesynth.text.printable import one_line, printable
 from refinesynth.trajectory import (

@@ -12,7 +12,6 @@ import anyio
 
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exits import ExitCode
-from refinesynth.cli.figures import counted
 from refinesynth.cli.funnel import advice, contamination, funnel, how_to_continue, next_commands
 from refinesynth.cli.interrupt import Interrupt, interruptible
 from refinesynth.cli.remarks import remarks
@@ -35,6 +34,7 @@ from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.collector import calm_collector
 from refinesynth.synthesis.room import most_of
+from refinesynth.text.figures import counted
 from refinesynth.text.printable import one_line
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from refinesynth.cli.figures import compact, counted, dollars
 from refinesynth.cost import Cost
 from refinesynth.run.spending import Spending
+from refinesynth.text.figures import compact, counted, dollars
 from refinesynth.text.printable import one_line
 
 _LEAST = 0.005

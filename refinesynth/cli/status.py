@@ -62,10 +62,10 @@ def status(run: Run, *, json: AsJson = False, contamination: Contaminating = Non
 
 
 def _overview(found: "RunStatus") -> "Table":
-    from refinesynth.cli.figures import counted, duration
     from refinesynth.cli.funnel import contamination
     from refinesynth.cli.reasons import reasons
     from refinesynth.cli.terminal import labelled, styled
+    from refinesynth.text.figures import counted, duration
     from refinesynth.text.printable import one_line
 
     table = labelled(width=10)
@@ -124,8 +124,8 @@ def _various(found: "RunStatus") -> "RenderableType | None":
 
 
 def _in_flight(found: "RunStatus") -> "RenderableType | None":
-    from refinesynth.cli.figures import counted
     from refinesynth.cli.terminal import labelled
+    from refinesynth.text.figures import counted
     from refinesynth.text.printable import one_line
 
     if not found.outstanding:
@@ -145,8 +145,8 @@ def _paid(found: "RunStatus") -> "RenderableType | None":
     """What was used and paid, per role and model."""
     from rich.table import Table
 
-    from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import styled
+    from refinesynth.text.figures import dollars
     from refinesynth.text.printable import one_line
 
     if not found.spent:
@@ -173,8 +173,8 @@ def _paid(found: "RunStatus") -> "RenderableType | None":
 def _went(found: "RunStatus") -> "RenderableType | None":
     """What came of what was paid."""
     from refinesynth.cli import spending as shares
-    from refinesynth.cli.figures import dollars
     from refinesynth.cli.terminal import labelled, styled
+    from refinesynth.text.figures import dollars
     from refinesynth.text.printable import one_line
 
     spending = found.spending

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from refinesynth.cli.figures import compact, duration
 from refinesynth.cli.screen import Screen, bar
 from refinesynth.cli.terminal import styled
 from refinesynth.cli.train_plan import as_lines, laid_out
+from refinesynth.text.figures import compact, duration
 from refinesynth.text.printable import one_line
 from refinesynth.train import events
 from refinesynth.train.plan import Plan

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 
-from refinesynth.cli.figures import compact, counted
 from refinesynth.cli.terminal import labelled, styled
+from refinesynth.text.figures import compact, counted
 from refinesynth.text.printable import one_line
 from refinesynth.train.memory import MemoryEstimate
 from refinesynth.train.plan import Plan, SourceSizes

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from refinesynth.cli.figures import counted
 from refinesynth.cli.terminal import styled
+from refinesynth.text.figures import counted
 from refinesynth.text.printable import one_line, printable
 from refinesynth.train.preview import Preview
 from refinesynth.train.tokens import Label

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import orjson
-from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError
 
@@ -114,7 +113,6 @@ def _value(text: str) -> object:
 def _with(backend: "Backend", name: str, value: object) -> "Backend":
     from refinesynth.backends import Backend
     from refinesynth.backends.backend import Mixed
-    from refinesynth.trajectory import explain
 
     if len(backend.each) > 1:
         return Mixed.of([_with(one, name, value) for one in backend.each])
@@ -131,8 +129,8 @@ def _with(backend: "Backend", name: str, value: object) -> "Backend":
         )
     try:
         return Backend.model_validate({**backend.model_dump(), name: value})
-    except ValidationError as error:
-        says = explain(error).removeprefix("answer: ").removeprefix("Value error, ").removeprefix(f"{name}: ")
+    except ConfigurationError as error:
+        says = str(error).removeprefix("Backend: ").removeprefix(f"{name}: ")
         raise ConfigurationError(f"--set {name}: {says}") from None
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from refinesynth.cli.figures import counted
 from refinesynth.run.figures import FEATURES, LONGER, UNREADABLE
 from refinesynth.run.variety import RuleStage, Spread, Variety
+from refinesynth.text.figures import counted
 from refinesynth.text.printable import one_line
 from refinesynth.trajectory.positions import lopsided
 

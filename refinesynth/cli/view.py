@@ -73,10 +73,10 @@ def _is_run(folder: Path) -> bool:
 
 def _written(folder: Path) -> Path:
     """Write a run's logs, and show how far that is where it takes a while."""
-    from refinesynth.cli.figures import counted
     from refinesynth.cli.screen import Screen, bar
     from refinesynth.cli.terminal import notes, styled
     from refinesynth.evaluate.viewing.logs import Progress, write_logs
+    from refinesynth.text.figures import counted
 
     last = Progress(0, 1, 0)
 

@@ -7,15 +7,19 @@ its world comes with each row; `world_class` makes a class of one world, its act
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import partial
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from refinesynth.actions.calls import Call, Tool, tools_of
 from refinesynth.chat import render_act_task
 from refinesynth.environments.grounded import STEPS, GroundedEnvironment
 from refinesynth.environments.worlds import NamedWorld
-from refinesynth.trajectory import Script
+from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.trajectory import Script, explain
 
 _HEADING = re.compile(r"\b(Args|Returns|Raises):")
 
@@ -29,7 +33,11 @@ class TextWorld:
     def __init__(self, *, steps: int = STEPS, slips: float = 0.0, **reward: float) -> None:
         """Of a play: how many steps it has, the share of right actions that slip, and the weights of
         `GroundedEnvironment.reward`, such as `progress=0.3`.
+
+        Raises:
+            ConfigurationError: A number out of its range, or a weight that there is not.
         """
+        _check(steps, slips, reward)
         self._make = partial(GroundedEnvironment, steps=steps, slips=slips)
         self._weights = reward
         self._world: GroundedEnvironment | None = None
@@ -38,9 +46,14 @@ class TextWorld:
         """Begin a play in a row's world; the task, which TRL puts behind the row's prompt.
 
         Raises:
-            ValueError: `script` is no script as JSON text, or its world cannot be executed.
+            InputError: `script` is no script as JSON text.
+            RulebookError: Its world cannot be executed.
         """
-        self._world = self._make(Script.model_validate_json(script))
+        try:
+            read = Script.model_validate_json(script)
+        except ValidationError as error:
+            raise InputError(f"script is no script of `refinesynth export --format rl`: {explain(error)}") from None
+        self._world = self._make(read)
         self._world.reset(seed)
         return render_act_task(self._world.script)
 
@@ -65,6 +78,21 @@ class TextWorld:
         return self._world
 
 
+def _check(steps: Any, slips: Any, weights: Mapping[str, Any]) -> None:
+    if not isinstance(steps, int) or steps < 1:
+        raise ConfigurationError(f"steps is {steps!r}; expected a whole number, 1 or more")
+    if not isinstance(slips, int | float) or not 0 <= slips < 1:
+        raise ConfigurationError(f"slips is {slips!r}; expected a share of the right actions, at least 0 and below 1")
+    known = list(signature(GroundedEnvironment.reward).parameters)[1:]
+    for name, weight in weights.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"there is no weight {name!r} of the reward; {meant}")
+        if not isinstance(weight, int | float):
+            raise ConfigurationError(f"the weight {name} is {weight!r}; expected a number")
+
+
 def world_classes(worlds: Iterable[NamedWorld], **settings: Any) -> dict[str, Callable[[], Any]]:
     """A class for each world, by its id: `environment_factory=world_classes(read_worlds("runs/worlds"))`, with rows
     whose `environment` is the id. `settings` are those of `world_class`.
@@ -79,7 +107,9 @@ def world_class(script: Script, *, steps: int = STEPS, slips: float = 0.0, **rew
 
     Raises:
         RulebookError: The script's world cannot be executed.
+        ConfigurationError: A number out of its range, or a weight that there is not.
     """
+    _check(steps, slips, reward)
     GroundedEnvironment(script, steps=steps, slips=slips)
 
     def begin(self: Any) -> None:

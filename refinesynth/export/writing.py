@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from os import PathLike
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -17,6 +18,7 @@ from refinesynth.export.formats import Form, Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.shapes import Record
 from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
+from refinesynth.run.scripts import stored_trajectories
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Trajectory
 
@@ -46,7 +48,7 @@ class ExportReport:
 
 
 def export(
-    trajectories: Iterable[Trajectory],
+    trajectories: Iterable[Trajectory] | str | PathLike[str],
     format: str | Format,  # noqa: A002 - the word that users type
     *,
     masking: str | None = None,
@@ -57,24 +59,27 @@ def export(
     A trajectory without anything to train on gives no record, except in the format `paper`.
 
     Args:
-        trajectories: What to export; read once.
+        trajectories: What to export, read once; or the path of a run folder, or of a JSONL file of trajectories.
         format: A name in `FORMATS`, or a format with settings of its own, such as `AtifFormat("1.7")`.
         masking: `flag`, `split` or `drop` (see `Masking`); the format's own default if None.
         form: `tools` for tool calls in the place of ReAct text; a few formats have them.
 
     Raises:
         InputError: There is no such format, or it cannot keep mistakes out of training in this way, or has no tool
-            calls. At once, not on the first record.
+            calls; or nothing can be read from the path. At once, not on the first record.
     """
     found = find_format(format, form)
     mask = find_masking(found, masking)
     return (
-        record.data for trajectory in trajectories for record in found.records(trajectory, mask) if not record.omitted
+        record.data
+        for trajectory in _opened(trajectories)
+        for record in found.records(trajectory, mask)
+        if not record.omitted
     )
 
 
 def write_export(
-    trajectories: Iterable[Trajectory],
+    trajectories: Iterable[Trajectory] | str | PathLike[str],
     path: str | Path,
     format: str | Format,  # noqa: A002 - the word that users type
     *,
@@ -103,7 +108,7 @@ def write_export(
     info = DatasetInfo(path, overwrite=overwrite) if found.name == "sharegpt" and DatasetInfo.is_for(path) else None
     counts = _Count()
     with _folder_of_files(path) if in_files else _lines(path, overwrite=overwrite) as put:
-        for record in counts.watch(trajectories, found, mask):
+        for record in counts.watch(_opened(trajectories), found, mask):
             put(write_json(record.data))
         if not counts.records:
             wanted = "a grounded script with a solution" if mask is Masking.WORLD else "a turn to train on"
@@ -121,6 +126,10 @@ def write_export(
         dataset_info=info.write() if info else None,
         remarks=tuple(f"Left out, {why}: {counted:,}." for why, counted in counts.omitted.items()),
     )
+
+
+def _opened(source: Iterable[Trajectory] | str | PathLike[str]) -> Iterable[Trajectory]:
+    return stored_trajectories(source) if isinstance(source, str | PathLike) else source
 
 
 @contextmanager

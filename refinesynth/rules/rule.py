@@ -15,7 +15,7 @@ from refinesynth.rules.failing import blame
 from refinesynth.rules.slow import timed
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.notebook import html_table
-from refinesynth.trajectory import Draft
+from refinesynth.trajectory import Draft, Trajectory
 
 FIELDS = ConfigDict(extra="forbid")
 """Configuration of the rules that are pydantic dataclasses: their fields are validated, and there are no others."""
@@ -124,6 +124,17 @@ class BaseRule:
         return Not(self)
 
 
+def _refuse_others(*given: object) -> None:
+    """Raises: TypeError: One of these is no rule."""
+    for one in given:
+        if not callable(one) or isinstance(one, type):
+            make = {str: f"rules.parse({one!r}) makes one of text", type: "call the class to make one"}
+            advice = next(
+                (says for kind, says in make.items() if isinstance(one, kind)), "a rule is callable with a draft"
+            )
+            raise TypeError(f"{one!r} is no rule; {advice}")
+
+
 def rejects(violation: Violation) -> bool:
     """Whether this violation refuses the draft."""
     return violation.severity is Severity.REJECT
@@ -140,6 +151,7 @@ class All(BaseRule):
 
     def __post_init__(self) -> None:
         flat: list[Rule] = []
+        _refuse_others(*self.rules)
         for rule in self.rules:
             flat.extend(rule.rules if isinstance(rule, All) else (rule,))
         object.__setattr__(self, "rules", tuple(flat))
@@ -166,6 +178,9 @@ class Either(BaseRule):
     left: Rule
     right: Rule
 
+    def __post_init__(self) -> None:
+        _refuse_others(self.left, self.right)
+
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         found = list(self.left(draft))
         if not any(map(rejects, found)):
@@ -191,6 +206,9 @@ class Not(BaseRule):
 
     rule: Rule
 
+    def __post_init__(self) -> None:
+        _refuse_others(self.rule)
+
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         if draft.finished and not any(map(rejects, self.rule(draft))):
             message = f"This trajectory satisfies {self.rule!r}, which it must not. Write a different one."
@@ -208,6 +226,9 @@ class FirstFailure(BaseRule):
     """
 
     rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        _refuse_others(*self.rules)
 
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         first: Violation | None = None
@@ -235,6 +256,9 @@ class Warn(BaseRule):
 
     rule: Rule
 
+    def __post_init__(self) -> None:
+        _refuse_others(self.rule)
+
     def __call__(self, draft: Draft, /) -> Iterator[Violation]:
         for violation in self.rule(draft):
             yield violation.model_copy(update={"severity": Severity.WARN})
@@ -248,15 +272,18 @@ def warn(rule: Rule) -> Warn:
     return Warn(rule)
 
 
-def verify(draft: Draft, rule: Rule) -> Verdict:
-    """Run `rule` over `draft`.
+def verify(draft: Draft | Trajectory, rule: Rule) -> Verdict:
+    """Run `rule` over a draft, or over a trajectory as if it were one.
 
     The verified prefix ends at the earliest turn that a rejecting violation names, and is empty when one of them keeps
     no prefix. The same draft and rule give the same verdict.
 
     Raises:
         RuleFailed: A rule that is not of this package raised.
+        TypeError: `rule` is no rule.
     """
+    _refuse_others(rule)
+    draft = draft.draft() if isinstance(draft, Trajectory) else draft
     try:
         violations = tuple(rule(draft) if isinstance(rule, All) else timed(rule, draft))
         refusing = [violation for violation in violations if rejects(violation)]

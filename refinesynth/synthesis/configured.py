@@ -9,11 +9,8 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, ParamSpec, TypeVar, cast
 
-from pydantic import ValidationError
-
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings import RunSettings
-from refinesynth.trajectory import explain
 
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
@@ -57,14 +54,29 @@ def _backends(given: Any) -> Any:
     base = resolve(str(settings["model"]))
     try:
         return Backend.model_validate({**dict(base), **settings, "model": base.model})
-    except ValidationError as error:
-        raise ConfigurationError(f"the backend {settings['model']!r}: {explain(error)}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the backend {settings['model']!r}: {str(error).removeprefix('Backend: ')}") from None
 
 
 def merged(given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that were given, and from the file in `config` those that were not."""
     rest = {name: value for name, value in given.items() if name != "config"}
     return rest if given.get("config") is None else {**settings_of(given["config"]), **rest}
+
+
+def _bound(name: str, signature: inspect.Signature, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+    """Arguments by the name of their parameter.
+
+    Raises:
+        TypeError: One has no parameter; the message names the nearest.
+    """
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        unknown = next((one for one in kwargs if one not in signature.parameters), None)
+        near = [] if unknown is None else get_close_matches(unknown, signature.parameters, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{name}() {error}{meant}") from None
 
 
 def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -74,7 +86,7 @@ def configured(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def with_file(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        given = dict(signature.bind(*args, **kwargs).arguments)
+        given = dict(_bound(function.__name__, signature, *args, **kwargs))
         return function(**merged({**given.pop(further or "", {}), **given}))  # pyright: ignore[reportCallIssue] - as bound
 
     return with_file
@@ -87,7 +99,7 @@ def takes_what(other: Callable[_P, _R]) -> Callable[[Callable[_Q, _S]], Callable
     def with_its_signature(function: Callable[_Q, _S]) -> Callable[_P, _S]:
         @wraps(function)
         def called(*args: _P.args, **kwargs: _P.kwargs) -> _S:
-            return function(**signature.bind(*args, **kwargs).arguments)  # pyright: ignore[reportCallIssue] - as bound
+            return function(**_bound(function.__name__, signature, *args, **kwargs))  # pyright: ignore[reportCallIssue] - as bound
 
         called.__signature__ = signature.replace(return_annotation=inspect.signature(function).return_annotation)  # pyright: ignore[reportAttributeAccessIssue] - what `inspect` reads
         return called

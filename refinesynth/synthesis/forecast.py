@@ -7,6 +7,8 @@ from statistics import NormalDist, fmean
 from typing import Any, Self
 
 from refinesynth.cost import Cost
+from refinesynth.text.figures import compact, dollars, duration
+from refinesynth.text.notebook import html_table
 
 CONFIDENCE = 0.9
 """How often the yield lies within its range."""
@@ -135,6 +137,36 @@ class Estimate:
             # No run is faster than one episode.
             seconds=needed.times(episode_seconds / concurrency).at_least(episode_seconds),
         )
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """A heading, and a row for each figure: its name, what is likely, and the ends of its range; `?` for no end."""
+        shown: list[tuple[str, Range | None, Callable[[float], str]]] = [
+            ("personas needed", self.personas, lambda count: f"{math.ceil(count):,}"),
+            ("accepted of them", self.acceptance, lambda share: f"{share:.0%}"),
+            *([("trajectories for each", self.per_persona, lambda count: f"{count:.2f}")] if self.most > 1 else []),
+            ("requests", self.requests, compact),
+            ("tokens in", self.input_tokens, compact),
+            ("tokens out", self.output_tokens, compact),
+            ("cost", self.cost_usd, dollars),
+            (f"time, {self.concurrency:,} in flight", self.seconds, duration),
+        ]
+
+        def row(name: str, values: Range | None, show: Callable[[float], str]) -> tuple[str, str, str, str]:
+            if values is None:
+                return (name, "unknown", "", "")
+            likely, low, high = (
+                show(end) if math.isfinite(end) else "?" for end in (values.likely, values.low, values.high)
+            )
+            return (name, likely, low, high)
+
+        return [(f"for n = {self.n:,}", "likely", "from", "to"), *(row(*one) for one in shown)]
+
+    def __str__(self) -> str:
+        """The rows as lines of text."""
+        return "\n".join(f"{name:<26}{likely:>12}{low:>12}{high:>12}" for name, likely, low, high in self.rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self.rows())
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""

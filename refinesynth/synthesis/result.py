@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from refinesynth.cost import Cost
 from refinesynth.outcome import Refused
@@ -94,8 +94,21 @@ class SynthesisResult:
     def __len__(self) -> int:
         return self._totals.accepted
 
-    def __getitem__(self, at: int) -> Trajectory:
-        """The trajectory at this place, from 0, or from the end where it is negative; reads the file up to it."""
+    @overload
+    def __getitem__(self, at: int) -> Trajectory: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Trajectory]: ...
+    def __getitem__(self, at: int | slice) -> Trajectory | list[Trajectory]:
+        """The trajectory at this place, from 0, or from the end where it is negative; or those of a slice. Reads the
+        file up to there.
+        """
+        if isinstance(at, slice):
+            places = range(len(self))[at]
+            wanted = set(places)
+            found = {
+                place: one for place, one in enumerate(islice(self, max(places, default=-1) + 1)) if place in wanted
+            }
+            return [found[place] for place in places]
         place = at + len(self) if at < 0 else at
         if not 0 <= place < len(self):
             raise IndexError(f"there are {len(self):,} trajectories, and none is at {at}")

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -73,9 +74,32 @@ class TrajectoryStream:
             raise failure
 
 
+class EnteredStream:
+    """A stream before it is entered: `async with` gives it."""
+
+    def __init__(self, entered: AbstractAsyncContextManager[TrajectoryStream]) -> None:
+        self._entered = entered
+
+    async def __aenter__(self) -> TrajectoryStream:
+        """Begin the run."""
+        return await self._entered.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """End it, cleanly also in the middle."""
+        return await self._entered.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> NoReturn:
+        """Raises: TypeError: It was not entered, so nothing would end the run where the loop is left."""
+        raise TypeError(
+            "stream(...) has to be entered before it is iterated: `async with stream(...) as trajectories:`, and in the "
+            "block `async for trajectory in trajectories:`"
+        )
+
+
 @takes_what(synthesize)
-@asynccontextmanager
-async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
+def stream(**given: Any) -> EnteredStream:
     """The run that `synthesize` makes of these arguments; `async with` gives its trajectories as they come.
 
     A slow consumer slows the run down: about `concurrency` of them wait in memory, then nothing new is started. Leaving
@@ -86,7 +110,11 @@ async def stream(**given: Any) -> AsyncGenerator[TrajectoryStream, None]:
         InputError: Something that was given cannot be used.
         RunStopped: No episode can go on; raised where the trajectories are taken, or else at the end of the block.
     """
-    request = Request.of(merged(given))
+    return EnteredStream(_stream(Request.of(merged(given))))
+
+
+@asynccontextmanager
+async def _stream(request: Request) -> AsyncGenerator[TrajectoryStream, None]:
     # Unbounded, because a commit cannot wait; `has_room` bounds it.
     send, receive = anyio.create_memory_object_stream[Trajectory](math.inf)
 

@@ -1,11 +1,12 @@
 """A backend is a value without secrets."""
 
 import pytest
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from refinesynth.backends import PRESETS, Backend, OutputMode
 from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split
 from refinesynth.client import describe
+from refinesynth.errors import ConfigurationError
 
 CANARY = "sk-canary-0123456789abcdef"
 
@@ -50,7 +51,7 @@ def test_only_the_rehearsal_rehearses(model: str, rehearses: bool) -> None:
     ],
 )
 def test_a_key_is_refused_and_not_repeated(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ConfigurationError) as refused:
         Backend.model_validate({"model": "gpt-4o", **wrong})
     assert CANARY not in str(refused.value)
 
@@ -67,8 +68,16 @@ def test_a_key_is_refused_and_not_repeated(wrong: dict[str, object]) -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigurationError, match=f"Backend: {next(iter(wrong))}: ") as refused:
         Backend.model_validate({"model": "gpt-4o", **wrong})
+    assert "pydantic" not in str(refused.value)
+
+
+def test_a_setting_that_there_is_not_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no setting 'timout'; did you mean timeout\?"):
+        Backend(model="gpt-4o", timout=3)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(ConfigurationError, match="model: Field required"):
+        Backend()  # pyright: ignore[reportCallIssue]
 
 
 def test_a_trailing_slash_makes_no_other_backend() -> None:

@@ -1,6 +1,7 @@
 """Worlds as TRL takes them: public methods are tools, and nothing else is. TRL itself runs in tests/parity."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from refinesynth.actions.calls import call_of
 from refinesynth.chat import render_act_task, render_tool_task
 from refinesynth.environments import NamedWorld
 from refinesynth.environments.trl import TextWorld, world_class, world_classes
+from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.testing import texts, valid_grounded_scripts
 from refinesynth.trajectory import ActionSpec, Script
 
@@ -111,3 +113,25 @@ def test_classes_are_named_after_their_worlds() -> None:
     classes = world_classes([NamedWorld("a", SHED_GROUNDED)], steps=1)
     assert list(classes) == ["a"]
     assert classes["a"]()._world.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"steps": 0}, "steps is 0; expected a whole number, 1 or more"),
+        ({"steps": "many"}, "steps is 'many'"),
+        ({"slips": 1.0}, "slips is 1.0; expected a share"),
+        ({"slips": "often"}, "slips is 'often'"),
+        ({"progres": 0.3}, "no weight 'progres' of the reward; did you mean progress?"),
+        ({"mistake": "some"}, "the weight mistake is 'some'; expected a number"),
+    ],
+)
+def test_settings_are_refused_in_words_when_they_are_given(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        TextWorld(**settings)
+
+
+def test_a_row_that_is_no_script_is_refused_in_words() -> None:
+    with pytest.raises(InputError, match=r"script is no script of .*goal: Field required") as refused:
+        TextWorld().reset(script="{}")
+    assert "pydantic" not in str(refused.value)

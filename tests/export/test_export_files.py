@@ -81,6 +81,16 @@ def test_compressed_exports_load_and_hold_the_same(suffix: str, tmp_path: Path, 
     assert packed.read_bytes() == raw
 
 
+def test_a_path_is_read_as_a_run_or_a_file_of_trajectories(tmp_path: Path) -> None:
+    kept = [a_trajectory()]
+    path = tmp_path / "trajectories.jsonl"
+    path.write_bytes(b"".join(one.to_json() + b"\n" for one in kept))
+    assert list(export(path, "openai")) == list(export(str(path), "openai")) == list(export(kept, "openai"))
+    assert write_export(path, tmp_path / "out.jsonl", "openai").trajectories == 1
+    with pytest.raises(InputError, match="there is no 'runs/none'; give the folder of a run"):
+        export("runs/none", "openai")
+
+
 def test_one_record_is_one_line_whatever_the_text(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     write_export(several(), path, "trl")

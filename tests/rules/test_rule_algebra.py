@@ -1,6 +1,7 @@
 """Composition: what the operators make, and what they show."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from rule_drafts import END, draft, plain, right
@@ -100,3 +101,25 @@ def test_a_violation_beyond_the_end_keeps_all_turns() -> None:
             yield self.violation(len(draft.turns) + 5, "beyond", "Go on.")
 
     assert verify(draft(END), Beyond()).verified_turns == 2
+
+
+def compositions(other: Any) -> Iterator[Callable[[], object]]:
+    rule = TurnLimit()
+    yield lambda: rule & other
+    yield lambda: other & rule
+    yield lambda: rule | other
+    yield lambda: other | rule
+    yield lambda: all_of(rule, other)
+    yield lambda: first_failure(other)
+    yield lambda: warn(other)
+    yield lambda: verify(draft(), other)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [("TurnLimit()", r"rules\.parse\('TurnLimit\(\)'\)"), (None, "None is no rule"), (TurnLimit, "call the class")],
+)
+def test_what_is_no_rule_is_refused_when_it_is_composed(other: object, says: str) -> None:
+    for compose in compositions(other):
+        with pytest.raises(TypeError, match=says):
+            compose()

@@ -7,7 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import provenance
 
+from refinesynth.cost import Cost
 from refinesynth.rules import Verdict, Violation
+from refinesynth.synthesis import Estimate
 from refinesynth.testing import texts, valid_drafts
 from refinesynth.text.notebook import html_table
 from refinesynth.text.printable import printable
@@ -100,3 +102,16 @@ def test_a_verdict_is_shown_with_all_that_was_found(text: str) -> None:
     assert shown.elements == page(Verdict(accepted=True, violations=(found, found), verified_turns=9)).elements
     told = printable(f"turn 4: {text} (leak, reject)")
     assert shown.texts == ["refused", "3 turns verified", "NoLeaks", told, "NoLeaks", told]
+
+
+def test_an_estimate_is_a_table_in_print_and_on_the_page() -> None:
+    found = Estimate.of(
+        [(1, Cost()), (0, Cost(cost_usd=None))], n=10, concurrency=4, source="x", elapsed=1.0, episode_seconds=2.0
+    )
+    shown = page(found)
+    assert shown.texts[:4] == ["for n = 10", "likely", "from", "to"]
+    assert shown.texts[4:6] == ["personas needed", "20"]
+    assert shown.texts[shown.texts.index("cost") :][:4] == ["cost", "unknown", "", ""]
+    lines = str(found).splitlines()
+    assert len(lines) == len(found.rows()) == 8
+    assert lines[1].split() == ["personas", "needed", *found.rows()[1][1:]]

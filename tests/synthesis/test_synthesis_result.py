@@ -84,6 +84,15 @@ async def test_a_result_counts_what_is_on_disk(tmp_path: Path) -> None:
     assert repr(result.rejected) == "<3 records on disk>"
 
 
+async def test_a_slice_is_a_list_of_trajectories(tmp_path: Path) -> None:
+    await written(tmp_path, GOOD, BAD, GOOD, GOOD, n=3)
+    result, every = SynthesisResult.open(tmp_path), list(SynthesisResult.open(tmp_path))
+    for part in (slice(2), slice(1, None), slice(-2, None), slice(None, None, -1), slice(5, 9), slice(0, 3, 2)):
+        assert result[part] == every[part]
+    with pytest.raises(IndexError, match="there are 3 trajectories, and none is at 3"):
+        result[3]
+
+
 async def test_counters_are_copies(tmp_path: Path) -> None:
     await written(tmp_path, BAD)
     result = SynthesisResult.open(tmp_path)

@@ -20,7 +20,7 @@ from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules import BaseRule, Violation, strict
 from refinesynth.run import RunFolder
 from refinesynth.settings.mistakes import natural
-from refinesynth.synthesis import Progress, SynthesisResult, stream, synthesize
+from refinesynth.synthesis import Progress, SynthesisResult, estimate, stream, synthesize
 from refinesynth.trajectory import Draft, Persona
 
 FATES = [Fate(steps=3), Fate(steps=9, accepted=False, refusals=("TurnLimit",)), Fate(steps=0), Fate(steps=5)]
@@ -285,6 +285,21 @@ async def test_a_stopped_run_is_raised_at_the_end_if_nobody_looks(tmp_path: Path
     with pytest.raises(RunStopped, match="the key was refused"):
         async with stream(people(100), 50, output=tmp_path / "run"):
             await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_stream_that_was_not_entered_says_how(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"async with stream\(\.\.\.\) as trajectories"):
+        aiter(stream(people(3), 1, output=tmp_path / "run"))  # pyright: ignore[reportArgumentType]
+    assert not (tmp_path / "run").exists()
+
+
+async def test_a_misspelled_argument_is_named_with_the_nearest() -> None:
+    given: dict[str, Any] = {"beckend": "rehearsal"}
+    for call in (synthesize, stream):
+        with pytest.raises(TypeError, match=f"{call.__name__}.*'beckend'; did you mean 'backend'"):
+            call(**given)
+    with pytest.raises(TypeError, match="'beckend'; did you mean 'backend'"):
+        await estimate(**given)
 
 
 async def test_a_cancelled_run_leaves_what_is_finished(tmp_path: Path, acts: Acts) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.cli.figures import compact, counted, dollars, duration, per_time
+from refinesynth.text.figures import compact, counted, dollars, duration, per_time
 
 
 @pytest.mark.parametrize(
