@@ -1,7 +1,10 @@
 """What the process says to its caller when it ends, and the words for an error."""
 
 import errno
+import shutil
+import tempfile
 from enum import IntEnum
+from pathlib import Path
 from traceback import format_exception
 
 from refinesynth.errors import BackendError, RefinesynthError, RuleFailed, StorageError, TrainingError
@@ -33,6 +36,8 @@ class ExitCode(IntEnum):
     """128 + SIGTERM."""
 
 
+_LITTLE = 1024 * 1024
+"""Bytes below which a disk counts as full."""
 _FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What no other input would fix."""
 
@@ -47,11 +52,21 @@ def describe(error: Exception, *, debug_hint: str) -> tuple[str, ExitCode]:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         return printable(text), code_of(error)
     if isinstance(error, OSError) and error.errno is not None:
-        where = f"{error.filename}: " if error.filename is not None else ""
+        where = f"{error.filename}: " if error.filename is not None else _full_disk(error)
         number = errno.errorcode.get(error.errno, str(error.errno))
         return printable(f"{where}{error.strerror} ({number})"), ExitCode.STORAGE
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return _harmless(f"this should not have happened: {what}\n{debug_hint}".rstrip()), ExitCode.INTERNAL
+
+
+def _full_disk(error: OSError) -> str:
+    """The folders that a command writes to and that have no room left: a failed write does not name its file."""
+    full = [
+        folder
+        for folder in dict.fromkeys((str(Path.cwd()), tempfile.gettempdir()))
+        if error.errno in _FAILING_DISK and shutil.disk_usage(folder).free < _LITTLE
+    ]
+    return f"{', '.join(full)}: " if full else ""
 
 
 def traced(error: Exception) -> str:

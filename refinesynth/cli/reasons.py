@@ -1,5 +1,6 @@
 """Why episodes gave no trajectory, in the same words wherever a run is shown."""
 
+from refinesynth.text.figures import counted
 from refinesynth.text.printable import one_line
 
 _SHOWN = 200
@@ -11,7 +12,7 @@ def reasons(commonest: tuple[str, int] | None, last: str | None, *, failed: int)
     found: list[str] = []
     if commonest is not None:
         reason, count = commonest
-        found.append(f"{count:,} of {failed:,} gave none: {_short(reason)}")
+        found.append(f"{count:,} of {counted(failed, 'episode')} without a trajectory: {_short(reason)}")
     if last is not None and (commonest is None or last != commonest[0]):
         found.append(f"the last: {_short(last)}")
     return found

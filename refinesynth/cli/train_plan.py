@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 
 from refinesynth.cli.terminal import labelled, styled
-from refinesynth.text.figures import compact, counted
+from refinesynth.text.figures import compact, counted, in_bytes
 from refinesynth.text.printable import one_line
 from refinesynth.train.memory import MemoryEstimate
 from refinesynth.train.plan import Plan, SourceSizes
@@ -14,8 +14,6 @@ from refinesynth.train.plan import Plan, SourceSizes
 if TYPE_CHECKING:
     from refinesynth.train.prepare import Counts
 
-_GIB = 2**30
-_MIB = 2**20
 _NAME_COLUMN = 15
 _NAMED = 3
 """Ids that are shown of what was cut or left out."""
@@ -107,30 +105,26 @@ def _memory(memory: MemoryEstimate, there: int | None) -> str:
         ("optimizer", memory.optimizer),
         ("activations", memory.activations),
     )
-    of = "" if there is None else f" of {_bytes(there)}"
-    return f"about {_bytes(memory.total)}{of} per device: {', '.join(f'{name} {_bytes(size)}' for name, size in parts)}"
+    of = "" if there is None else f" of {in_bytes(there)}"
+    return f"about {in_bytes(memory.total)}{of} per device: {', '.join(f'{name} {in_bytes(size)}' for name, size in parts)}"
 
 
 def _host(plan: Plan) -> str:
     host = plan.host
     alone = plan.means.parallel == "fsdp" and plan.model.read_once and plan.devices.kind != "cpu"
-    of = "" if host.memory is None else f" of {_bytes(host.memory)}"
+    of = "" if host.memory is None else f" of {in_bytes(host.memory)}"
     what = "to train in" if plan.devices.kind == "cpu" else "to load the model"
     by = "one process" if alone or host.ranks == 1 else f"{host.ranks} processes"
-    return f"about {_bytes(plan.room.host)}{of} {what}, by {by}"
+    return f"about {in_bytes(plan.room.host)}{of} {what}, by {by}"
 
 
 def _disk(plan: Plan) -> str:
     room, host = plan.room, plan.host
-    free = "" if host.disk is None else f", {_bytes(host.disk)} are free"
-    there = f", {_bytes(host.there)} are there already" if host.there else ""
+    free = "" if host.disk is None else f", {in_bytes(host.disk)} are free"
+    there = f", {in_bytes(host.there)} are there already" if host.there else ""
     kept = (
-        f"{counted(room.checkpoints, 'checkpoint')} of {_bytes(room.checkpoint)} at once, " if room.checkpoints else ""
+        f"{counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} at once, "
+        if room.checkpoints
+        else ""
     )
-    return f"about {_bytes(room.disk)}: {kept}the model {_bytes(room.model)}{there}{free}"
-
-
-def _bytes(size: int) -> str:
-    if size < _GIB:
-        return f"{size / _MIB:,.0f} MiB"
-    return f"{size / _GIB:,.1f} GiB"
+    return f"about {in_bytes(room.disk)}: {kept}the model {in_bytes(room.model)}{there}{free}"

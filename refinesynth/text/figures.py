@@ -24,6 +24,14 @@ def compact(number: float) -> str:
     return f"{number:.0f}"
 
 
+def in_bytes(size: float) -> str:
+    """`0 bytes`, `300 KiB`, `12 MiB`, `3.4 GiB`: the largest unit of which there is one."""
+    for unit, whole in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= whole:
+            return f"{size / whole:,.{1 if unit == 'GiB' else 0}f} {unit}"
+    return f"{size:.0f} bytes"
+
+
 def duration(seconds: float) -> str:
     """`0:07`, `12:30`, `3:05:00`, `2 d 04:00`; seconds are cut, not rounded."""
     whole = int(seconds)

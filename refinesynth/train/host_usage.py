@@ -10,10 +10,10 @@ from typing import Final, Literal
 
 from refinesynth.errors import InputError
 from refinesynth.files.memory import memory_of_machine
+from refinesynth.text.figures import counted, in_bytes
 from refinesynth.train.config import ALL, SCRATCH, TrainConfig
 from refinesynth.train.memory import MemoryEstimate, ModelShape, Parallel, Precision, held_bytes
 
-_GIB: Final = 2**30
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 _FLOAT: Final = 4
 
@@ -105,15 +105,15 @@ def refuse_too_small_host(config: TrainConfig, model: ModelShape, room: HostUsag
     if host.memory is not None and room.host > host.memory:
         once = "parallel fsdp on GPUs (one process alone loads the model), " if model.read_once else ""
         raise InputError(
-            f"the model is too large for this machine's memory: {host.ranks} processes take {_gib(room.host)} of it, and it has "
-            f"{_gib(host.memory)}. Use {'' if config.lora else '--lora, '}{once}fewer processes or a smaller model"
+            f"the model is too large for this machine's memory: {host.ranks} processes take {in_bytes(room.host)} of it, and it has "
+            f"{in_bytes(host.memory)}. Use {'' if config.lora else '--lora, '}{once}fewer processes or a smaller model"
         )
     needed = room.disk - host.there
     if host.disk is not None and needed > host.disk and not config.trainer.get("optim"):
         smaller = "" if config.keep == 1 else "--set keep=1, "
         raise InputError(
-            f"what is kept would fill the disk: {room.checkpoints} checkpoints of {_gib(room.checkpoint)} and the model's "
-            f"{_gib(room.model)} need {_gib(needed)} more, and {config.output!r} has {_gib(host.disk)} free. Use {smaller}"
+            f"what is kept would fill the disk: {counted(room.checkpoints, 'checkpoint')} of {in_bytes(room.checkpoint)} and the model's "
+            f"{in_bytes(room.model)} need {in_bytes(needed)} more, and {config.output!r} has {in_bytes(host.disk)} free. Use {smaller}"
             f"{'' if config.lora else '--lora, '}--set save_every=never (only the model is written) or another -o"
         )
 
@@ -138,7 +138,3 @@ def _sizes(folder: Path) -> Iterator[int]:
         for name in files:
             with suppress(OSError):
                 yield Path(parent, name).lstat().st_size
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:,.1f} GiB"

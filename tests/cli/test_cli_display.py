@@ -198,7 +198,7 @@ def test_why_episodes_gave_none_is_on_the_board_and_in_the_lines() -> None:
     said = " ".join(" ".join(drawn(progress)).split())
     line = in_a_line(progress, Pace(), 5)
     for text in (said, line):
-        assert f"2 of 3 gave none: {NEVER}" in text
+        assert f"2 of 3 episodes without a trajectory: {NEVER}" in text
         assert "the last: the model has no words" in text
 
 

@@ -369,7 +369,9 @@ def test_an_interrupted_run_says_why_its_episodes_gave_none(
     signal_after(3, signal.SIGINT)
     result = run("-n", 30, "-o", tmp_path / "run", "--backend", "rehearsal:no_success=1.0", "--play", "narrated")
     assert result.exit_code == 130
-    assert re.search(r"^(\d+) of \1 gave none: no draft was accepted", result.stdout, re.MULTILINE), result.stdout
+    assert re.search(
+        r"^(\d+) of \1 episodes? without a trajectory: no draft was accepted", result.stdout, re.MULTILINE
+    ), result.stdout
 
 
 def test_interrupt_and_resume_equals_one_run(

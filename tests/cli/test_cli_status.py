@@ -149,7 +149,7 @@ def test_a_run_without_anything_accepted_says_what_would_continue_it(
     anyio.run(run)
     said = " ".join(status(tmp_path / "run").stdout.split())
     assert words in said
-    assert re.search(r"why none (\d) of \1 gave none: no draft was accepted", said)
+    assert re.search(r"why none (\d) of \1 episodes? without a trajectory: no draft was accepted", said)
     assert ("with --patience 0 goes on" in said) == (personas is None)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.text.figures import compact, counted, dollars, duration, per_time
+from refinesynth.text.figures import compact, counted, dollars, duration, in_bytes, per_time
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,18 @@ def test_dollars(amount: float, text: str) -> None:
 
 def test_one_is_singular() -> None:
     assert (counted(1, "turn"), counted(0, "turn"), counted(1200, "turn")) == ("1 turn", "0 turns", "1,200 turns")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 bytes"),
+        (1_023, "1023 bytes"),
+        (1_024, "1 KiB"),
+        (300_000, "293 KiB"),
+        (2**20, "1 MiB"),
+        (2**30, "1.0 GiB"),
+    ],
+)
+def test_bytes_are_never_none_of_a_large_unit(size: int, shown: str) -> None:
+    assert in_bytes(size) == shown
