@@ -160,6 +160,12 @@ def split_thought(text: str) -> tuple[str, str]:
     return (thought, text[labels[at].start() :]) if thought else ("", text)
 
 
+def action_label(text: str) -> int | None:
+    """Where in a player's message the label of its action begins; None where there is none."""
+    labels, _, at = _labels(text)
+    return None if at is None else labels[at].start()
+
+
 def _labels(text: str) -> tuple[list[re.Match[str]], list[str], int | None]:
     """All labels, their words, and which of them begins the action."""
     labels = list(_LABEL.finditer(text))

@@ -21,6 +21,7 @@ from refinesynth.outcome import EpisodeOutcome, Refused
 from refinesynth.run import Finished, RunConfig, RunFolder, RunWriter, next_run_folder
 from refinesynth.settings import PlaySettings
 from refinesynth.synthesis import SynthesisResult
+from refinesynth.text.distinct import DistinctNames
 from refinesynth.trajectory import Persona
 
 _AT_ONCE: Final = 64
@@ -105,10 +106,14 @@ async def _write(run: RunWriter, found: Iterator[Raw], format: str, tell: Callab
     begun, why = monotonic(), "interrupted"
     told = run.config.model_dump(mode="json", include={"n", "play", "personas", "versions"})
     run.milestones.info("run_started", **told, finished=run.committed.episodes, accepted=run.committed.accepted)
+    names = DistinctNames()
+    for line in run.episodes():
+        if line.accepted:
+            names(line.id)
     try:
         for some in _batches(islice(enumerate(found), run.committed.episodes, None)):
             with CancelScope(shield=True):
-                await run.append(*(_finished(index, raw, format) for index, raw in some))
+                await run.append(*(_finished(index, raw, format, names) for index, raw in some))
             tell(run.committed.episodes)
             await checkpoint()
         run.config = run.config.model_copy(update={"n": max(1, run.committed.accepted)})
@@ -131,10 +136,13 @@ def _batches(found: Iterator[tuple[int, Raw]]) -> Iterator[list[tuple[int, Raw]]
         yield some
 
 
-def _finished(index: int, raw: Raw, format: str) -> Finished:  # noqa: A002
-    """A record written down, known by its own digest in the place of a persona's."""
+def _finished(index: int, raw: Raw, format: str, names: DistinctNames) -> Finished:  # noqa: A002
+    """A record written down, known by its own digest in the place of a persona's; of two with one id the second is
+    numbered.
+    """
     try:
         trajectory = read_record(raw.parsed(), format, raw.where, index=index)
+        trajectory = trajectory.model_copy(update={"id": names(trajectory.id)})
         outcome = EpisodeOutcome(
             index=index, id=trajectory.id, persona=trajectory.persona, trajectories=(trajectory,), cost_usd=0.0
         )

@@ -12,7 +12,6 @@ from refinesynth.errors import InputError
 from refinesynth.imports import atif
 from refinesynth.imports.conversations import Played, read_conversation
 from refinesynth.rules import RequiredKeys
-from refinesynth.train.data.messages import FLAGS
 from refinesynth.train.data.shapes import read_paper
 from refinesynth.trajectory import Persona, Provenance, Trajectory, explain
 
@@ -86,38 +85,7 @@ def _trajectory(found: Played, given: Mapping[str, Any], index: int) -> Trajecto
 def _chat(given: Mapping[str, Any], where: str, key: str) -> Played:
     if key not in given:
         raise InputError(f"{where}: there is no `{key}` among the keys {sorted(given)[:8]}")
-    return read_conversation({**given, key: _completed(given[key])}, where)
-
-
-def _completed(messages: object) -> object:
-    """Messages as training reads them: the reasoning of a model is what it thought, and where some have a flag, those
-    without one are trained on.
-    """
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in cast("list[object]", messages)):
-        return cast("object", messages)
-    given = [
-        {key: value for key, value in one.items() if value is not None}
-        for one in cast("list[dict[str, Any]]", messages)
-    ]
-    flagged = any(key in one for one in given for key in FLAGS if _speaks(one))
-    return [_complete(one, flagged=flagged) for one in given]
-
-
-def _complete(message: dict[str, Any], *, flagged: bool) -> dict[str, Any]:
-    thought = message.get("reasoning_content")
-    if isinstance(thought, str) and thought.strip() and message.get("tool_calls"):
-        content = message.get("content")
-        said = content if isinstance(content, str) else ""
-        message = {**message, "content": "\n\n".join(filter(str.strip, (thought, said)))}
-    if message.get("role") == "developer":
-        message = {**message, "role": "system"}
-    if flagged and _speaks(message) and not any(key in message for key in FLAGS):
-        message = {**message, "loss": True}
-    return message
-
-
-def _speaks(message: Mapping[str, Any]) -> bool:
-    return message.get("role", message.get("from")) in ("assistant", "gpt", "model")
+    return read_conversation(given, where)
 
 
 def _agentinstruct(given: Mapping[str, Any], where: str) -> Played:

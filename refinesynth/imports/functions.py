@@ -96,7 +96,7 @@ def _placeholder(name: str) -> str:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else write_json(value).decode()
+    return value if isinstance(value, str) else write_json(value, exact=True).decode()
 
 
 def _shown(arguments: Mapping[str, Any]) -> str:

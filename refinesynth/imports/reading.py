@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
-import orjson
 from zstandard import ZstdError
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
 from refinesynth.files.regular import irregular
 from refinesynth.personas.lines import Lines, read_whole
-from refinesynth.text.jsontext import write_json
+from refinesynth.text.jsontext import load_json, write_json
 from refinesynth.train.data.files import COMPRESSIONS
 
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -36,8 +35,8 @@ class Raw(NamedTuple):
         if not self.line:
             raise InputError(f"{self.where}: it is longer than {MOST_BYTES:,} bytes")
         try:
-            return orjson.loads(self.line)
-        except orjson.JSONDecodeError as error:
+            return load_json(self.line)
+        except ValueError as error:
             raise InputError(f"{self.where}: this is no JSON: {error}") from error
 
 
@@ -77,12 +76,12 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[Raw]:
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
     whole = read_whole(file, path)
     try:
-        found: object = orjson.loads(whole)
-    except orjson.JSONDecodeError:
+        found: object = load_json(whole)
+    except ValueError:
         yield Raw(str(path), whole[:MOST_BYTES])
         return
     if not isinstance(found, list):
-        yield Raw(str(path), write_json(found))
+        yield Raw(str(path), write_json(found, exact=True))
         return
     for number, item in enumerate(cast("list[object]", found), start=1):
-        yield Raw(f"{path}: item {number}", write_json(item))
+        yield Raw(f"{path}: item {number}", write_json(item, exact=True))

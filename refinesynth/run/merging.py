@@ -20,6 +20,7 @@ from refinesynth.run.finished import Finished
 from refinesynth.run.folder import RunFolder
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard
+from refinesynth.text.distinct import DistinctNames
 from refinesynth.trajectory import Persona, Trajectory
 
 Keep = Callable[[Trajectory], bool]
@@ -109,13 +110,14 @@ class _Joining:
     def __init__(self) -> None:
         self.duplicates = self.renamed = 0
         self._next = 0
-        self._ids = set[str]()
+        self._names = DistinctNames()
         self._seen: dict[bytes, str] = {}
 
     def place(self, finished: Finished, source: str) -> Finished:
         """The episode as it stands in the new run."""
         index, self._next = self._next, self._next + 1
-        name, kept, first = self._free(finished.id), list[Trajectory](), ""
+        name, kept, first = self._names(finished.id), list[Trajectory](), ""
+        self.renamed += name != finished.id
         for trajectory in map(Trajectory.from_json, finished.trajectories):
             said = blake2b(trajectory.model_dump_json(include={"script", "turns"}).encode(), digest_size=16).digest()
             if said in self._seen:
@@ -126,15 +128,6 @@ class _Joining:
         if name != finished.id or len(kept) != len(finished.trajectories):
             finished = _rewritten(finished, kept, name=name, reason=f"the same as {first}")
         return replace(finished, line=finished.line.model_copy(update={"index": index}))
-
-    def _free(self, name: str) -> str:
-        free, number = name, 1
-        while free in self._ids:
-            number += 1
-            free = f"{name}-{number}"
-        self._ids.add(free)
-        self.renamed += free != name
-        return free
 
 
 def _selected(folder: RunFolder, keep: Keep | None) -> Iterator[Finished]:

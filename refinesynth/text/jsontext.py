@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import orjson
 from pydantic import JsonValue
@@ -31,6 +31,8 @@ _LOOP_CHARACTERS = 2_000
 
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
+_LONG_NUMBER = re.compile(rb"\d{19}")
+"""May begin an integer beyond 64 bits."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -134,12 +136,34 @@ def _worth_mending(text: str) -> bool:
     return len(text) <= MAX_REPAIRED_CHARACTERS and len(zlib.compress(written, 1)) * _LOOP_RATIO >= len(written)
 
 
-def write_json(value: object, *, default: Callable[[object], object] | None = None, option: int | None = None) -> bytes:
+def load_json(text: str | bytes) -> Any:
+    """Strict JSON, with integers of any size as they are.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    found = orjson.loads(text)
+    if _LONG_NUMBER.search(text.encode() if isinstance(text, str) else text) is None:
+        return found
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # Thousands of digits are no integer to Python either.
+        return found
+
+
+def write_json(
+    value: object,
+    *,
+    default: Callable[[object], object] | None = None,
+    option: int | None = None,
+    exact: bool = False,
+) -> bytes:
     """`value` as JSON on one line, whatever text it holds; `default` and `option` are orjson's.
 
     One line for every reader: what some take for the end of a line (U+0085, U+2028, U+2029) is escaped, as control
     characters are. Lone surrogates become U+FFFD, as `scrub` does it. Integers beyond 64 bits become what reading them
-    back would make of them: the nearest float, and null beyond all floats, as infinity does.
+    back would make of them: the nearest float, and null beyond all floats, as infinity does; with `exact` they stay,
+    for `load_json`.
 
     Raises:
         TypeError: `value` holds something that is not JSON and `default` does not turn into it.
@@ -147,24 +171,25 @@ def write_json(value: object, *, default: Callable[[object], object] | None = No
     try:
         written = orjson.dumps(value, default=default, option=option)
     except orjson.JSONEncodeError:
-        written = scrub(json.dumps(_plain(value), default=default, ensure_ascii=False, separators=(",", ":"))).encode()
+        plain = _plain(value, exact=exact)
+        written = scrub(json.dumps(plain, default=default, ensure_ascii=False, separators=(",", ":"))).encode()
         # In one spelling of numbers; what is nested too deep for that stays as it is.
         with suppress(orjson.JSONEncodeError, orjson.JSONDecodeError):
-            written = orjson.dumps(orjson.loads(written), option=option)
+            written = written if exact else orjson.dumps(orjson.loads(written), option=option)
     for character, escape in _LINE_ENDS:
         written = written.replace(character, escape)
     return written
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, *, exact: bool) -> object:
     """`value` with numbers that JSON's readers have, too."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[object, object]", value).items()}
+        return {key: _plain(item, exact=exact) for key, item in cast("dict[object, object]", value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("Sequence[object]", value)]
+        return [_plain(item, exact=exact) for item in cast("Sequence[object]", value)]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not exact and not -(2**63) <= value < 2**64:
         try:
             return float(value)
         except OverflowError:

@@ -7,7 +7,10 @@ labels.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
+"""Under which of these a message has an assistant's thought depends on the record, and on the chat template."""
 
 
 class TurnLabel(StrEnum):
@@ -22,7 +25,8 @@ class TurnLabel(StrEnum):
     HISTORY = "history"
     """An earlier turn of which the record says only that it is not to be trained on. Always context."""
     PREAMBLE = "preamble"
-    """An "OK" to the instruction, before the task begins, as the authors' released data has it. Always context."""
+    """Not trained on, and before all actions and trained turns: such as an "OK" to the instruction, as the authors'
+    released data has it. Always context."""
 
 
 class LossOn(StrEnum):
@@ -63,6 +67,8 @@ class Turn(NamedTuple):
     """What an assistant calls beside what it says; all of it is one turn."""
     answers: str = ""
     """Of a tool's message: the id of the call that it answers."""
+    thinking: str = ""
+    """What a record has of an assistant's thinking apart from the content; thoughts in the content stay there."""
 
 
 @dataclass(frozen=True, slots=True)

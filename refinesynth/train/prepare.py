@@ -99,7 +99,7 @@ class RunningCounts:
     def read(self, conversation: Conversation) -> None:
         if conversation.again:
             return
-        text = repr([(turn.role, turn.content, turn.calls) for turn in conversation.turns])
+        text = repr([(turn.role, turn.thinking, turn.content, turn.calls) for turn in conversation.turns])
         digest = hashlib.sha256(text.encode()).digest()
         if digest in self.seen:
             self.note("repeated", conversation.id)

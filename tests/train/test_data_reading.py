@@ -147,13 +147,18 @@ class TestTheReleasedForm:
         assert read.trained() == (False, False, False, True, False, False, False, True)
         assert read.trained(LossOn.NO_REFINEMENT_TURNS)[3]
 
-    @pytest.mark.parametrize("said", ["OK", "Ok.", "okay, let us begin", '"OK"'])
-    def test_it_may_be_shorter(self, said: str) -> None:
-        read = read_record(released(HOW, ("gpt", said, False), TASK, FIRST), "x:1")
-        assert read.turns[1].label is TurnLabel.PREAMBLE
+    @pytest.mark.parametrize("said", ["OK", "I've understood your instruction, start please.", "好的。"])
+    def test_its_words_do_not_matter(self, said: str) -> None:
+        for opening in ([HOW, ("gpt", said, False)], [HOW, ("gpt", said, False)] * 2):
+            read = read_record(released(*opening, TASK, WRONG, NO, FIRST), "x:1")
+            labels = [turn.label for turn in read.turns[1::2]]
+            wrong, right = TurnLabel.MISTAKE, TurnLabel.REFINEMENT
+            assert labels == [TurnLabel.PREAMBLE] * (len(opening) // 2) + [wrong, right]
+            (left,) = read_conversations([[released(*opening, TASK, WRONG, NO, FIRST)]], without_refinement=True)
+            assert TASK[1] in [turn.content for turn in left.turns]
 
-    @pytest.mark.parametrize("said", ["OK. I fly.\nAction: fly", "Thought: ok\nAction: fly", "Okra first.", "I fly."])
-    def test_what_acts_or_says_something_else_is_a_mistake(self, said: str) -> None:
+    @pytest.mark.parametrize("said", ["OK. I fly.\nAction: fly", "Thought: ok\nAction: fly", "**Action:** fly"])
+    def test_what_acts_is_a_mistake(self, said: str) -> None:
         read = read_record(released(HOW, ("gpt", said, False), NO, FIRST), "x:1")
         assert [turn.label for turn in read.turns[1::2]] == [TurnLabel.MISTAKE, TurnLabel.REFINEMENT]
 

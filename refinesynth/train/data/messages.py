@@ -1,118 +1,152 @@
-"""Messages as records have them, with the calls of tools and the flags that say which are trained on."""
+"""Messages as records have them, in other words for the same roles, with thoughts, calls and flags of training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
-import orjson
-
 from refinesynth.errors import InputError
-from refinesynth.train.conversation import ToolCall
+from refinesynth.text.jsontext import load_json
+from refinesynth.text.thinking import split_thinking
+from refinesynth.train.conversation import THOUGHTS, ToolCall
+from refinesynth.train.data.calls import Read, calls_of, read_calls, with_answers
 from refinesynth.train.data.turn_labels import FlaggedMessage
 
 FLAGS = ("loss", "loss_weight", "training", "weight", "trainable", "step_loss_mask")
 """Keys of a message that say whether it is trained on."""
 
-_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
+_ROLES = {
+    **dict.fromkeys(("human", "user", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "model", "chatgpt", "bot", "chatbot"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "function", "observation", "ipython", "tool_response", "tool_result"), "tool"),
+    **dict.fromkeys(("function_call", "tool_call"), "call"),
+}
+"""In other words; `call` is an assistant's whose content is what it calls."""
+_THINKING = (*THOUGHTS, "thought", "thoughts")
+"""Under these, and in parts of these types, messages have what a model thought."""
 
 
-def read_messages(value: object, key: str, where: str) -> list[tuple[FlaggedMessage, bool | None]]:
-    """The messages of a record, each with its flag, if it has one.
+def read_messages(
+    value: object, key: str, where: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
+) -> list[tuple[FlaggedMessage, bool | None]]:
+    """The messages of a record, each with its flag, if it has one; `table`: the record is a row of a table.
 
     Raises:
         InputError: One is not sound.
     """
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = load_json(value)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError(
             f"{where}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
         )
-    return [_message(item, number, where) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
+    read = [_message(item, number, where) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
+    return [*with_answers(read, tools, where, table=table)]
 
 
-def _message(item: object, number: int, where: str) -> tuple[FlaggedMessage, bool | None]:
+def _message(item: object, number: int, where: str) -> Read:
+    at = f"message {number}"
     if not isinstance(item, Mapping):
-        raise InputError(
-            f"{where}: message {number} is {type(item).__name__}; expected an object with role and content"
-        )
+        raise InputError(f"{where}: {at} is {type(item).__name__}; expected an object with role and content")
     message = {key: value for key, value in cast("Mapping[str, Any]", item).items() if value is not None}
-    role = message.get("role", message.get("from"))
-    calls = _calls(message.get("tool_calls") or (), number, where)
+    given = message.get("role", message.get("from"))
+    role = _ROLES.get(given.strip().casefold().replace("-", "_"), given) if isinstance(given, str) else None
+    calls = _calls(message, role, at, where)
     # Beside a call nothing need be said.
-    content = _text(message.get("content", message.get("value", "" if calls else None)))
-    if not isinstance(role, str) or content is None:
+    content = message.get("content", message.get("value", "" if calls else None))
+    texts = [""] if role == "call" else _texts(content, ("text", "output_text", "input_text"), "value", "text")
+    if role is None or texts is None:
         raise InputError(
-            f"{where}: message {number} has the keys {sorted(map(str, message))}; expected a role and text content"
+            f"{where}: {at} has the keys {sorted(map(str, message))}{_unread(content)}; expected a role and text content"
         )
     flags = {_flag(message[key], key, number, where) for key in FLAGS if key in message}
     if len(flags) > 1:
-        raise InputError(f"{where}: message {number} says both that it is trained on and that it is not. Keep one flag")
+        raise InputError(f"{where}: {at} says both that it is trained on and that it is not. Keep one flag")
     flag = flags.pop() if flags else None
     if role == "assistant" and flag is not False:
         _refuse_halves(message.get("content"), number, where)
     answers = str(message.get("tool_call_id", "")) if role == "tool" else ""
-    return FlaggedMessage(_ROLES.get(role, role), content, loss=False, calls=calls, answers=answers), flag
+    text, thinking = "".join(texts), ""
+    if role in {"assistant", "call"}:
+        text, thinking = _thinking(message, content, text, f"{where}: {at}")
+    read = FlaggedMessage("assistant" if role == "call" else role, text, False, calls, answers, thinking)
+    return Read(read, flag, str(message.get("name", "")))
 
 
-def _calls(value: object, number: int, where: str) -> tuple[ToolCall, ...]:
-    """What a message calls; arguments are an object, or the JSON text of one."""
-    try:
-        return tuple(_call(item) for item in cast("Sequence[Any]", value))
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise InputError(
-            f"{where}: `tool_calls` of message {number} cannot be read: {error}; expected a list of "
-            '{"id", "type": "function", "function": {"name", "arguments"}}, the arguments an object or its JSON text'
-        ) from error
+def _calls(message: Mapping[str, Any], role: str | None, at: str, where: str) -> tuple[ToolCall, ...]:
+    if role != "call":
+        return calls_of(message, where, at) if role == "assistant" else ()
+    value = message.get("content", message.get("value"))
+    return read_calls(split_thinking(value).text if isinstance(value, str) else value, f"{where}: the call in {at}")
 
 
-def _call(item: Mapping[str, Any]) -> ToolCall:
-    function: Mapping[str, Any] = item.get("function", item)
-    name, given = function["name"], function.get("arguments")
-    arguments: Any = orjson.loads(given) if isinstance(given, str) and given.strip() else given or {}
-    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
-        raise ValueError(f"a call of {name!r} with arguments of {type(arguments).__name__}")
-    # Tables have a column for every key: where a call has none, its value is null.
-    known = {key: value for key, value in cast("Mapping[str, Any]", arguments).items() if value is not None}
-    return ToolCall(str(item.get("id") or ""), name, known)
-
-
-def read_tools(given: Mapping[str, Any], where: str) -> Sequence[Mapping[str, Any]]:
-    """The functions that a record says may be called, as a list or its JSON text.
+def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -> tuple[str, str]:
+    """The text of a message and what was thought, each thought once; thoughts that stand in the text alone stay there.
 
     Raises:
-        InputError: They are neither.
+        InputError: A thought is there and is no text.
     """
-    tools: Any = given.get("tools") or []
-    try:
-        tools = orjson.loads(tools) if isinstance(tools, str) else tools
-        if all(isinstance(tool["function"]["name"], str) for tool in tools):
-            return [dict(tool) for tool in tools]
-    except (ValueError, TypeError, LookupError):
-        pass
-    raise InputError(
-        f'{where}: `tools` is not a list of {{"type": "function", "function": {{"name", "description", "parameters"}}}}; expected '
-        "what a chat completion's `tools` are"
-    )
-
-
-def _text(value: object) -> str | None:
-    """A content: text, or a list of text parts."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, Sequence) or isinstance(value, bytes):
-        return None
-    parts = [
-        cast("Mapping[str, object]", part).get("value", cast("Mapping[str, object]", part).get("text"))
-        for part in cast("Sequence[object]", value)
-        if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") == "text"
+    found: list[str] = []
+    for key in _THINKING:
+        if key in message:
+            texts = _texts(message[key], None, "text", "value")
+            if texts is None:
+                raise InputError(
+                    f"{at} has a `{key}` of {type(message[key]).__name__}; expected the text that was thought"
+                )
+            found.append("".join(texts).strip())
+    found += [
+        "".join(_texts(part, None, *_THINKING, "text", "value", "summary") or ()).strip()
+        for part in _parts(content)
+        if part.get("type") in _THINKING
     ]
-    texts = [part for part in parts if isinstance(part, str)]
-    return "".join(texts) if len(texts) == len(cast("Sequence[object]", value)) else None
+    thoughts = [*dict.fromkeys(filter(None, found))]
+    within = split_thinking(text)
+    if not thoughts or within.form is None:
+        return text, "\n\n".join(thoughts)
+    if within.thinking not in thoughts:
+        thoughts.append(within.thinking)
+    return within.text, "\n\n".join(filter(None, thoughts))
+
+
+def _texts(value: Any, types: Collection[str] | None, *keys: str) -> list[str] | None:
+    """The text of a content: it is text, or a list of parts that have theirs under one of `keys`.
+
+    Parts of thinking are left out where `types` says which parts have text. None: there is something else among them.
+    """
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        part = cast("Mapping[str, object]", value)
+        if types is not None and part.get("type") not in types:
+            return [] if part.get("type") in _THINKING else None
+        return next((_texts(part[key], None, *keys) for key in keys if part.get(key) is not None), None)
+    if not isinstance(value, list | tuple):
+        return None
+    every = [
+        _texts(part, types, *keys) if types is None or isinstance(part, Mapping) else None
+        for part in cast("Sequence[object]", value)
+    ]
+    return None if None in every else [text for part in every for text in part or ()]
+
+
+def _parts(content: object) -> Iterator[Mapping[str, object]]:
+    for part in cast("Sequence[object]", content) if isinstance(content, list | tuple) else ():
+        if isinstance(part, Mapping):
+            yield cast("Mapping[str, object]", part)
+
+
+def _unread(content: object) -> str:
+    """Which parts of a content are no text."""
+    kinds = sorted({str(part.get("type")) for part in _parts(content)} - {"text", *_THINKING})
+    return f" and content of the type {' and '.join(map(repr, kinds))}, which is not read" if kinds else ""
 
 
 def _refuse_halves(content: object, number: int, where: str) -> None:
     """Here a turn is trained on whole or not at all; Axolotl's parts of a content may say otherwise."""
-    for part in cast("Sequence[object]", content) if isinstance(content, list | tuple) else ():
-        said: Mapping[str, object] = cast("Mapping[str, object]", part) if isinstance(part, Mapping) else {}
-        if said.get("train", said.get("weight", 1)) == 0:
+    for part in _parts(content):
+        if part.get("train", part.get("weight", 1)) == 0:
             raise InputError(
                 f"{where}: a part of message {number} is not to be trained on (`train` or `weight`), and here a turn is trained "
                 "on whole. Train on the run's own folder, or on an export in another format"

@@ -116,7 +116,9 @@ def _keys(conversations: Iterable[Conversation], seed: int) -> list[bytes]:
     same = Counter[bytes]()
     keys: list[bytes] = []
     for one in conversations:
-        text = hashlib.sha256(repr([tuple(turn) for turn in one.turns]).encode()).digest()
+        # Without the thinking where there is none, as before there was a place for it: lots stay what they were.
+        said = [tuple(turn) if turn.thinking else tuple(turn)[:-1] for turn in one.turns]
+        text = hashlib.sha256(repr(said).encode()).digest()
         keys.append(hashlib.sha256(b"%d:%d:%b" % (seed, same[text], text)).digest())
         same[text] += 1
     return keys

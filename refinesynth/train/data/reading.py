@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 from refinesynth.errors import InputError
+from refinesynth.text.distinct import DistinctNames
 from refinesynth.train.conversation import Conversation
 from refinesynth.train.data import tables
 from refinesynth.train.data.files import TRAJECTORIES, records
@@ -28,6 +29,7 @@ class Reading(Iterator[Conversation]):
         """`file:line` of last lines that were cut off and left out; whole once all is read."""
         self.emptied = 0
         """Conversations of which nothing was left without mistakes."""
+        self._names = DistinctNames()
         self._without_refinement = without_refinement
         self._opened: list[Generator[tuple[object, str]]] = []
         self._found = self._read()
@@ -52,8 +54,9 @@ class Reading(Iterator[Conversation]):
 
     def _read(self) -> Generator[Conversation]:
         self.open()
-        for opened, taken in zip(self._opened, self.taken, strict=True):
-            found = self._found_in(opened, taken)
+        for source, opened, taken in zip(self._sources, self._opened, self.taken, strict=True):
+            table = kind_of(source) in {"saved", "hub"} if isinstance(source, str | Path) else tables.is_dataset(source)
+            found = self._found_in(opened, taken, table=table)
             for one in found if taken.weight == 1 else take_share(list(found), taken.weight, self._seed):
                 taken.taken += 1
                 kept = without_mistakes(one) if self._without_refinement else one
@@ -62,12 +65,14 @@ class Reading(Iterator[Conversation]):
                 else:
                     yield kept
 
-    def _found_in(self, opened: Iterator[tuple[object, str]], taken: Taken) -> Iterator[Conversation]:
+    def _found_in(self, opened: Iterator[tuple[object, str]], taken: Taken, *, table: bool) -> Iterator[Conversation]:
         for record, where in opened:
-            found = record if isinstance(record, Conversation) else read_record(record, where, self._form)
+            found = record
+            if not isinstance(found, Conversation):
+                found = read_record(record, where, self._form, table=table)
             taken.found += 1
             taken.unmarked += not found.marked
-            yield replace(found, source=taken.name)
+            yield replace(found, id=self._names(found.id), source=taken.name)
 
     def _records(self, source: type_of_source, number: int) -> Generator[tuple[object, str]]:
         if isinstance(source, str | Path):
@@ -130,11 +135,11 @@ def read_conversations(
     """The conversations of all sources, in order, each read when it is asked for; a source that has a weight, as its
     turn comes.
 
-    A source is a run folder, a file of JSON lines (`.gz` and `.zst` too) in any of our export forms, a Hugging Face
-    dataset (an object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or
+    A source is a run folder, a file of JSON lines or a JSON list (`.gz` and `.zst` too) in any of our export forms or
+    another that `shapes` knows, a Hugging Face dataset (an object, a folder of `save_to_disk`, or `hf://datasets/organisation/name`, short `organisation/name`), or
     an iterable of trajectories, records or conversations. Forms are recognised by their keys; see `shapes`. A weight
     (`runs/b:0.3`, or the pair of a source and a number) is the share of its conversations that is taken, drawn by
-    `seed`; see `mixing`.
+    `seed`; see `mixing`. Conversations of one id are numbered.
 
     `without_refinement` takes mistakes and the answers to them out (the paper's ablation), of those that the weights
     take; see `turn_labels.without_mistakes`. `form` is that in which trajectories become messages; exported ones have

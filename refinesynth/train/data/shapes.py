@@ -8,12 +8,14 @@
     {"messages": [{..., "trainable" | "step_loss_mask"}]}   Tinker's cookbook, slime
     {"prompt": [...], "completion": [...]}                  TRL, one record per correct turn
 
-All with `messages` or `prompt` may have `tools`, and messages that call them (`tool_calls`) and answer (role `tool`).
+All with `messages` or `prompt` may have `tools`, and messages that call them (`tool_calls`) and answer (role `tool`);
+`messages` and `calls` say in which other words roles, thoughts and calls are read.
 
 A record without a flag on its messages may say in another way what is to be trained on. The last message alone: as a
 prompt and completion, or by an id that ends in `#1`, `#2`, ..., as our split exports have it; of the earlier turns of
 such records nothing is known: they are `HISTORY`. Every message of the assistant: by an id that ends in `#correct`, as
-our exports without mistakes have it. All other records without flags are general chat, where nothing is a mistake:
+our exports without mistakes have it. Ids of others may end alike, so an id says this only where the task is in our
+frame. All other records without flags are general chat, where nothing is a mistake:
 every message of the assistant is trained on, and the conversation is not `marked`, so that the plan can say how many
 there were.
 """
@@ -25,11 +27,12 @@ from typing import Any, Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
-from refinesynth.chat import render_tool_turns, render_tools, render_turns
+from refinesynth.chat import INSTRUCTIONS, TOOL_INSTRUCTIONS, render_tool_turns, render_tools, render_turns
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import read_json, write_json
 from refinesynth.train.conversation import Conversation, ToolCall
-from refinesynth.train.data.messages import read_messages, read_tools
+from refinesynth.train.data.calls import read_tools
+from refinesynth.train.data.messages import read_messages
 from refinesynth.train.data.turn_labels import FlaggedMessage, conversation, digest, task_digest
 from refinesynth.trajectory import (
     DungeonMasterTurn,
@@ -53,8 +56,13 @@ ChatForm = Literal["react", "tools"]
 """How a trajectory becomes messages: as ReAct text, or with its actions as calls of tools."""
 
 
-def read_record(record: object, where: str, form: ChatForm = "react") -> Conversation:
+def read_record(
+    record: object, where: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
+) -> Conversation:
     """One record of any form; a trajectory becomes a conversation in `form`, all else is in the form that it has.
+
+    `table`: it is a row of a table, whose columns are filled with null. `unflagged`: whether messages of the assistant
+    without a flag are trained on where others have one; None refuses the record.
 
     Raises:
         InputError: It is of none, or not sound; the message begins with `where`.
@@ -70,12 +78,15 @@ def read_record(record: object, where: str, form: ChatForm = "react") -> Convers
     if "script" in given and "trajectory" in given:
         return _paper(given, where, form)
     if "prompt" in given and "completion" in given:
-        return _prompt_completion(given, where)
+        return _prompt_completion(given, where, table=table)
     for key in ("conversations", "messages"):
         if key in given:
             if not isinstance(given.get("system", ""), str):
                 raise InputError(f"{where}: `system` is {type(given['system']).__name__}; expected text")
-            return _chat(given, read_messages(given[key], key, where), where)
+            tools = read_tools(given, where, table=table)
+            return _chat(
+                given, read_messages(given[key], key, where, tools=tools, table=table), tools, where, unflagged
+            )
     raise InputError(
         f"{where}: a record with the keys {sorted(map(str, given))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
@@ -141,41 +152,65 @@ def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation
     )
 
 
-def _prompt_completion(given: Mapping[str, Any], where: str) -> Conversation:
-    prompt = read_messages(given["prompt"], "prompt", where)
-    completion = read_messages(given["completion"], "completion", where)
+def _prompt_completion(given: Mapping[str, Any], where: str, *, table: bool) -> Conversation:
+    tools = read_tools(given, where, table=table)
+    prompt, completion = (
+        read_messages(given[key], key, where, tools=tools, table=table) for key in ("prompt", "completion")
+    )
     if len(completion) != 1:
         raise InputError(f"{where}: `completion` holds {len(completion)} messages; expected the assistant's one")
-    return _named(
-        given, _with_system(given, [*(plain for plain, _ in prompt), completion[0][0]]), where, last_only=True
-    )
+    every = _with_system(given, [*(plain for plain, _ in prompt), completion[0][0]])
+    return _named(given, every, tools, where, last_only=True)
 
 
-def _chat(given: Mapping[str, Any], messages: Sequence[tuple[FlaggedMessage, bool | None]], where: str) -> Conversation:
+def _chat(
+    given: Mapping[str, Any],
+    messages: Sequence[tuple[FlaggedMessage, bool | None]],
+    tools: Sequence[Mapping[str, Any]],
+    where: str,
+    unflagged: bool | None,
+) -> Conversation:
     flags = [flag for message, flag in messages if message.role == "assistant"]
+    if any(flag is not None for flag in flags):
+        flags = [unflagged if flag is None else flag for flag in flags]
+        messages = [
+            (plain, unflagged if flag is None and plain.role == "assistant" else flag) for plain, flag in messages
+        ]
     flagged = _with_system(given, [plain._replace(loss=bool(flag)) for plain, flag in messages])
     name = _id(given)
-    marked = None if name is None else _MARKED.match(name)
+    marked = _mark(name, flagged)
     split = name is None or (marked is not None and not marked["correct"])
     if not flags:
         return _named(
-            given, flagged, where, last_only=False
+            given, flagged, tools, where, last_only=False
         )  # Which is refused there: nothing is to be learned from it.
     if all(flag is None for flag in flags):
         if name is not None and split:
-            return _named(given, flagged, where, last_only=True)
+            return _named(given, flagged, tools, where, last_only=True)
         every = [one._replace(loss=one.role == "assistant") for one in flagged]
-        return replace(_named(given, every, where, last_only=False), marked=marked is not None)
+        return replace(_named(given, every, tools, where, last_only=False), marked=marked is not None)
     if any(flag is None for flag in flags):
         raise InputError(
             f"{where}: only some of the assistant's messages say whether they are trained on. {_WHAT_TO_DO}"
         )
     # Split records mark their last message alone. Of one without an id, that is taken for the sign of it.
-    return _named(given, flagged, where, last_only=split and bool(flags[-1]) and not any(flags[:-1]))
+    return _named(given, flagged, tools, where, last_only=split and bool(flags[-1]) and not any(flags[:-1]))
+
+
+def _mark(name: str | None, messages: Sequence[FlaggedMessage]) -> re.Match[str] | None:
+    """What an id of our exports says of the messages; None for an id of others."""
+    task = next((message.content for message in messages if message.role == "user"), "")
+    ours = INSTRUCTIONS in task or TOOL_INSTRUCTIONS in task
+    return _MARKED.match(name) if name and ours else None
 
 
 def _named(
-    given: Mapping[str, Any], messages: Sequence[FlaggedMessage], where: str, *, last_only: bool
+    given: Mapping[str, Any],
+    messages: Sequence[FlaggedMessage],
+    tools: Sequence[Mapping[str, Any]],
+    where: str,
+    *,
+    last_only: bool,
 ) -> Conversation:
     """With the id and group of a record that knows no persona: the id before `#`, else the digest of its task."""
     name = _id(given)
@@ -184,8 +219,8 @@ def _named(
         messages[-1] = messages[-1]._replace(loss=messages[-1].role == "assistant")
         if messages[-1].role != "assistant":
             raise InputError(f"{where}: the last message, the one to be trained on, is not an assistant's")
-    marked = _MARKED.match(name) if name else None
-    read = conversation(name or where, "", messages, where, last_only=last_only, tools=read_tools(given, where))
+    marked = _mark(name, messages)
+    read = conversation(name or where, "", messages, where, last_only=last_only, tools=tools)
     group = f"record {marked['whole'] if marked else name}" if name else f"task {task_digest(read.turns)}"
     return replace(read, group=group)
 

@@ -3,17 +3,14 @@ valid.
 """
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from refinesynth.chat import parse_player
+from refinesynth.chat import action_label
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
-
-_OK = re.compile(r"\W*ok(?:ay)?\b", re.IGNORECASE)
 
 
 class FlaggedMessage(NamedTuple):
@@ -25,6 +22,7 @@ class FlaggedMessage(NamedTuple):
     """For an assistant's: whether it is right."""
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
+    thinking: str = ""
 
 
 def digest(text: str) -> str:
@@ -54,14 +52,16 @@ def conversation(
     _refuse_unsound(messages, where)
     turns: list[Turn] = []
     before: TurnLabel | None = None
+    agent = any(map(_acts, messages))
     for at, message in enumerate(messages):
         if message.role == "assistant":
-            if before is None and not message.calls and _acknowledges(message):
-                turns.append(Turn("assistant", message.content, TurnLabel.PREAMBLE))
-                continue
-            last = at == len(messages) - 1
-            before = _label(message, before, history=last_only and not last)
-            turns.append(Turn("assistant", message.content, before, message.calls))
+            # In a split record all earlier turns are untrained; only an agent's, that begins to act later, has a preamble.
+            if before is None and not message.loss and not _acts(message) and (agent or not last_only):
+                label = TurnLabel.PREAMBLE
+            else:
+                last = at == len(messages) - 1
+                before = label = _label(message, before, history=last_only and not last)
+            turns.append(Turn("assistant", message.content, label, message.calls, thinking=message.thinking))
         elif message.role == "tool":
             turns.append(Turn("tool", message.content, None, answers=message.answers))
         else:
@@ -101,15 +101,8 @@ def task_digest(turns: Iterable[Turn]) -> str:
     return digest("\n\n".join(turn.content for turn in before if turn.role == "user"))
 
 
-def _acknowledges(message: FlaggedMessage) -> bool:
-    """Whether this is an "OK" that is not trained on and takes no action."""
-    if message.loss or _OK.match(message.content) is None:
-        return False
-    try:
-        parse_player(message.content)
-    except ValueError:
-        return True
-    return False
+def _acts(message: FlaggedMessage) -> bool:
+    return message.role == "assistant" and (bool(message.calls) or action_label(message.content) is not None)
 
 
 def _label(message: FlaggedMessage, before: TurnLabel | None, *, history: bool) -> TurnLabel:

@@ -6,8 +6,9 @@ A message is one part, its content; or two, where a turn's thought is given to t
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from refinesynth.train.conversation import THOUGHTS
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.template import THOUGHTS, ChatMessage, ChatTemplate, Tools
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, Tools
 
 
 class CharRange(NamedTuple):

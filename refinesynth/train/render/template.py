@@ -5,8 +5,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, cast
 
+from refinesynth.train.conversation import THOUGHTS
 from refinesynth.train.render.errors import TemplateError
 from refinesynth.train.render.named import REACT_TEMPLATE
 
@@ -15,9 +16,6 @@ ChatMessage = Mapping[str, Any]
 no flags, so that nothing of our labels changes the text."""
 Tools = Sequence[Mapping[str, Any]]
 """The functions that a model may call, as a chat completion's `tools` have them."""
-
-THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
-"""Under which of these a template reads an assistant's thought depends on the template."""
 
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
