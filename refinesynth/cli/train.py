@@ -143,11 +143,11 @@ FormOption = Annotated[
     ),
 ]
 ThoughtAsOption = Annotated[
-    Literal["content", "reasoning"] | None,
+    Literal["content", "reasoning", "omit"] | None,
     typer.Option(
         "--thought-as",
         metavar="HOW",
-        help="content (the default): thoughts are part of the message; reasoning: a thinking model's template gets them as its thinking.",
+        help="content (the default): thoughts are part of the message; reasoning: a thinking model's template gets them as its thinking; omit: they are left out.",
     ),
 ]
 TrustRemoteCode = Annotated[

@@ -117,9 +117,10 @@ class TrainConfig(BaseModel):
     form: Literal["react", "tools"] = "react"
     """How trajectories are given to the chat template: `react` as text, `tools` with each action as a native tool call
     and the actions as its `tools`. Exported files have the form that they have."""
-    thought_as: Literal["content", "reasoning"] = "content"
+    thought_as: Literal["content", "reasoning", "omit"] = "content"
     """What an assistant thinks is part of its message (`content`), or, for templates that write thinking in a place of
-    its own, given to them apart (`reasoning`: as reasoning_content, the message then begins with Action)."""
+    its own, given to them apart (`reasoning`: as reasoning_content, the message then begins with Action), or left out,
+    for templates that write none beside a call (`omit`)."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. It can do anything that you can."""
 

@@ -121,8 +121,9 @@ def test_a_turn_without_an_end_of_its_own_ends_with_the_next_message_s_header_an
     (example,) = Renderer(made).render(conversation)
     assert {made.decode([example.input_ids[span.stop - 1]]) for span in example.spans} == {"<|observation|>"}
     unanswered = conversation.turns[: max(k for k, turn in enumerate(conversation.turns) if turn.calls) + 1]
-    with pytest.raises(TemplateError, match="a run folder"):
-        Renderer(made).render(Conversation("x", "x", unanswered, "x:1", tools=conversation.tools))
+    (alone,) = Renderer(made).render(Conversation("x", "x", unanswered, "x:1", tools=conversation.tools))
+    assert alone.input_ids.tolist() == example.input_ids[: len(alone)].tolist()
+    assert made.decode([alone.input_ids[-1]]) == "<|observation|>"
 
 
 def test_a_header_that_begins_every_message_is_no_end() -> None:

@@ -173,7 +173,7 @@ def _answered(
         texts = _ANSWERS.findall(answer.content)
         if not texts or _ANSWERS.sub("", answer.content).strip():
             texts = [answer.content]
-        if len(texts) == 1 < len(waiting) and len(answers) == 1:
+        if len(texts) == 1 < len(waiting) and len(answers) == 1 and (anonymous or not answer.answers):
             texts = _each(answer.content, len(waiting), at)
         for text in texts:
             call = next((one for one in waiting if one.id == answer.answers), None)

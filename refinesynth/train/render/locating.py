@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from refinesynth.text.thinking import split_thinking
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.message_parts import CharRange, MessagePart, find_parts, find_spoken, message_parts, outer
-from refinesynth.train.render.template import ChatMessage, ChatTemplate
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, Tools
 
+CHANGED = "it leaves out or changes part of an assistant turn even where it is the last one"
+"""What a template does that cannot be trained through as it is."""
+_NEXT: ChatMessage = {"role": "user", "content": "."}
 _SHOWN = 40
 """Characters of a template's text that a message shows."""
 
@@ -53,8 +57,13 @@ def locate(template: ChatTemplate, controls: Controls, messages: Sequence[ChatMe
         after = whole[at + 1].start if at + 1 < len(whole) else len(text)
         own = _marker(marked, whole, at) if markers else whole[at]
         start = begin(template, text, messages, at, own)
-        # A marker that leaves the end-of-turn token out would give an agent that never stops.
-        turns[at] = CharRange(start, max(own.stop, end_of_turn(controls, text, whole[at].stop, after, turn=at)))
+        if at == len(messages) - 1:
+            text, stop = ended(template, controls, text, messages, whole[at].stop)
+        else:
+            stop = end_of_turn(controls, text, whole[at].stop, after, turn=at)
+        # A marker may leave the end-of-turn token out, which would give an agent that never stops; or hold the line feed
+        # behind it, which no model is asked to write.
+        turns[at] = CharRange(start, max(own.stop, stop) if text[stop : own.stop].strip() else stop)
     if not markers:
         _refuse_headers(template, controls, text, messages, whole, turns)
     first = messages[: min(turns, default=0)]
@@ -83,13 +92,10 @@ def locate_last(template: ChatTemplate, controls: Controls, messages: Sequence[C
         bare = template.write(messages[:-1])
         places = laid_out(own, text, len(bare)) if text.startswith(bare) else []
     if not places and text.startswith(prompt):
-        raise TemplateError(
-            "the chat template leaves out or changes part of an assistant turn even where it is the last one; "
-            "give another template as chat_template"
-        )
+        raise RewritesHistoryError(CHANGED)
     found = CharRange(places[0].start, places[-1].stop) if places else CharRange(len(text), len(text))
     start = begin(template, text, messages, last, found)
-    stop = end_of_turn(controls, text, found.stop, len(text), turn=last)
+    text, stop = ended(template, controls, text, messages, found.stop)
     before = messages[:-1]
     return Located(
         text,
@@ -141,6 +147,71 @@ def end_of_turn(controls: Controls, text: str, start: int, stop: int, *, turn: i
             "at once; a model tuned on it would not learn to stop. Give a template that writes one (often {{ eos_token }})"
         )
     return found[1]
+
+
+def ended(
+    template: ChatTemplate, controls: Controls, text: str, messages: Sequence[ChatMessage], start: int, /
+) -> tuple[str, int]:
+    """`text`, whose last message is an assistant's and ends at `start`, and where its turn ends.
+
+    Where a turn has no end of its own, as in GLM's templates, it is the header of the message that follows.
+
+    Raises:
+        TemplateError: There is no such end.
+    """
+    last = len(messages) - 1
+    try:
+        return text, end_of_turn(controls, text, start, len(text), turn=last)
+    except TemplateError:
+        header = heading(template, controls, text, messages, _NEXT)
+        if header is None or text[start:].strip():
+            raise
+        return header, len(header)
+
+
+def heading(
+    template: ChatTemplate,
+    controls: Controls,
+    text: str,
+    messages: Sequence[ChatMessage],
+    following: ChatMessage,
+    /,
+    *,
+    tools: Tools = (),
+) -> str | None:
+    """`text`, which is that of the messages, and the control token that heads a message that follows them.
+
+    None where there is none, or where it says nothing of who speaks next: it begins the assistant's own turn too, or
+    that begins with no control token.
+    """
+    whole = template.write([*messages, following], tools=tools)
+    # Thoughts may be left out of the turn as soon as another follows, so only its end need be there.
+    text = text.rstrip()
+    end = text.rpartition("\n")[2][-_SHOWN:]
+    behind = len(text) if whole.startswith(text) else whole.rfind(end) + len(end)
+    header = controls.opening(whole, behind) if behind >= len(end) else None
+    asked = template.write(messages[:-1], tools=tools)
+    prompt = template.write(messages[:-1], prompt=True, tools=tools)[len(asked) :]
+    if header is None or whole[slice(*header)] in prompt or controls.first(prompt, 0, len(prompt)) is None:
+        return None
+    return text + whole[behind : header[1]]
+
+
+def refuse_doubled(located: Located) -> None:
+    """Thoughts that stand in a message must not be written behind others, or an empty block of them.
+
+    Raises:
+        RewritesHistoryError: They are.
+    """
+    for part, place in zip(located.parts, located.places, strict=True):
+        if part.role != "assistant" or place is None or part.key != "content" or split_thinking(part.text).form is None:
+            continue
+        before = located.text[: place.start].rstrip()
+        mark = before[max(map(before.rfind, ("<", "[", "\u25c1"))) :]
+        if split_thinking(mark).form is not None:
+            raise RewritesHistoryError(
+                f"it writes {mark!r} before the thoughts that message {part.message + 1} holds itself"
+            )
 
 
 def refuse_different_openings(opened: Mapping[int, str], *, headers: bool) -> None:

@@ -7,12 +7,21 @@ behind each call; or, where it writes none (as GLM's), in the one that heads the
 what a model writes there to stop.
 """
 
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
-from refinesynth.train.render.locating import Located, different_prompt, laid_out, refuse_different_openings
+from refinesynth.train.render.locating import (
+    CHANGED,
+    Located,
+    different_prompt,
+    heading,
+    laid_out,
+    refuse_different_openings,
+)
 from refinesynth.train.render.message_parts import CharRange, find_parts, find_spoken, message_parts
 from refinesynth.train.render.template import ChatMessage, ChatTemplate, Tools
 
@@ -23,6 +32,8 @@ class CallLocator(NamedTuple):
     template: ChatTemplate
     controls: Controls
     tools: Tools
+    tried: set[str]
+    """Shapes of calls that are known to be written whole; added to."""
 
     def locate(self, messages: Sequence[ChatMessage]) -> Located:
         """All that the assistant writes. What follows its last turn is only looked at for how that ends.
@@ -41,9 +52,9 @@ class CallLocator(NamedTuple):
             if message["role"] == "assistant":
                 start = self._begin(messages, at, text)
                 whole = text if at == last else self._upto(messages, at, self._write(messages[: at + 1]))
-                if not text.startswith(whole):
-                    raise RewritesHistoryError(f"it writes message {at + 1} otherwise once others follow")
+                whole = self._begun(messages[: at + 1], whole, text, start)
                 turns[at] = CharRange(start, len(whole))
+                self._refuse_unwritten(said, at, text[start : len(whole)])
         parts = message_parts(said)
         places = find_parts(self.template, written, said, tools=self.tools)
         first = {part.message: place.start for part, place in reversed([*zip(parts, places, strict=True)])}
@@ -61,14 +72,12 @@ class CallLocator(NamedTuple):
         last = _last(messages)
         text = self._upto(messages, last, self._written(messages, last))
         start = self._begin(messages, last, text)
+        self._refuse_unwritten(messages[: last + 1], last, text[start:])
         parts = message_parts(messages[: last + 1])
         own = [part for part in parts if part.message == last]
         places = laid_out(own, text, start)
         if own and not places:
-            raise TemplateError(
-                "the chat template leaves out or changes part of an assistant turn even where it is the last one; "
-                "give another template as chat_template"
-            )
+            raise RewritesHistoryError(CHANGED)
         before = find_spoken(self.template, text, messages[:last], tools=self.tools)
         return Located(text, tuple(parts), (*before, *places), {last: CharRange(start, len(text))})
 
@@ -82,8 +91,8 @@ class CallLocator(NamedTuple):
         prompt = self._write(task, prompt=True)
         names = [str(tool["function"]["name"]) for tool in self.tools]
         missing = [name for name in names if name not in prompt]
-        if names and prompt == self.template.write(task, prompt=True):
-            missing = names
+        with suppress(TemplateError):  # Some cannot be written without tools.
+            missing = names if prompt == self.template.write(task, prompt=True) else missing
         if missing:
             raise TemplateError(
                 f"the chat template does not write the function {missing[0]!r} that may be called; give a template that writes tools "
@@ -102,23 +111,72 @@ class CallLocator(NamedTuple):
         it.
         """
         before = self._write(messages[:at])
+        if len(before) >= len(written):
+            raise RewritesHistoryError(f"it leaves something out of earlier messages once message {at + 1} follows")
         found = self.controls.closing(written, len(before), len(written))
         if found is not None and not self._closes_calls(messages[: at + 1], written[slice(*found)], written):
             return written[: found[1]]
-        following = self._write(messages[: at + 2]) if at + 1 < len(messages) else ""
-        header = self.controls.opening(following, len(written)) if following.startswith(written) else None
-        prompt = self._write(messages[:at], prompt=True)[len(before) :]
-        if header is None or following[slice(*header)] in prompt:
+        following = _following(messages[at])
+        ended = heading(self.template, self.controls, written, messages[: at + 1], following, tools=self.tools)
+        if ended is None:
             raise TemplateError(
-                f"the chat template writes {following[len(written) :][:40]!r} after message {at + 1}, an assistant's, and no "
-                "end-of-turn token; a model tuned on it would not learn to stop. Give a template that writes one (often {{ eos_token }})"
-                + (
-                    ""
-                    if following
-                    else ", or data in which an answer follows the last call: a run folder, with form=tools"
-                )
+                f"the chat template writes no end-of-turn token after message {at + 1}, an assistant's; a model tuned on it would not "
+                "learn to stop. Give a template that writes one (often {{ eos_token }})"
             )
-        return following[: header[1]]
+        return ended
+
+    def _begun(self, messages: Sequence[ChatMessage], whole: str, text: str, start: int) -> str:
+        """The part of `whole` that `text` begins with, up to a turn's end: some templates write one more special token
+        where nothing follows.
+
+        Raises:
+            RewritesHistoryError: There is no such part.
+        """
+        full, closing = whole, self.controls.closing(whole, start, len(whole))
+        while closing is not None and not text.startswith(whole):
+            closing = self.controls.closing(whole, start, closing[0])
+            whole = whole[: closing[1]] if closing is not None else whole
+            if closing is not None and self._closes_calls(messages, whole[slice(*closing)], full):
+                closing = None
+        if closing is None:
+            raise RewritesHistoryError(f"it writes message {len(messages)} otherwise once others follow")
+        return whole
+
+    def _refuse_unwritten(self, messages: Sequence[ChatMessage], at: int, turn: str) -> None:
+        """All that is called must make a difference to what the template writes of turn `at`.
+
+        Each part of a call is changed and left out in turn; of calls that are alike in this, only the first is tried.
+
+        Raises:
+            TemplateError: A call, its name or an argument is not written.
+        """
+        message = messages[at]
+        calls: list[dict[str, Any]] = message.get("tool_calls") or []
+        known = [_Call(call["id"], call["function"]["name"], _parsed(call["function"]["arguments"])) for call in calls]
+        names = [call.name for call in known]
+        for name in names:
+            if turn.count(name) + turn.count(json.dumps(name)[1:-1]) < names.count(name):
+                raise _unwritten(f"a call of {name!r}", at)
+        first = all(one["role"] != "assistant" for one in messages[:at])
+        shapes = [(call.name, _shape(call.arguments)) for call in known]
+        alike = repr((first, at == len(messages) - 1, bool(message["content"]), shapes))
+        if alike in self.tried:
+            return
+        written = self._write(messages[: at + 1])
+        for what, changed in _variants(known):
+            if self._written_as(messages, at, changed) == written:
+                raise _unwritten(what, at)
+        self.tried.add(alike)
+
+    def _written_as(self, messages: Sequence[ChatMessage], at: int, calls: Sequence["_Call"]) -> str | None:
+        """Messages up to `at` with other calls there; None where the template refuses these, and so reads them."""
+        text = self.template.wants_text
+        try:
+            return self._write(
+                [*messages[:at], {**messages[at], "tool_calls": [call.message(text=text) for call in calls]}]
+            )
+        except TemplateError:
+            return None
 
     def _closes_calls(self, messages: Sequence[ChatMessage], token: str, written: str) -> bool:
         """Whether a token stands behind every call: with another call there is one more of it."""
@@ -135,6 +193,76 @@ class CallLocator(NamedTuple):
 
 def _last(messages: Sequence[ChatMessage]) -> int:
     return max(at for at, message in enumerate(messages) if message["role"] == "assistant")
+
+
+def _following(message: ChatMessage) -> ChatMessage:
+    """What would come next."""
+    calls: list[Any] = message.get("tool_calls") or []
+    if not calls:
+        return {"role": "user", "content": "."}
+    return {"role": "tool", "content": ".", "tool_call_id": calls[0]["id"]}
+
+
+def _unwritten(what: str, at: int) -> TemplateError:
+    return TemplateError(
+        f"the chat template does not write {what} in message {at + 1}, so a model tuned on it would not learn to call. Give as "
+        "--chat-template a file with a template that writes name and arguments of all tool_calls, or train a run folder on text "
+        "(form=react)"
+    )
+
+
+class _Call(NamedTuple):
+    id: str
+    name: str
+    arguments: Any
+
+    def message(self, *, text: bool) -> dict[str, Any]:
+        given = json.dumps(self.arguments, ensure_ascii=False) if text else self.arguments
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": given}}
+
+
+def _variants(calls: Sequence[_Call]) -> Iterator[tuple[str, list[_Call]]]:
+    """The calls with one thing changed or left out, and what that is."""
+    for at, call in enumerate(calls):
+        before, after = calls[:at], calls[at + 1 :]
+        if len(calls) > 1:
+            yield f"the call of {call.name!r}, one of {len(calls)},", [*before, *after]
+        yield f"the name {call.name!r} of a call", [*before, call._replace(name=f"{call.name}_x"), *after]
+        for key, arguments in _changes(call.arguments, ""):
+            yield (
+                f"the argument {key!r} of a call of {call.name!r}",
+                [*before, call._replace(arguments=arguments), *after],
+            )
+
+
+def _changes(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """The value with one part of it changed or left out, and the key of that part."""
+    if isinstance(value, dict):
+        known = cast("dict[str, Any]", value)
+        for name, one in known.items():
+            yield name, {other: part for other, part in known.items() if other != name}
+            yield from ((inner, {**known, name: part}) for inner, part in _changes(one, name))
+    elif isinstance(value, list):
+        items = cast("list[Any]", value)
+        for at in {_shape(one): at for at, one in enumerate(items)}.values():
+            yield from ((key, [*items[:at], part, *items[at + 1 :]]) for _, part in _changes(items[at], key))
+    elif isinstance(value, str):
+        yield key, f"{value}x"
+    elif value is not None:
+        yield key, not value if isinstance(value, bool) else 7 if value != 7 else 8  # noqa: PLR2004 - another number
+
+
+def _shape(value: Any) -> str:
+    """The same for values that a template treats alike: keys, kinds, and whether there is something."""
+    if isinstance(value, dict):
+        return repr({name: _shape(one) for name, one in cast("dict[str, Any]", value).items()})
+    if isinstance(value, list):
+        return repr(sorted({*map(_shape, cast("list[Any]", value))}))
+    return f"{type(value).__name__} {bool(value)}"
+
+
+def _parsed(arguments: Any) -> Any:
+    return json.loads(arguments) if isinstance(arguments, str) else arguments
 
 
 def _refuse_forged(controls: Controls, messages: Sequence[ChatMessage], tools: Tools) -> None:

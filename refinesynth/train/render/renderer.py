@@ -8,18 +8,19 @@ from typing import Any, Literal, cast
 
 from refinesynth.chat import split_thought
 from refinesynth.errors import InputError
+from refinesynth.text.thinking import split_thinking
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.labelling import Labeller, LabelTask
-from refinesynth.train.render.locating import Located, locate, locate_last
+from refinesynth.train.render.locating import Located, locate, locate_last, refuse_doubled
 from refinesynth.train.render.locating_calls import CallLocator
 from refinesynth.train.render.template import ChatMessage, ChatTemplate
 from refinesynth.train.render.template_advice import KWARGS, RenderSettings, advice
 from refinesynth.train.tokens import Rendered
 
 OnRewrite = Literal["refuse", "expand"]
-ThoughtAs = Literal["content", "reasoning"]
+ThoughtAs = Literal["content", "reasoning", "omit"]
 
 _TOGETHER = 64
 """Conversations that are tokenized in one call, on all processor cores."""
@@ -72,6 +73,8 @@ class Renderer:
             chat_template_kwargs: Variables of the template, such as `enable_thinking`.
             thought_as: `reasoning` gives what stands before `Action:` in an assistant's message to the template as the
                 message's thought (`reasoning_content`, or as the template calls it) and only the rest as its content.
+                `omit` leaves it out. What a record has as its thinking, apart or between marks such as `<think>`, is
+                written between `<think>` and `</think>` where it is `content`, else treated alike.
             advises: Whether a refusal says which settings would do, which takes some renderings to find out.
 
         Raises:
@@ -81,6 +84,7 @@ class Renderer:
         self._template.give_to(tokenizer)
         self.tokenizer: Any = tokenizer
         self._thought = self._template.thought if thought_as == "reasoning" else None
+        self._tried = set[str]()
         self._controls = Controls(tokenizer, self._template.source)
         self._labeller = Labeller(tokenizer, self._controls)
         self._markers = _marks_each_turn(self._template)
@@ -137,15 +141,24 @@ class Renderer:
             raise TemplateError(f"{conversation.where}: {error}") from error
 
     def _located(self, conversation: Conversation, messages: Sequence[ChatMessage]) -> Located:
-        if conversation.tools or any(turn.calls for turn in conversation.turns):
-            return CallLocator(self._template, self._controls, conversation.tools).locate(messages)
-        return locate(self._template, self._controls, messages, markers=self._markers)
+        if _has_calls(conversation):
+            located = self._calls(conversation).locate(messages)
+        else:
+            located = locate(self._template, self._controls, messages, markers=self._markers)
+        refuse_doubled(located)
+        return located
 
     def _located_last(self, conversation: Conversation, messages: Sequence[ChatMessage], at: int) -> Located:
-        if conversation.tools or any(turn.calls for turn in conversation.turns):
+        if _has_calls(conversation):
             # What follows may be what ends the turn; it must not be another one.
-            return CallLocator(self._template, self._controls, conversation.tools).locate_last(messages[: at + 2])
-        return locate_last(self._template, self._controls, messages[: at + 1])
+            located = self._calls(conversation).locate_last(messages[: at + 2])
+        else:
+            located = locate_last(self._template, self._controls, messages[: at + 1])
+        refuse_doubled(located)
+        return located
+
+    def _calls(self, conversation: Conversation) -> CallLocator:
+        return CallLocator(self._template, self._controls, conversation.tools, self._tried)
 
     def _checked(
         self, conversation: Conversation, records: Sequence[LabelTask], made: Sequence[Rendered | RewritesHistoryError]
@@ -202,11 +215,10 @@ class Renderer:
         now = {"on_rewrite": self.on_rewrite, "thought_as": self.thought_as} | {
             KWARGS + name: value for name, value in self.chat_template_kwargs.items()
         }
-        assistant = (turn for turn in conversation.turns if turn.role == "assistant")
         return advice(
             now,
             reads=self._template.mentions,
-            has_thoughts=any(turn.calls or split_thought(turn.content)[0] for turn in assistant),
+            has_thoughts=any(turn.role == "assistant" and _split(turn)[0] for turn in conversation.turns),
             helps=lambda settings: self._can_render(conversation, now | dict(settings)),
         )
 
@@ -244,28 +256,46 @@ class Renderer:
             raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
         for number, turn in enumerate(turns[:count], start=1):
             try:
-                f"{turn.content}{_json([call.arguments for call in turn.calls])}".encode()
+                f"{turn.thinking}{turn.content}{_json([call.arguments for call in turn.calls])}".encode()
             except UnicodeEncodeError as error:
                 raise InputError(
                     f"{conversation.where}: message {number} holds half a character ({error.object[error.start]!r}, a lone "
                     "surrogate), which no tokenizer takes; fix it or leave this conversation out"
                 ) from error
-        return [self._message(turn) for turn in turns[:count]]
+        return [self._message(turn, f"{conversation.where}: message {at + 1}") for at, turn in enumerate(turns[:count])]
 
-    def _message(self, turn: Turn) -> ChatMessage:
-        if turn.calls:
-            return self._calling(turn)
+    def _message(self, turn: Turn, where: str) -> ChatMessage:
         if turn.role == "tool":
             return {"role": turn.role, "content": turn.content, "tool_call_id": turn.answers}
-        if turn.role != "assistant" or self._thought is None:
-            return {"role": turn.role, "content": turn.content}
-        thought, rest = split_thought(turn.content)
-        return {"role": turn.role, **({self._thought: thought} if thought else {}), "content": rest}
+        said = {"content": turn.content}
+        if turn.role == "assistant":
+            said = self._in_content(turn, where) if self.thought_as == "content" else self._apart(turn)
+        return {"role": turn.role, **said, **({"tool_calls": self._called(turn)} if turn.calls else {})}
 
-    def _calling(self, turn: Turn) -> ChatMessage:
-        """What is said beside a call is its thought."""
+    def _in_content(self, turn: Turn, where: str) -> dict[str, str]:
+        content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
+        mark = split_thinking(content).form
+        if mark is None:
+            return {"content": content}
+        why = ""
+        if any(self._controls.forged(mark, 0, len(mark), assistant=True)):
+            why = "is a special token to the tokenizer, and special tokens in a message stay text"
+        elif self._template.reads_thoughts and mark not in self._template.source.casefold():
+            why = "is nothing to the chat template, which writes thoughts otherwise"
+        if why:
+            raise TemplateError(
+                f"{where} holds thoughts, and what ends them, {mark!r}, {why}. Give --thought-as reasoning where the template reads "
+                "thoughts apart, else --thought-as omit"
+            )
+        return {"content": content}
+
+    def _apart(self, turn: Turn) -> dict[str, str]:
+        thought, rest = _split(turn)
+        return {**({self._thought: thought} if thought and self._thought else {}), "content": rest}
+
+    def _called(self, turn: Turn) -> list[dict[str, Any]]:
         text = self._template.wants_text
-        calls = [
+        return [
             {
                 "id": call.id,
                 "type": "function",
@@ -276,9 +306,23 @@ class Renderer:
             }
             for call in turn.calls
         ]
-        apart = self._thought is not None and turn.content
-        said = {str(self._thought): turn.content, "content": ""} if apart else {"content": turn.content}
-        return {"role": turn.role, **said, "tool_calls": calls}
+
+
+def _has_calls(conversation: Conversation) -> bool:
+    return bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
+
+
+def _split(turn: Turn) -> tuple[str, str]:
+    """What an assistant thought, and the rest of its message.
+
+    Its thinking, where a record has that; else what stands before its action, and what is said beside a call.
+    """
+    if turn.thinking:
+        return turn.thinking, turn.content
+    thinking, rest, form = split_thinking(turn.content)
+    if form is not None and not turn.content.lstrip().startswith("Thought:"):
+        return thinking, rest
+    return (turn.content, "") if turn.calls else split_thought(turn.content)
 
 
 def _json(value: object) -> str:

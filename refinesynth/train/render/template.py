@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from refinesynth.train.conversation import THOUGHTS
 from refinesynth.train.render.errors import TemplateError
@@ -17,6 +17,18 @@ no flags, so that nothing of our labels changes the text."""
 Tools = Sequence[Mapping[str, Any]]
 """The functions that a model may call, as a chat completion's `tools` have them."""
 
+_PROBE: Final = {
+    "type": "function",
+    "function": {
+        "name": "probe",
+        "description": "words",
+        "parameters": {
+            "type": "object",
+            "properties": {"word": {"type": "string", "description": "words"}},
+            "required": ["word"],
+        },
+    },
+}
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -69,12 +81,21 @@ class ChatTemplate:
         Raises:
             TemplateError: It reads none.
         """
-        for key in THOUGHTS:
-            if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source):
-                return key
+        if (key := self._read_thought) is not None:
+            return key
         raise TemplateError(
             f"the chat template reads no thought of a message ({', '.join(THOUGHTS)}); leave thought_as at 'content'"
         )
+
+    @property
+    def reads_thoughts(self) -> bool:
+        """Whether it reads thoughts under any of `THOUGHTS`."""
+        return self._read_thought is not None
+
+    @cached_property
+    def _read_thought(self) -> str | None:
+        read = (key for key in THOUGHTS if re.search(rf"""(?:\.|\[\s*['"]|get\(\s*['"]){key}\b""", self.source))
+        return next(read, None)
 
     def write(self, messages: Sequence[ChatMessage], *, prompt: bool = False, tools: Tools = ()) -> str:
         """The messages as text, after the `tools`; `prompt` adds what stands before an assistant's next turn.
@@ -101,10 +122,10 @@ class ChatTemplate:
         arguments = {"word": "words"}
         call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
         asked = [{"role": "user", "content": "word"}, {"role": "assistant", "content": "word", "tool_calls": [call]}]
-        try:
-            return str(arguments) in self.write(asked)
-        except TemplateError:
-            return True
+        for tools in ([_PROBE], ()):  # Some fail where there are no tools, and some on what these say.
+            with suppress(TemplateError):
+                return str(arguments) in self.write(asked, tools=tools)
+        return True
 
     def marked(self, messages: Sequence[ChatMessage]) -> list[tuple[int, int]]:
         """Character ranges of `write(messages)` that the template marks as written by the assistant.

@@ -43,6 +43,13 @@ def advice(
         if _thinks(settings) not in found and helps(settings):
             found[_thinks(settings)] = settings
     if not found:
+        omitted = ({**settings, "thought_as": "omit"} for settings in _candidates(now, reads, has_thoughts=False))
+        without = next(filter(helps, sorted(omitted, key=_cost)), None) if has_thoughts else None
+        if without is not None and now["thought_as"] != "omit":
+            return (
+                f"It would be given the same without what is thought, with {' '.join(_as_typed(without))}: the model then learns to act "
+                "and to answer without a word before it"
+            )
         return (
             f"None of {', '.join(VARIABLES)}, thought_as and on_rewrite fixes that; give as --chat-template a file with a template whose prompt "
             "for a turn is what it writes before one"
