@@ -83,8 +83,8 @@ def _joined(thinking: str, said: str) -> str:
 
 def _with_calls(found: Conversation, asked: Sequence[Turn], played: Sequence[Turn]) -> tuple[Task, _Reader]:
     acting = [turn for turn in played if turn.role == "assistant"]
-    if most := max(len(turn.calls) for turn in acting) - 1:
-        raise ValueError(f"one message calls {most + 1} functions; a turn is one action")
+    if (most := max(len(turn.calls) for turn in acting)) > 1:
+        raise ValueError(f"one message calls {most} functions; a turn is one action")
     silent = any(not turn.calls for turn in acting)
     ours = read_tool_task(asked[0].content, found.tools) if len(asked) == 1 and not silent else None
     if ours is not None:

@@ -70,6 +70,8 @@ def _message(item: object, number: int, where: str) -> Read:
     text, thinking = "".join(texts), ""
     if role in {"assistant", "call"}:
         text, thinking = _thinking(message, content, text, f"{where}: {at}")
+    if role == "call" and isinstance(content, str):
+        thinking = "\n\n".join(filter(None, dict.fromkeys((thinking, split_thinking(content).thinking))))
     read = FlaggedMessage("assistant" if role == "call" else role, text, False, calls, answers, thinking)
     return Read(read, flag, str(message.get("name", "")))
 

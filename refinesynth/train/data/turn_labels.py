@@ -13,6 +13,9 @@ from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
 
 
+_ROLES = frozenset({"system", "user", "assistant", "tool"})
+
+
 class FlaggedMessage(NamedTuple):
     """One message as a record has it."""
 
@@ -117,6 +120,17 @@ def _refuse_unsound(messages: Sequence[FlaggedMessage], where: str) -> None:
     expected = {"system" if messages and messages[0].role == "system" else "user"}
     open_calls: set[str] = set()
     for number, message in enumerate(messages, start=1):
+        if message.role not in _ROLES:
+            raise InputError(
+                f"{where}: message {number} is from {message.role!r}, a role that is not read; expected system, user, assistant or tool, "
+                "or another word for one of them. Rename the role, or leave the message out"
+            )
+        if message.role == "tool" and "tool" not in expected and messages[number - 2].role == "assistant":
+            raise InputError(
+                f"{where}: message {number} is from 'tool', and the message before it calls no function that can be read; expected "
+                "`tool_calls`, `function_call`, or <tool_call> with JSON that ends the text. Write the call so, or make the answer a "
+                "user's message"
+            )
         if message.role not in expected:
             raise InputError(
                 f"{where}: message {number} is from {message.role!r} where one from {' or '.join(map(repr, sorted(expected)))} is "

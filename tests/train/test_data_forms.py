@@ -1,0 +1,277 @@
+"""Records in the forms that public data has: each is read as the same conversation, by training and by import, or refused
+with what is not read.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import datasets
+import pytest
+from samples import trajectory
+
+from refinesynth.errors import InputError
+from refinesynth.export.formats import FORMATS
+from refinesynth.export.masking import Masking
+from refinesynth.imports import import_trajectories
+from refinesynth.imports import read_record as read_imported
+from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
+from refinesynth.train.data import read_conversations, read_record
+from refinesynth.trajectory import PlayerTurn
+
+FUNCTION: dict[str, Any] = {
+    "name": "find",
+    "description": "Find a user.",
+    "parameters": {
+        "type": "object",
+        "properties": {"email": {"type": "string"}, "age": {"type": ["integer", "null"], "default": None}},
+        "required": ["email"],
+    },
+}
+CALL: dict[str, Any] = {"name": "find", "arguments": {"email": "kim"}}
+WRITTEN = json.dumps(CALL)
+CALLED = Turn("assistant", "", TurnLabel.CORRECT, (ToolCall("call00000", "find", {"email": "kim"}),))
+ANSWER, END = Turn("tool", "kim_1", None, answers="call00000"), Turn("assistant", "Done.", TurnLabel.CORRECT)
+WHOLE = (Turn("system", "Be kind.", None), Turn("user", "Cancel.", None), CALLED, ANSWER, END)
+SYSTEM, ASK = {"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Cancel."}
+DONE = {"role": "assistant", "content": "Done."}
+
+
+def talk(*messages: dict[str, Any], tools: Any = (FUNCTION,), **extra: Any) -> dict[str, Any]:
+    return {"messages": [SYSTEM, ASK, *messages, DONE], "tools": list(tools), **extra}
+
+
+def shared(*messages: tuple[str, str], **extra: Any) -> dict[str, Any]:
+    said = [("human", "Cancel."), *messages, ("gpt", "Done.")]
+    return {"conversations": [{"from": who, "value": value} for who, value in said], "system": "Be kind.", **extra}
+
+
+def calling(arguments: Any, name: str = "find") -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
+
+
+HERMES = f"<tool_call>\n{WRITTEN}\n</tool_call>"
+RESPONSE = "<tool_response>\nkim_1\n</tool_response>"
+NATIVE = {"role": "tool", "content": "kim_1"}
+LISTED = json.dumps([FUNCTION])
+WRAPPED = {"type": "function", "function": FUNCTION}
+FORMS: dict[str, dict[str, Any]] = {
+    "LLaMA-Factory": shared(("function_call", WRITTEN), ("observation", "kim_1"), tools=LISTED),
+    "wrapped functions": shared(("function_call", WRITTEN), ("observation", "kim_1"), tools=json.dumps([WRAPPED])),
+    "hyphens and capitals": shared(("Function-Call", WRITTEN), ("Tool-Response", "kim_1"), tools=LISTED),
+    "Hermes": shared(("gpt", HERMES), ("tool", RESPONSE), tools=LISTED),
+    "Hermes as Python prints it": shared(
+        ("gpt", f"<tool_call>{CALL}</tool_call>"), ("tool", RESPONSE), tools=[WRAPPED]
+    ),
+    "Hermes in users' words": talk({"role": "assistant", "content": HERMES}, {"role": "user", "content": RESPONSE}),
+    "without ids": talk(calling(CALL["arguments"]), NATIVE),
+    "arguments in text": talk(calling('{"email": "kim"}'), NATIVE, tools=[WRAPPED]),
+    "arguments in text in text": talk(calling(json.dumps('{"email": "kim"}')), NATIVE),
+    "flat functions": talk(calling(CALL["arguments"]), NATIVE, tools=[{"type": "function", **FUNCTION}]),
+    "functions in text": talk(calling(CALL["arguments"]), NATIVE, tools=[json.dumps(WRAPPED)]),
+    "messages in text": {
+        "messages": json.dumps([SYSTEM, ASK, calling('{"email": "kim"}'), NATIVE, DONE]),
+        "tools": LISTED,
+    },
+    "OpenAI before tools": {
+        "messages": [
+            SYSTEM,
+            ASK,
+            {"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": '{"email": "kim"}'}},
+            {"role": "function", "name": "find", "content": "kim_1"},
+            DONE,
+        ],
+        "functions": [FUNCTION],
+    },
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_the_same_conversation_to_training_and_import(name: str) -> None:
+    read = read_record(FORMS[name], "x:1")
+    assert read.turns == WHOLE
+    assert [*read.tools] == [WRAPPED]
+    found = read_imported(FORMS[name], "agentinstruct" if "conversations" in FORMS[name] else "openai", "x:1")
+    assert [turn.action for turn in found.turns if isinstance(turn, PlayerTurn)] == ["find(kim, )", "answer Done."]
+    assert (found.script.introduction, found.script.goal) == ("Be kind.", "Cancel.")
+
+
+def test_several_calls_are_answered_in_order_by_name_or_in_one_message() -> None:
+    calls: list[dict[str, Any]] = [{"name": name, "arguments": {}} for name in ("look", "wait")]
+    both: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [{"function": call} for call in calls]}
+    one, two = ({"role": "tool", "content": text} for text in ("1", "2"))
+    tagged = "<tool_response>1</tool_response>\n<tool_response>2</tool_response>"
+    for messages in (
+        [both, one, two],
+        [both, {**two, "name": "wait"}, {**one, "name": "look"}],
+        [both, {"role": "tool", "content": tagged}],
+        [both, {"role": "observation", "content": '["1", "2"]'}],
+        [{"role": "function_call", "content": json.dumps(calls)}, {"role": "observation", "content": "[1, 2]"}],
+    ):
+        turns = read_record(talk(*messages), "x:1").turns
+        assert [call.id for call in turns[2].calls] == ["call00000", "call00001"]
+        assert {turn.answers: turn.content for turn in turns[3:5]} == {"call00000": "1", "call00001": "2"}
+    with pytest.raises(InputError, match="x:1: message 4 answers 2 calls at once"):
+        read_record(talk(both, {"role": "tool", "content": "1 and 2"}), "x:1")
+
+
+THOUGHTS: list[dict[str, Any]] = [
+    {"reasoning_content": " Two hens.\n"},
+    {"reasoning": "Two hens.", "reasoning_content": "Two hens."},
+    {"thinking": "Two hens."},
+    {"reasoning": [{"type": "reasoning.text", "text": "Two hens."}]},
+    {"content": [{"type": "thinking", "thinking": "Two hens."}, {"type": "text", "text": "Six."}]},
+    {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Two hens."}]}, "Six."][:1]},
+    {"content": [{"type": "reasoning", "reasoning": "Two hens."}, {"type": "output_text", "text": "Six."}]},
+    {"content": "<think>\nTwo hens.\n</think>\n\nSix.", "reasoning_content": "Two hens."},
+    {"content": "<think></think>Six.", "thinking": "Two hens."},
+]
+
+
+def test_a_thought_is_read_once_wherever_it_stands() -> None:
+    for place in THOUGHTS:
+        content = place.get("content", "Six.")
+        spoken = [*content, {"type": "text", "text": "Six."}] if content and len(content) == 1 else content
+        said = {"role": "assistant", "content": "Six.", **place, **({"content": spoken} if "content" in place else {})}
+        (_, turn) = read_record({"messages": [ASK, said]}, "x:1").turns
+        assert (turn.thinking, turn.content) == ("Two hens.", "Six."), place
+    differing = {"role": "assistant", "content": "<think>\nThree each.\n</think>\n\nSix.", "reasoning": "Two hens."}
+    (_, turn) = read_record({"messages": [ASK, differing]}, "x:1").turns
+    assert (turn.thinking, turn.content) == ("Two hens.\n\nThree each.", "Six.")
+    marked = {"role": "assistant", "content": "[THINK]Two hens.[/THINK]Six."}
+    (_, turn) = read_record({"messages": [ASK, marked]}, "x:1").turns
+    assert (turn.thinking, turn.content) == ("", marked["content"])  # As its model writes it, until it is asked for.
+    called = shared(("function_call", f"<think>\nTwo hens.\n</think>\n\n{WRITTEN}"), ("observation", "kim_1"))
+    assert read_record(called, "x:1").turns[2].thinking == "Two hens."
+
+
+def test_an_import_has_what_was_thought_before_what_was_said() -> None:
+    act = "Thought: So go.\nAction: go"
+    for said, thought in (
+        ({"reasoning": "Far.", "content": act}, "Far.\n\nSo go."),
+        ({"content": f"<think>Far.</think>\n{act}"}, "Far.\n\nSo go."),
+        ({"content": [{"type": "thinking", "thinking": "Far."}, {"type": "text", "text": "Action: go"}]}, "Far."),
+    ):
+        found = read_imported({"messages": [ASK, {"role": "assistant", **said}]}, "openai", "x:1")
+        assert found.turns[0] == PlayerTurn(thought=thought, action="go")
+    for said, thought in (({"thinking": "Far."}, "Far."), ({"content": "<think>Far.</think>\nI go."}, "Far.\n\nI go.")):
+        found = read_imported(talk({**calling({}), **said}, NATIVE), "openai", "x:1")
+        assert found.turns[0] == PlayerTurn(thought=thought, action="find(, )")
+    answer = {"role": "assistant", "content": "<think>Far.</think>\nYes."}
+    found = read_imported({"messages": [ASK, answer], "tools": [FUNCTION]}, "openai", "x:1")
+    assert found.turns[0] == PlayerTurn(thought="Far.", action="answer Yes.")
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (shared(("function_call", "find(kim)"), ("observation", "x")), r"the call in message 2 cannot be read"),
+        (
+            shared(("gpt", "<tool_call>find</tool_call>"), ("tool", "x")),
+            "message 4 is from 'tool', .* calls no function",
+        ),
+        (shared(("narrator", "x")), r"message 3 is from 'narrator', a role that is not read"),
+        (
+            talk({"role": "assistant", "content": [{"type": "tool_use"}]}),
+            "content of the type 'tool_use', which is not",
+        ),
+        (talk({"role": "assistant", "content": "x", "reasoning": 5}), "message 3 has a `reasoning` of int"),
+        (
+            talk(calling("[1]"), NATIVE),
+            "`tool_calls` of message 3 cannot be read: a call of 'find' with arguments of list",
+        ),
+        (talk(tools=["find"]), "`tools` is not a list"),
+        (talk(tools=[{"type": "function"}]), "`tools` is not a list"),
+    ],
+)
+def test_what_is_not_read_is_named(record: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=f"^x:1: .*{problem}"):
+        read_record(record, "x:1")
+
+
+def test_an_import_says_which_message_takes_no_action() -> None:
+    said = {"conversations": [{"from": "human", "value": "How many?"}, {"from": "gpt", "value": "Act: bash"}]}
+    for beside in ({}, {"system": "Be kind."}):
+        with pytest.raises(InputError, match=r'x:1: message 2: .*no line that begins with "Action:"; expected one in'):
+            read_imported({**said, **beside}, "agentinstruct", "x:1")
+
+
+BIG = 12345678901234567890123
+
+
+def arguments_of(one: Conversation) -> dict[str, Any]:
+    return dict(next(turn for turn in one.turns if turn.calls).calls[0].arguments)
+
+
+def test_values_that_a_model_wrote_stay_and_padding_goes(tmp_path: Path) -> None:
+    two = [FUNCTION, {"name": "wait", "parameters": {"type": "object", "properties": {"hours": {"type": "number"}}}}]
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (f'{{"email": "kim", "age": {BIG}}}', {"email": "kim", "age": BIG}),
+        ('{"email": null, "age": null, "x": [null]}', {"email": None, "age": None, "x": [None]}),
+        ({"email": "kim", "age": BIG}, {"email": "kim", "age": BIG}),
+        ({"email": None, "age": None}, {"email": None, "age": None}),  # An object, and nothing says of a table.
+        ({"email": None, "age": None, "hours": None}, {"email": None}),  # As in a file that was a table once.
+        ({"email": "kim", "hours": None, "x": {"y": None}}, {"email": "kim", "x": {}}),
+    ]
+    for given, kept in cases:
+        path = tmp_path / "one.jsonl"
+        path.write_text(json.dumps(talk(calling(given), NATIVE, tools=two)))
+        (read,) = read_conversations([path])
+        assert arguments_of(read) == kept, given
+        assert [tool["function"] for tool in read.tools] == two
+
+
+def test_a_table_pads_tools_and_arguments_with_null() -> None:
+    wait = {"name": "wait", "parameters": {"type": "object", "properties": {"hours": {"type": "number"}}}}
+    tools = [{"type": "function", "function": one} for one in (FUNCTION, wait)]
+    plain = json.loads(json.dumps(tools).replace(', "default": null', "").replace('["integer", "null"]', '"integer"'))
+    rows = [
+        talk(calling(CALL["arguments"]), NATIVE, tools=plain),
+        talk(calling({"hours": 2}, "wait"), NATIVE, tools=plain),
+    ]
+    table = cast("Any", datasets.Dataset).from_list(rows)
+    assert table[0]["tools"][1]["function"]["parameters"]["properties"]["email"] is None
+    for source in (table, [dict(row) for row in table]):  # A list says nothing of a table, but null stands in a schema.
+        first, second = read_conversations([source])
+        assert (arguments_of(first), arguments_of(second)) == ({"email": "kim"}, {"hours": 2})
+        assert [*first.tools] == plain
+
+
+def test_an_import_writes_every_digit_and_null_down() -> None:
+    found = read_imported(talk(calling(f'{{"email": null, "age": {BIG}}}'), NATIVE), "openai", "x:1")
+    assert found.turns[0] == PlayerTurn(thought="", action=f"find(null, {BIG})")
+
+
+def test_an_id_with_a_number_sign_is_ours_only_where_the_task_is() -> None:
+    turns = [ASK, DONE, ASK, DONE]
+    for name in ("example/project#12", "a#1", "x#correct"):
+        read = read_record({"id": name, "messages": turns}, "x:1")
+        assert [turn.label for turn in read.turns[1::2]] == [TurnLabel.CORRECT] * 2
+        assert (read.id, read.group, read.marked) == (name, f"record {name}", False)
+    split = [record.data for record in FORMATS["sharegpt"].records(trajectory(), Masking.SPLIT)]
+    labels = [[turn.label for turn in read_record(one, "x:1").turns if turn.label] for one in split]
+    assert all({*each[:-1]} <= {TurnLabel.HISTORY} and each[-1] is TurnLabel.CORRECT for each in labels)
+    assert len(labels) > 1
+
+
+async def test_records_of_one_id_are_numbered(tmp_path: Path) -> None:
+    record = {"id": "a", "messages": [ASK, {"role": "assistant", "content": "Action: go"}]}
+    other = {**record, "id": "a-2"}
+    assert [one.id for one in read_conversations([[record, other], [record]])] == ["a", "a-2", "a-3"]
+    path, names = tmp_path / "all.jsonl", ["a", "a-2", "a-2-2", "a-3"]
+    lines = [json.dumps(one) + "\n" for one in (record, record, other, record)]
+    path.write_text("".join(lines[:2]))
+    await import_trajectories(path, format="openai", output=tmp_path / "run")
+    path.write_text("".join(lines))
+    result = await import_trajectories(path, format="openai", output=tmp_path / "run")
+    assert [one.id for one in result] == names
+
+
+def test_a_list_in_a_file_is_its_items_and_a_broken_one_says_that_it_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    for indent in (None, 1):
+        path.write_text("\n" + json.dumps([{"messages": [ASK, DONE]}] * 2, indent=indent))
+        assert [one.where for one in read_conversations([path])] == [f"{path}: item {k}" for k in (1, 2)]
+    path.write_text('[{"messages": []},\n')
+    with pytest.raises(InputError, match=r"begins as a JSON list and is not one .* JSONL"):
+        list(read_conversations([path]))
