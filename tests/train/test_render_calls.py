@@ -4,6 +4,7 @@ prompt, and ends where it would stop.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,92 @@ def test_a_turn_of_text_in_between_is_a_turn() -> None:
         Conversation("x", "x", turns, "x:1", tools=conversation.tools)
     )
     assert len(example.spans) == sum(turn.role == "assistant" for turn in turns)
+
+
+ARGUMENTS: dict[str, Any] = {"city": 'Riga "x"', "days": 0, "note": "", "any": None, "more": {"deep": [1, False]}}
+
+
+def called() -> Conversation:
+    """Two turns that call, the first twice, with values that templates like to leave out."""
+    calls = [{"id": f"call0000{k}", "function": {"name": "look", "arguments": json.dumps(ARGUMENTS)}} for k in range(3)]
+    answers = [{"role": "tool", "tool_call_id": call["id"], "content": "4"} for call in calls]
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "So.", "tool_calls": calls[:2]},
+        *answers[:2],
+        {"role": "assistant", "content": "Once more.", "tool_calls": calls[2:]},
+        answers[2],
+        {"role": "assistant", "content": "Done."},
+    ]
+    return read_record({"messages": messages, "tools": [{"name": "look"}]}, "x:1")
+
+
+@pytest.mark.parametrize("name", tool_templates.ENCODINGS)
+def test_a_call_may_be_written_in_any_way(name: str) -> None:
+    made = tokenizer(tool_templates.with_call(tool_templates.ENCODINGS[name]))
+    (example,) = Renderer(made).render(called())
+    said = [made.decode(example.input_ids[slice(*span[:2])]) for span in example.spans]
+    assert [text.count("look") for text in said] == [2, 1, 0]
+    assert [text.count("deep") for text in said] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("name", tool_templates.LEAVING_OUT)
+def test_a_template_that_leaves_out_part_of_a_call_is_refused_with_a_way_out(name: str) -> None:
+    made = tokenizer(tool_templates.with_call(tool_templates.LEAVING_OUT[name]))
+    with pytest.raises(TemplateError, match=r"does not write .* call.* --chat-template a file .*form=react"):
+        Renderer(made).render(called())
+
+
+def test_calls_that_are_alike_are_tried_once() -> None:
+    renderer = Renderer(tokenizer(tool_templates.HERMES))
+    written: list[int] = []
+    write = renderer.tokenizer.apply_chat_template
+
+    def counted(*given: Any, **named: Any) -> Any:
+        written.append(1)
+        return write(*given, **named)
+
+    renderer.tokenizer.apply_chat_template = counted
+    counts: list[int] = []
+    for _ in range(2):
+        renderer.render(called())
+        counts.append(len(written))
+    assert counts[1] - counts[0] < counts[0] / 2
+
+
+def test_a_template_that_cannot_be_written_without_tools_is_trained_through() -> None:
+    made = tokenizer(tool_templates.PHI)
+    (example,) = Renderer(made).render(called())
+    said = [made.decode(example.input_ids[span.start : span.stop]) for span in example.spans]
+    assert [text.endswith("<|im_end|>") for text in said] == [True, True, False]
+    assert all(text.count("<|im_end|>") == 1 and text.endswith("|>") for text in said)
+
+
+def test_a_template_without_room_for_a_thought_beside_a_call_is_refused_with_a_way_out() -> None:
+    conversation, silent = played(), tokenizer(tool_templates.SILENT)
+    for on_rewrite in ("refuse", "expand"):
+        with pytest.raises(RewritesHistoryError, match=r"--set thought_as=omit: the model then learns to act"):
+            Renderer(silent, on_rewrite=on_rewrite).render(conversation)
+    (example,) = Renderer(silent, thought_as="omit").render(conversation)
+    assert len(example.spans) == sum(turn.role == "assistant" for turn in conversation.turns)
+    for span, turn in zip(example.spans, (turn for turn in conversation.turns if turn.calls), strict=True):
+        said = silent.decode(example.input_ids[span.start : span.stop])
+        assert turn.calls[0].name in said
+        assert turn.content not in said
+
+
+def test_text_without_an_end_of_turn_is_trained_to_the_header_of_the_next_message() -> None:
+    conversation, made = of_trajectory(trajectory(), "played.jsonl:1"), tokenizer(tool_templates.GLM)
+    for one in (conversation, replace(conversation, turns=conversation.turns[:2])):
+        (example,) = Renderer(made).render(one)
+        assert {made.decode([example.input_ids[span.stop - 1]]) for span in example.spans} == {"<|user|>"}
+    thinks = tool_templates.GLM.replace(
+        "{{ '<|assistant|>\\n' + m.content }}",
+        "{{ '<|assistant|>\\n' }}{% if loop.last %}{{ '<think>' ~ m.reasoning_content ~ '</think>' }}{% endif %}{{ m.content }}",
+    )
+    assert thinks != tool_templates.GLM
+    turns = (Turn("user", "Go.", None), Turn("assistant", "Gone.", TurnLabel.CORRECT, thinking="So."))
+    made = tiny.made(tool_templates.GLM_TOKENS, tool_templates.CALL_TAGS, thinks, eos="<|endoftext|>")
+    (example,) = Renderer(made, thought_as="reasoning").render(Conversation("x", "x", turns, "x:1"))
+    said = made.decode(example.input_ids[slice(*example.spans[0][:2])])
+    assert said == "<think>So.</think>Gone.<|user|>"

@@ -150,6 +150,20 @@ def test_markers_without_the_end_of_turn_are_widened_to_it() -> None:
     assert one(renderer, TALK).spans == one(Renderer(tiny.tokenizer()), TALK).spans
 
 
+@pytest.mark.parametrize("family", ["chatml", "zephyr", "gemma"])
+def test_markers_around_the_line_feed_behind_a_turn_train_to_where_the_model_stops(family: str) -> None:
+    marked = str(tiny.FAMILIES[family].marked)
+    around = marked.replace("{% endgeneration %}{{ '\\n' }}", "{{ '\\n' }}{% endgeneration %}")
+    around = around if around != marked else marked.replace("{% endgeneration %}", "{{ '\\n' }}{% endgeneration %}")
+    for template in (marked, around):
+        tokenizer = tiny.tokenizer(family)
+        renderer = Renderer(tokenizer, template=template)
+        assert renderer.method == "generation markers"
+        example = one(renderer, tiny.talk("cmr"))
+        for span in example.spans:
+            assert tokenizer.decode(example.input_ids[span.start : span.stop]).endswith(tokenizer.eos_token)
+
+
 def test_markers_around_another_message_are_refused() -> None:
     wide = (
         "{% for m in messages %}{% if m.role == 'user' %}{% generation %}{{ m.content }}<|im_end|>"

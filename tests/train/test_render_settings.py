@@ -34,6 +34,71 @@ def test_a_thought_is_given_apart_and_nothing_of_a_message_is_lost() -> None:
     ]
 
 
+_TURN = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}THINK{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+_PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+_SAID = (
+    "{% if m.role == 'assistant' %}{{ '<think>\\n' ~ (m.reasoning_content or '') ~ '\\n</think>\\n\\n' }}{% endif %}"
+)
+_CHANNEL = "{% if m.thinking %}{{ '<|im_start|>analysis\\n' ~ m.thinking ~ '<|im_end|>' }}{% endif %}"
+_PARSED = (
+    "{% if '</think>' in m.content %}{% set m = {'role': m.role, 'reasoning_content': m.content.split('</think>')[0]"
+    ".split('<think>')[-1].strip(), 'content': m.content.split('</think>')[-1].strip()} %}{% endif %}"
+    "{% if m.reasoning_content %}{{ '<think>\\n' ~ m.reasoning_content ~ '\\n</think>\\n\\n' }}{% endif %}"
+)
+THINKING = {
+    "reads none": ("", False),
+    "always writes a block": (_SAID, True),
+    "writes another form": (_CHANNEL, True),
+    "reads both": (_PARSED, True),
+}
+"""What a template does about thoughts, and whether it reads them apart."""
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", THINKING)
+@pytest.mark.parametrize(
+    "said",
+    [
+        Turn("assistant", "Six.", TurnLabel.CORRECT, thinking="Two hens."),
+        Turn("assistant", "<think>\nTwo hens.\n</think>\n\nSix.", TurnLabel.CORRECT),
+        Turn("assistant", "\n<think>Two hens.</think>Six.", TurnLabel.CORRECT),
+        Turn("assistant", "Two hens.\n</think>\n\nSix.", TurnLabel.CORRECT),
+        Turn("assistant", "[THINK]Two hens.[/THINK]Six.", TurnLabel.CORRECT),
+    ],
+)
+def test_a_thought_is_trained_once_or_refused(said: Turn, name: str, special: bool) -> None:
+    think, reads = THINKING[name]
+    conversation = Conversation("x", "g", (Turn("user", "How many?", None), said), "x:1")
+    marks = ("<think>", "</think>")
+    tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(marks if special else ()))
+    trained: dict[str, str] = {}
+    for setting in ("content", "reasoning", "omit"):
+        made = tiny.made(tokens, () if special else marks, _TURN.replace("THINK", think) + _PROMPT, eos="<|im_end|>")
+        given: Any = setting
+        try:
+            (example,) = Renderer(made, thought_as=given).render(conversation)
+        except TemplateError as error:
+            assert "thought" in str(error)  # noqa: PT017
+            continue
+        trained[setting] = made.decode(example.input_ids[example.labels == Label.TRAINED])
+        assert trained[setting].count("Two hens.") == (setting != "omit")
+        assert trained[setting].count("Six.") == 1
+        assert trained[setting].count("</think>") + trained[setting].count("[/THINK]") <= 1
+        assert trained[setting].count("<think>") <= 1
+    assert ("reasoning" in trained) == reads
+    assert "omit" in trained
+    assert "content" in trained or reads or special
+
+
+def test_a_turn_that_has_thinking_keeps_what_it_says_beside_a_call_or_before_an_action() -> None:
+    turn = Turn("assistant", "Thought: so\nAction: go", TurnLabel.CORRECT, thinking="Far.")
+    made = tiny.tokenizer("qwen3")
+    conversation = Conversation("x", "g", (Turn("user", "Go.", None), turn), "x:1")
+    (example,) = Renderer(made, thought_as="reasoning").render(conversation)
+    written = made.decode(example.input_ids[example.labels == Label.TRAINED])
+    assert written == "<think>\nFar.\n</think>\n\nThought: so\nAction: go<|im_end|>"
+
+
 def test_thoughts_apart_need_a_template_that_reads_them() -> None:
     with pytest.raises(TemplateError, match=r"reads no thought of a message \(reasoning_content, .*thought_as"):
         Renderer(tiny.tokenizer("llama3"), thought_as="reasoning")

@@ -43,3 +43,52 @@ GLM = (
 """GLM-4.5: a turn has no end of its own, the next message's header is what a model stops with."""
 GLM_TOKENS = ("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
 CALL_TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+
+_EACH = "{% for k, v in c.function.arguments.items() %}"
+ENCODINGS = {
+    "JSON": _JSON,
+    "as Python calls": "{{ c.function.name }}("
+    + _EACH
+    + "{{ k ~ '=' }}{{ v if v is mapping else v | tojson }}, {% endfor %})",
+    "XML parameters": "<function={{ c.function.name }}>"
+    + _EACH
+    + "<parameter={{ k }}>\n{{ v if v is string else v | tojson }}\n</parameter>{% endfor %}</function>",
+    "between marks": "<begin>function<sep>{{ c.function.name }}\n```json\n{{ c.function.arguments | tojson }}\n```<end>",
+    "text in text": "{{ {'name': c.function.name, 'arguments': c.function.arguments | tojson} | tojson }}",
+}
+"""Ways to write a whole call."""
+LEAVING_OUT = {
+    "calls": "",
+    "names": "{{ c.id }}({{ c.function.arguments | tojson }})",
+    "arguments": "{{ c.function.name }}",
+    "values": "{{ c.function.name }}({{ c.function.arguments | list }})",
+    "keys": "{{ c.function.name }}({{ c.function.arguments.values() | list | tojson }})",
+    "what is empty": "{{ c.function.name }}("
+    + _EACH
+    + "{% if v %}{{ k ~ '=' }}{{ v | tojson }}{% endif %}{% endfor %})",
+    "null": "{{ c.function.name }}("
+    + _EACH
+    + "{% if v is not none %}{{ k ~ '=' }}{{ v | tojson }}{% endif %}{% endfor %})",
+    "what is nested": "{{ c.function.name }}("
+    + _EACH
+    + "{{ k ~ '=' }}{{ '...' if v is mapping else v | tojson }}{% endfor %})",
+    "later calls": "{% if loop.first %}" + _JSON + "{% endif %}",
+    "calls of later turns": "{% if ns.first %}" + _JSON + "{% endif %}",
+}
+"""Ways to leave something of a call out."""
+
+
+def with_call(call: str) -> str:
+    """A template that writes a call so."""
+    first = "{% set ns = namespace(first=true) %}"
+    return first + _chatml("{{ m.content }}", call=call).replace(
+        "{{ '<|im_end|>\\n' }}{% else %}", "{% set ns.first = false %}{{ '<|im_end|>\\n' }}{% else %}"
+    )
+
+
+PHI = (
+    "{{ '<|im_start|>system\\n' }}{% for t in tools %}{{ t.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}"
+    + with_call(_JSON).replace(_TOOLS, "")
+    + "{% if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
+)
+"""Phi-4-mini: cannot be written without tools, and ends a conversation with one more token."""

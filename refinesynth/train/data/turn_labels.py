@@ -12,7 +12,6 @@ from refinesynth.chat import action_label
 from refinesynth.errors import InputError
 from refinesynth.train.conversation import Conversation, ToolCall, Turn, TurnLabel
 
-
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 

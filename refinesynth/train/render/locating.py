@@ -187,7 +187,8 @@ def heading(
     whole = template.write([*messages, following], tools=tools)
     # Thoughts may be left out of the turn as soon as another follows, so only its end need be there.
     text = text.rstrip()
-    end = text.rpartition("\n")[2][-_SHOWN:]
+    said = str(messages[-1]["content"]).rstrip()
+    end = (said if text.endswith(said) else text.rpartition("\n")[2])[-_SHOWN:] or text[-_SHOWN:]
     behind = len(text) if whole.startswith(text) else whole.rfind(end) + len(end)
     header = controls.opening(whole, behind) if behind >= len(end) else None
     asked = template.write(messages[:-1], tools=tools)

@@ -145,7 +145,8 @@ class CallLocator(NamedTuple):
     def _refuse_unwritten(self, messages: Sequence[ChatMessage], at: int, turn: str) -> None:
         """All that is called must make a difference to what the template writes of turn `at`.
 
-        Each part of a call is changed and left out in turn; of calls that are alike in this, only the first is tried.
+        Each key and value of a call is changed in turn, so that it does not matter how a template writes them; what is left
+        out where it is empty is found by its key. Of calls that are alike in this, only the first is tried.
 
         Raises:
             TemplateError: A call, its name or an argument is not written.
@@ -222,7 +223,7 @@ class _Call(NamedTuple):
 
 
 def _variants(calls: Sequence[_Call]) -> Iterator[tuple[str, list[_Call]]]:
-    """The calls with one thing changed or left out, and what that is."""
+    """The calls with one thing changed, or a call left out, and what that is."""
     for at, call in enumerate(calls):
         before, after = calls[:at], calls[at + 1 :]
         if len(calls) > 1:
@@ -236,11 +237,11 @@ def _variants(calls: Sequence[_Call]) -> Iterator[tuple[str, list[_Call]]]:
 
 
 def _changes(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """The value with one part of it changed or left out, and the key of that part."""
+    """The value with one key or one part of it changed, and the key of that part."""
     if isinstance(value, dict):
         known = cast("dict[str, Any]", value)
         for name, one in known.items():
-            yield name, {other: part for other, part in known.items() if other != name}
+            yield name, {f"{other}_x" if other == name else other: part for other, part in known.items()}
             yield from ((inner, {**known, name: part}) for inner, part in _changes(one, name))
     elif isinstance(value, list):
         items = cast("list[Any]", value)
