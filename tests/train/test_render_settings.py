@@ -97,6 +97,9 @@ def test_a_turn_that_has_thinking_keeps_what_it_says_beside_a_call_or_before_an_
     (example,) = Renderer(made, thought_as="reasoning").render(conversation)
     written = made.decode(example.input_ids[example.labels == Label.TRAINED])
     assert written == "<think>\nFar.\n</think>\n\nThought: so\nAction: go<|im_end|>"
+    made = tiny.tokenizer("chatml")
+    (example,) = Renderer(made, thought_as="omit").render(conversation)
+    assert made.decode(example.input_ids[example.labels == Label.TRAINED]) == "Action: go<|im_end|>"
 
 
 def test_thoughts_apart_need_a_template_that_reads_them() -> None:

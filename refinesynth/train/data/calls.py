@@ -40,8 +40,9 @@ class Read(NamedTuple):
     """Of a tool's message: the function that answers, if it says so."""
 
 
-def read_tools(given: Mapping[str, Any], where: str, *, table: bool = False) -> list[dict[str, Any]]:
-    """The functions that a record says may be called, as a chat completion's `tools`; from a list or its JSON text.
+def read_tools(given: Mapping[str, Any], where: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
+    """The functions that a record says may be called, as a chat completion's `tools`, from a list or its JSON text; and
+    whether it is, or once was, the row of a `table`, whose columns are filled with null.
 
     Raises:
         InputError: They are neither.
@@ -53,7 +54,8 @@ def read_tools(given: Mapping[str, Any], where: str, *, table: bool = False) -> 
             f'{where}: `tools` is not a list of {{"type": "function", "function": {{"name", "description", "parameters"}}}}, with or '
             "without the outer object; expected what a chat completion's `tools` are"
         ) from error
-    return [_without_nulls(tool) for tool in tools] if table or _holds_padding(tools) else tools
+    table = table or _holds_padding(tools)
+    return ([_without_nulls(tool) for tool in tools] if table else tools), table
 
 
 def _tool(given: Mapping[str, Any]) -> dict[str, Any]:

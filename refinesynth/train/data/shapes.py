@@ -83,7 +83,7 @@ def read_record(
         if key in given:
             if not isinstance(given.get("system", ""), str):
                 raise InputError(f"{where}: `system` is {type(given['system']).__name__}; expected text")
-            tools = read_tools(given, where, table=table)
+            tools, table = read_tools(given, where, table=table)
             return _chat(
                 given, read_messages(given[key], key, where, tools=tools, table=table), tools, where, unflagged
             )
@@ -153,7 +153,7 @@ def _paper(given: Mapping[str, Any], where: str, form: ChatForm) -> Conversation
 
 
 def _prompt_completion(given: Mapping[str, Any], where: str, *, table: bool) -> Conversation:
-    tools = read_tools(given, where, table=table)
+    tools, table = read_tools(given, where, table=table)
     prompt, completion = (
         read_messages(given[key], key, where, tools=tools, table=table) for key in ("prompt", "completion")
     )

@@ -291,7 +291,9 @@ class Renderer:
 
     def _apart(self, turn: Turn) -> dict[str, str]:
         thought, rest = _split(turn)
-        return {**({self._thought: thought} if thought and self._thought else {}), "content": rest}
+        if self._thought is None:
+            return {"content": "" if turn.calls else split_thought(rest)[1]}
+        return {**({self._thought: thought} if thought else {}), "content": rest}
 
     def _called(self, turn: Turn) -> list[dict[str, Any]]:
         text = self._template.wants_text
