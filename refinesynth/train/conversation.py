@@ -4,6 +4,7 @@ No trainer's library is needed to hold one; `train.data` reads them and `train.r
 labels.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,6 +55,11 @@ class ToolCall(NamedTuple):
     id: str
     name: str
     arguments: Mapping[str, Any]
+
+    def message(self, *, text: bool) -> dict[str, Any]:
+        """As an entry of `tool_calls`, its arguments as JSON `text` or as an object."""
+        given = json.dumps(dict(self.arguments), ensure_ascii=False) if text else dict(self.arguments)
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": given}}
 
 
 class Turn(NamedTuple):

@@ -180,6 +180,10 @@ def test_an_import_has_what_was_thought_before_what_was_said() -> None:
             talk(calling("[1]"), NATIVE),
             "`tool_calls` of message 3 cannot be read: a call of 'find' with arguments of list",
         ),
+        (
+            talk(calling(json.loads('{"a":' * 200 + "1" + "}" * 200)), NATIVE),
+            "arguments of 'find' are nested too deeply",
+        ),
         (talk(tools=["find"]), "`tools` is not a list"),
         (talk(tools=[{"type": "function"}]), "`tools` is not a list"),
     ],

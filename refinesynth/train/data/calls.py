@@ -10,13 +10,13 @@ Arguments are an object or its JSON text. Functions are listed with or without {
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, cast
 
 from refinesynth.chat import action_label
 from refinesynth.errors import InputError
-from refinesynth.text.jsontext import load_json, write_json
+from refinesynth.text.jsontext import MAX_DEPTH, depth, load_json, write_json
 from refinesynth.train.conversation import ToolCall
 from refinesynth.train.data.turn_labels import FlaggedMessage
 
@@ -64,8 +64,8 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
         key: value for key, value in given.items() if key != "type" and not (key == "function" and value is None)
     }
     function = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else flat
-    if not isinstance(function["name"], str):
-        raise TypeError("a function without a name")
+    if not isinstance(function["name"], str) or depth(dict(function)) > MAX_DEPTH:
+        raise TypeError("a function without a name, or nested too deeply")
     return dict(given) if isinstance(inner, Mapping) else {"type": "function", "function": function}
 
 
@@ -103,7 +103,9 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
         arguments = (load_json(arguments) if arguments.strip() else {}) if isinstance(arguments, str) else arguments
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
         raise ValueError(f"a call of {name!r} with arguments of {type(arguments).__name__}")
-    known = cast("Mapping[str, Any]", arguments or {})
+    known = cast("dict[str, Any]", arguments or {})
+    if depth(known) > MAX_DEPTH:
+        raise ValueError(f"the arguments of {name!r} are nested too deeply")
     return ToolCall(str(item.get("id") or ""), name, dict(known) if isinstance(given, str) else _Object(known))
 
 
@@ -141,7 +143,7 @@ def with_answers(
     """
     numbers = count()
     at = 0
-    unpadded = _Unpadding(found, tools, table=table)
+    unpadded = _unpadded(found, tools, table=table)
     while at < len(found):
         message, flag, _ = found[at]
         stop = next((k for k in range(at + 1, len(found)) if not _answers(found[k].message)), len(found))
@@ -153,7 +155,7 @@ def with_answers(
             at += 1
             continue
         named = [call._replace(id=call.id or f"call{next(numbers):05d}") for call in message.calls]
-        yield message._replace(calls=tuple(unpadded(call) for call in named)), flag
+        yield message._replace(calls=tuple(map(unpadded, named))), flag
         yield from _answered(found[at + 1 : stop], message.calls, named, f"{where}: message {at + 2}")
         at = stop
 
@@ -197,46 +199,36 @@ def _each(content: str, number: int, at: str) -> list[str]:
     return [one if isinstance(one, str) else write_json(one).decode() for one in cast("list[Any]", found)]
 
 
-class _Unpadding:
-    """Takes the nulls out of arguments with which a table fills its columns, and leaves those that a model wrote.
+def _unpadded(
+    found: Sequence[Read], tools: Sequence[Mapping[str, Any]], *, table: bool
+) -> Callable[[ToolCall], ToolCall]:
+    """What takes the nulls out of arguments with which a table fills its columns, and leaves those that a model wrote.
 
-    Arguments in JSON text are a model's. Of an object, null is padding where the function has no such parameter; and
-    where a record is out of a table, or padded elsewhere, for every parameter that is not required.
+    Arguments in JSON text are a model's. Of an object, null is padding where a record is out of a `table`, for every
+    parameter that is not required; any record is, where a call has null for a parameter that its function does not have.
     """
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
+    objects = [call for one in found for call in one.message.calls if isinstance(call.arguments, _Object)]
+    table = table or any(
+        value is None and call.name in schemas and key not in _keys(schemas[call.name], "properties")
+        for call in objects
+        for key, value in call.arguments.items()
+    )
 
-    def __init__(self, found: Sequence[Read], tools: Sequence[Mapping[str, Any]], *, table: bool) -> None:
-        schemas: list[tuple[str, Any]] = [
-            (tool["function"]["name"], tool["function"].get("parameters")) for tool in tools
-        ]
-        self._parameters: dict[str, set[str]] = {name: {*_keys(schema, "properties")} for name, schema in schemas}
-        self._required: dict[str, set[str]] = {name: {*_keys(schema, "required")} for name, schema in schemas}
-        self._padded = table or any(
-            value is None and self._is_foreign(call.name, key)
-            for one in found
-            for call in one.message.calls
-            if isinstance(call.arguments, _Object)
-            for key, value in call.arguments.items()
-        )
-
-    def __call__(self, call: ToolCall) -> ToolCall:
-        if not isinstance(call.arguments, _Object):
-            return call
-        if not self._padded:
+    def unpadded(call: ToolCall) -> ToolCall:
+        if not table or not isinstance(call.arguments, _Object):
             return call._replace(arguments=dict(call.arguments))
-        required = self._required.get(call.name, ())
-        kept = {
-            key: _without_nulls(value) for key, value in call.arguments.items() if value is not None or key in required
-        }
-        return call._replace(arguments=kept)
+        required = _keys(schemas.get(call.name), "required")
+        given = call.arguments.items()
+        return call._replace(arguments={k: _without_nulls(v) for k, v in given if v is not None or k in required})
 
-    def _is_foreign(self, name: str, key: str) -> bool:
-        return name in self._parameters and key not in self._parameters[name]
+    return unpadded
 
 
-def _keys(schema: object, key: str) -> Iterator[str]:
+def _keys(schema: object, key: str) -> set[str]:
     found: object = cast("Mapping[str, object]", schema).get(key) if isinstance(schema, Mapping) else None
-    if isinstance(found, Mapping | list | tuple):
-        yield from (one for one in cast("Sequence[object]", found) if isinstance(one, str))
+    every = cast("Sequence[object]", found) if isinstance(found, Mapping | list) else ()
+    return {one for one in every if isinstance(one, str)}
 
 
 def _holds_padding(value: object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
+from refinesynth.train.conversation import ToolCall
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.locating import (
@@ -153,7 +154,9 @@ class CallLocator(NamedTuple):
         """
         message = messages[at]
         calls: list[dict[str, Any]] = message.get("tool_calls") or []
-        known = [_Call(call["id"], call["function"]["name"], _parsed(call["function"]["arguments"])) for call in calls]
+        known = [
+            ToolCall(call["id"], call["function"]["name"], _parsed(call["function"]["arguments"])) for call in calls
+        ]
         names = [call.name for call in known]
         for name in names:
             if turn.count(name) + turn.count(json.dumps(name)[1:-1]) < names.count(name):
@@ -169,7 +172,7 @@ class CallLocator(NamedTuple):
                 raise _unwritten(what, at)
         self.tried.add(alike)
 
-    def _written_as(self, messages: Sequence[ChatMessage], at: int, calls: Sequence["_Call"]) -> str | None:
+    def _written_as(self, messages: Sequence[ChatMessage], at: int, calls: Sequence[ToolCall]) -> str | None:
         """Messages up to `at` with other calls there; None where the template refuses these, and so reads them."""
         text = self.template.wants_text
         try:
@@ -212,17 +215,7 @@ def _unwritten(what: str, at: int) -> TemplateError:
     )
 
 
-class _Call(NamedTuple):
-    id: str
-    name: str
-    arguments: Any
-
-    def message(self, *, text: bool) -> dict[str, Any]:
-        given = json.dumps(self.arguments, ensure_ascii=False) if text else self.arguments
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": given}}
-
-
-def _variants(calls: Sequence[_Call]) -> Iterator[tuple[str, list[_Call]]]:
+def _variants(calls: Sequence[ToolCall]) -> Iterator[tuple[str, list[ToolCall]]]:
     """The calls with one thing changed, or a call left out, and what that is."""
     for at, call in enumerate(calls):
         before, after = calls[:at], calls[at + 1 :]

@@ -1,6 +1,5 @@
 """A conversation as token ids and labels, made together, for any chat template (paper, equation 1)."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -255,8 +254,9 @@ class Renderer:
         if any(not turn.content.strip() and not turn.calls and turn.role != "tool" for turn in turns[:count]):
             raise InputError(f"{conversation.where}: a message is empty; leave this conversation out")
         for number, turn in enumerate(turns[:count], start=1):
+            called = [call.message(text=True)["function"]["arguments"] for call in turn.calls]
             try:
-                f"{turn.thinking}{turn.content}{_json([call.arguments for call in turn.calls])}".encode()
+                "".join((turn.thinking, turn.content, *called)).encode()
             except UnicodeEncodeError as error:
                 raise InputError(
                     f"{conversation.where}: message {number} holds half a character ({error.object[error.start]!r}, a lone "
@@ -267,10 +267,11 @@ class Renderer:
     def _message(self, turn: Turn, where: str) -> ChatMessage:
         if turn.role == "tool":
             return {"role": turn.role, "content": turn.content, "tool_call_id": turn.answers}
+        calls = [call.message(text=self._template.wants_text) for call in turn.calls]
         said = {"content": turn.content}
         if turn.role == "assistant":
             said = self._in_content(turn, where) if self.thought_as == "content" else self._apart(turn)
-        return {"role": turn.role, **said, **({"tool_calls": self._called(turn)} if turn.calls else {})}
+        return {"role": turn.role, **said, **({"tool_calls": calls} if calls else {})}
 
     def _in_content(self, turn: Turn, where: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
@@ -295,20 +296,6 @@ class Renderer:
             return {"content": "" if turn.calls else split_thought(rest)[1]}
         return {**({self._thought: thought} if thought else {}), "content": rest}
 
-    def _called(self, turn: Turn) -> list[dict[str, Any]]:
-        text = self._template.wants_text
-        return [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": _json(call.arguments) if text else dict(call.arguments),
-                },
-            }
-            for call in turn.calls
-        ]
-
 
 def _has_calls(conversation: Conversation) -> bool:
     return bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
@@ -325,11 +312,6 @@ def _split(turn: Turn) -> tuple[str, str]:
     if form is not None and not turn.content.lstrip().startswith("Thought:"):
         return thinking, rest
     return (turn.content, "") if turn.calls else split_thought(turn.content)
-
-
-def _json(value: object) -> str:
-    """As templates write an object."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _marks_each_turn(template: ChatTemplate) -> bool:
