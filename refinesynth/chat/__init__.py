@@ -16,6 +16,7 @@ from refinesynth.chat.react import (
     render_turns,
     shared_values,
     split_thought,
+    thinking_in,
     to_messages,
 )
 from refinesynth.chat.tools import (
@@ -50,6 +51,7 @@ __all__ = [
     "render_turns",
     "shared_values",
     "split_thought",
+    "thinking_in",
     "to_messages",
     "to_react",
     "to_tool_messages",

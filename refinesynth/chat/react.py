@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from refinesynth.text.thinking import Split, split_thinking
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script, Trajectory, flagged_turns
 
 INSTRUCTIONS = """\
@@ -158,6 +159,11 @@ def split_thought(text: str) -> tuple[str, str]:
     begin = labels[0].end() if words[0] == "thought" and not text[: labels[0].start()].strip() else 0
     thought = text[begin : labels[at].start()].strip()
     return (thought, text[labels[at].start() :]) if thought else ("", text)
+
+
+def thinking_in(text: str) -> Split:
+    """A model's thinking and the rest of its message; one that begins with the label of its thought holds none apart."""
+    return Split("", text, None) if text.lstrip().startswith("Thought:") else split_thinking(text)
 
 
 def action_label(text: str) -> int | None:

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 from refinesynth.actions.calls import Call, text_of
 from refinesynth.actions.matching import match_in
-from refinesynth.chat import read_player
+from refinesynth.chat import read_player, thinking_in
 from refinesynth.errors import InputError
 from refinesynth.imports.functions import ANSWER, Functions
 from refinesynth.imports.tasks import Task, plain_script, read_task, read_tool_task
-from refinesynth.text.thinking import split_thinking
 from refinesynth.train.conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.data.shapes import read_record
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
@@ -74,7 +73,7 @@ def _read_text(turn: Turn) -> PlayerTurn:
 
 def _thoughts(turn: Turn) -> tuple[str, str]:
     """What was thought, apart from the message or at its beginning, and the rest of the message."""
-    return (turn.thinking, turn.content) if turn.thinking else split_thinking(turn.content)[:2]
+    return (turn.thinking, turn.content) if turn.thinking else thinking_in(turn.content)[:2]
 
 
 def _joined(thinking: str, said: str) -> str:

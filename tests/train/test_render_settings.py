@@ -1,5 +1,6 @@
 """What a template is given besides messages: its variables, and thoughts apart."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,13 @@ def test_a_turn_that_has_thinking_keeps_what_it_says_beside_a_call_or_before_an_
     (example,) = Renderer(made, thought_as="reasoning").render(conversation)
     written = made.decode(example.input_ids[example.labels == Label.TRAINED])
     assert written == "<think>\nFar.\n</think>\n\nThought: so\nAction: go<|im_end|>"
+    said = replace(
+        conversation, turns=(conversation.turns[0], turn._replace(content="Thought: a </think>\nAction: go"))
+    )
+    made = tiny.made(("<|im_end|>", "<|im_start|>"), (), _TURN.replace("THINK", _CHANNEL) + _PROMPT, eos="<|im_end|>")
+    own = replace(said, turns=(said.turns[0], said.turns[1]._replace(thinking="")))
+    (example,) = Renderer(made).render(own)
+    assert made.decode(example.input_ids[example.labels == Label.TRAINED]) == f"{own.turns[1].content}<|im_end|>"
     made = tiny.tokenizer("chatml")
     (example,) = Renderer(made, thought_as="omit").render(conversation)
     assert made.decode(example.input_ids[example.labels == Label.TRAINED]) == "Action: go<|im_end|>"

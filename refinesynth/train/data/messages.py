@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+from refinesynth.chat import thinking_in
 from refinesynth.errors import InputError
 from refinesynth.text.jsontext import load_json
-from refinesynth.text.thinking import split_thinking
 from refinesynth.train.conversation import THOUGHTS, ToolCall
 from refinesynth.train.data.calls import Read, calls_of, read_calls, with_answers
 from refinesynth.train.data.turn_labels import FlaggedMessage
@@ -71,7 +71,7 @@ def _message(item: object, number: int, where: str) -> Read:
     if role in {"assistant", "call"}:
         text, thinking = _thinking(message, content, text, f"{where}: {at}")
     if role == "call" and isinstance(content, str):
-        thinking = "\n\n".join(filter(None, dict.fromkeys((thinking, split_thinking(content).thinking))))
+        thinking = "\n\n".join(filter(None, dict.fromkeys((thinking, thinking_in(content).thinking))))
     read = FlaggedMessage("assistant" if role == "call" else role, text, False, calls, answers, thinking)
     return Read(read, flag, str(message.get("name", "")))
 
@@ -80,7 +80,7 @@ def _calls(message: Mapping[str, Any], role: str | None, at: str, where: str) ->
     if role != "call":
         return calls_of(message, where, at) if role == "assistant" else ()
     value = message.get("content", message.get("value"))
-    return read_calls(split_thinking(value).text if isinstance(value, str) else value, f"{where}: the call in {at}")
+    return read_calls(thinking_in(value).text if isinstance(value, str) else value, f"{where}: the call in {at}")
 
 
 def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -> tuple[str, str]:
@@ -104,7 +104,7 @@ def _thinking(message: Mapping[str, Any], content: object, text: str, at: str) -
         if part.get("type") in _THINKING
     ]
     thoughts = [*dict.fromkeys(filter(None, found))]
-    within = split_thinking(text)
+    within = thinking_in(text)
     if not thoughts or within.form is None:
         return text, "\n\n".join(thoughts)
     if within.thinking not in thoughts:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from refinesynth.text.thinking import split_thinking
+from refinesynth.chat import thinking_in
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
 from refinesynth.train.render.message_parts import CharRange, MessagePart, find_parts, find_spoken, message_parts, outer
@@ -205,11 +205,11 @@ def refuse_doubled(located: Located) -> None:
         RewritesHistoryError: They are.
     """
     for part, place in zip(located.parts, located.places, strict=True):
-        if part.role != "assistant" or place is None or part.key != "content" or split_thinking(part.text).form is None:
+        if part.role != "assistant" or place is None or part.key != "content" or thinking_in(part.text).form is None:
             continue
         before = located.text[: place.start].rstrip()
         mark = before[max(map(before.rfind, ("<", "[", "\u25c1"))) :]
-        if split_thinking(mark).form is not None:
+        if thinking_in(mark).form is not None:
             raise RewritesHistoryError(
                 f"it writes {mark!r} before the thoughts that message {part.message + 1} holds itself"
             )

@@ -5,9 +5,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from refinesynth.chat import split_thought
+from refinesynth.chat import split_thought, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.text.thinking import split_thinking
 from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
 from refinesynth.train.render.controls import Controls
 from refinesynth.train.render.errors import RewritesHistoryError, TemplateError
@@ -275,7 +274,7 @@ class Renderer:
 
     def _in_content(self, turn: Turn, where: str) -> dict[str, str]:
         content = f"<think>\n{turn.thinking}\n</think>\n\n{turn.content}" if turn.thinking else turn.content
-        mark = split_thinking(content).form
+        mark = thinking_in(content).form
         if mark is None:
             return {"content": content}
         why = ""
@@ -308,8 +307,8 @@ def _split(turn: Turn) -> tuple[str, str]:
     """
     if turn.thinking:
         return turn.thinking, turn.content
-    thinking, rest, form = split_thinking(turn.content)
-    if form is not None and not turn.content.lstrip().startswith("Thought:"):
+    thinking, rest, form = thinking_in(turn.content)
+    if form is not None:
         return thinking, rest
     return (turn.content, "") if turn.calls else split_thought(turn.content)
 
