@@ -1,11 +1,12 @@
 """Thoughts that a reasoning model writes into the text of its answer, where no server separated the two.
 
 Sources: the chat templates and reasoning parsers of DeepSeek-R1, Qwen3, QwQ, Seed-OSS, Magistral, Command A, Kimi-VL,
-Hunyuan, Gemma 4, MedGemma and gpt-oss (harmony).
+Hunyuan, LongCat, Granite, Apertus, Gemma 4, MedGemma and gpt-oss (harmony).
 """
 
-import json
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -20,38 +21,63 @@ class Split(NamedTuple):
     """The mark that closes the thoughts, such as `</think>`; None where there are none."""
 
 
-_XML = ("think", "thinking", "thought", "thoughts", "reasoning", "reason", "seed:think", "budget:thinking", "mm:think")
-_MARKS: dict[str, str] = {
-    **{f"<{name}>": f"</{name}>" for name in _XML},
-    "[THINK]": "[/THINK]",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|think|>": "<|/think|>",
-    "\u25c1think\u25b7": "\u25c1/think\u25b7",
-    "<|channel>thought": "<channel|>",
-    "<unused94>thought": "<unused95>",
-}
-"""What begins thoughts, and what ends them."""
+_PAIRS = (
+    ("[THINK]", "[/THINK]"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<|think|>", "<|/think|>"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    ("<|channel>thought", "<channel|>"),
+    ("<unused94>thought", "<unused95>"),
+)
+"""What begins thoughts, and what ends them, where it is not written as in XML."""
+_NAME = r"(?:[a-z0-9]{1,20}[:_])?think(?:ing)?(?:[:_][a-z0-9]{1,20})?|thoughts?|reason(?:ing)?"
+_MARK = re.compile(
+    rf"<(?P<closes>/?)(?P<name>{_NAME})>|{'|'.join(re.escape(mark) for pair in _PAIRS for mark in pair)}", re.IGNORECASE
+)
 _ANSWERS = (
     ("<answer>", "</answer>"),
-    ("<|begin_of_solution|>", "<|end_of_solution|>"),
     ("<response>", "</response>"),
+    ("<output>", "</output>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
 )
 """What the same models put around their answer."""
+_CLOSING = {opening.casefold(): closing for opening, closing in _PAIRS}
 
-_OPENING = re.compile(rf"\s*({'|'.join(map(re.escape, _MARKS))})", re.IGNORECASE)
-_CLOSING = re.compile("|".join(map(re.escape, _MARKS.values())), re.IGNORECASE)
-_HINT = re.compile(r"[<\[\u25c1]|\s*analysis")
-"""Found in every text that holds thoughts, and quicker than all the others."""
-
-_HARMONY = re.compile(
-    r"(?:<\|start\|>assistant)?[^<]{0,100}<\|channel\|>\s*(?P<channel>\w+)(?P<header>[^<]{0,200}(?:<\|constrain\|>[^<]{0,100})?)"
-    r"<\|message\|>(?P<text>.*?)(?:<\|(?:end|return|call)\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
-    re.DOTALL,
+_HARMONY = re.compile(r"<\|(start|end|message|channel|constrain|return|call)\|>")
+_CALLED = re.compile(r"\s*(?:assistant)?\s*(?:to=\S+\s*)?")
+"""What stands before the first special token, where the prompt holds the beginning of the message."""
+_WORDED = (
+    # Harmony after a server left its special tokens out.
+    ("assistantfinal", re.compile(r"\s*analysis(?P<thinking>.*)assistant\n?final(?P<text>.*)", re.DOTALL)),
+    (
+        "assistantcommentary",
+        re.compile(r"\s*analysis(?P<thinking>.*)assistant\n?commentary(?P<text> to=.*)", re.DOTALL),
+    ),
+    (
+        "Here is my response:",
+        re.compile(
+            r"\s*Here(?:'s| is) my thought process:(?P<thinking>.*?)Here(?:'s| is) my response:(?P<text>.*)", re.DOTALL
+        ),
+    ),
 )
-_BARE_HARMONY = re.compile(r"\s*analysis(?P<thinking>.*)assistant\s*final(?P<text>.*)\Z", re.DOTALL)
-"""Harmony after a server left its special tokens out."""
+"""Thoughts between words instead of marks."""
+_FIRST_WORDS = ("analysis", "Here")
+_JSON = re.compile(rf"\s*(?:{'|'.join(re.escape(opening) for opening, _ in _ANSWERS)})?\s*(?:```\w*\s*)?(?=[\[{{])")
+
+_STRING_ENDS = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"\s*[,:\]}]', re.DOTALL)
+_NEAR = 20_000
+"""Characters in which a string ends that a mark stands in; more would take quadratic time."""
+
+
+class _Mark(NamedTuple):
+    start: int
+    end: int
+    closing: str
+    """The mark that ends such thoughts."""
+    opens: bool
 
 
 def split_thinking(text: str) -> Split:
@@ -59,57 +85,94 @@ def split_thinking(text: str) -> Split:
 
     Blocks may follow one another, stand behind blanks, and lack their opening mark, as where the prompt holds it: then
     all that stands before the closing mark is thought. A block that is never closed is all thought, and the answer is
-    empty. Marks within the answer, and in a text that is JSON as a whole, are left alone.
+    empty. Marks within the answer, and in the strings of a text that is JSON, are left alone. Takes linear time.
     """
-    if _HINT.search(text) is None:
+    if not ("<" in text or "[" in text or "\u25c1" in text or text.lstrip().startswith(_FIRST_WORDS)):
         return Split("", text, None)
-    harmony = _harmony(text)
-    if harmony is not None:
-        return harmony
-    if (opening := _OPENING.match(text)) is None and ((closing := _CLOSING.search(text)) is None or _is_json(text)):
-        return Split("", text, None)
+    if (found := _harmony(text) or _worded(text)) is not None:
+        return found
+    marks = [*_marks(text)]
     thoughts: list[str] = []
-    form, rest = None, text
-    while True:
-        if (opening := _OPENING.match(rest)) is not None:
-            form = _MARKS[next(mark for mark in _MARKS if mark.casefold() == opening[1].casefold())]
-            begin, closing = opening.end(), re.compile(re.escape(form), re.IGNORECASE).search(rest, opening.end())
+    at, following, form = 0, 0, None
+    while following < len(marks):
+        begin, mark = at, marks[following]
+        if mark.opens and not text[at : mark.start].strip():
+            begin = mark.end
+            closing = next((i for i in range(following + 1, len(marks)) if _closes(marks[i], mark.closing)), len(marks))
+        elif (closing := _unopened(text, at, marks, following)) is None:
+            break
+        form = mark.closing if closing == len(marks) else marks[closing].closing
+        end, at = (len(text), len(text)) if closing == len(marks) else marks[closing][:2]
+        thoughts.append(text[begin:end].strip())
+        following = closing + 1
+    if form is None:
+        return Split("", text, None)
+    return Split("\n\n".join(filter(None, thoughts)), _unwrapped(text[at:].strip()), form)
+
+
+def _marks(text: str) -> Iterator[_Mark]:
+    for found in _MARK.finditer(text):
+        if found["name"] is not None:
+            yield _Mark(*found.span(), f"</{found['name'].casefold()}>", not found["closes"])
         else:
-            begin, closing = 0, _unopened(rest)
-            if closing is None:
-                break
-            form = closing[0].casefold() if closing[0].startswith("<") and "|" not in closing[0] else closing[0]
-        thoughts.append(rest[begin : len(rest) if closing is None else closing.start()].strip())
-        rest = "" if closing is None else rest[closing.end() :]
-    return Split("\n\n".join(filter(None, thoughts)), _unwrapped(rest.strip()), form)
+            closing = _CLOSING.get(found[0].casefold())
+            yield _Mark(*found.span(), closing or found[0], closing is not None)
 
 
-def _unopened(text: str) -> re.Match[str] | None:
-    """The first closing mark of a block that does not begin in `text`."""
-    for closing in _CLOSING.finditer(text):
-        opening = next(begin for begin, end in _MARKS.items() if end.casefold() == closing[0].casefold())
-        if opening.casefold() not in text[: closing.start()].casefold():
-            return None if _is_json(text) else closing
+def _closes(mark: _Mark, closing: str) -> bool:
+    return not mark.opens and mark.closing.casefold() == closing.casefold()
+
+
+def _unopened(text: str, at: int, marks: Sequence[_Mark], first: int) -> int | None:
+    """The first closing mark, from the `first` on, of a block that does not begin after `at`."""
+    opened = Counter[str]()
+    for number in range(first, len(marks)):
+        mark = marks[number]
+        kind = mark.closing.casefold()
+        if not mark.opens and not opened[kind]:
+            return None if _quoted(text, at, mark) else number
+        opened[kind] += 1 if mark.opens else -1
     return None
 
 
+def _quoted(text: str, at: int, mark: _Mark) -> bool:
+    """Whether a mark stands in a string of JSON that begins at `at`."""
+    if _JSON.match(text, at) is None:
+        return False
+    within = re.sub(r"\\.", "", text[at : mark.start], flags=re.DOTALL).count('"') % 2 == 1
+    # A draft that broke off within a string is followed by an answer, whose first string begins there.
+    return within and _STRING_ENDS.match(text, mark.end, mark.end + _NEAR) is not None
+
+
 def _harmony(text: str) -> Split | None:
-    if "<|channel|>" in text:
-        parts = [*_HARMONY.finditer(text)]
-        if not parts or text[: parts[0].start()].strip():
-            return None
-        # A call is written in a channel with a recipient; it is left as it stands, for whoever reads calls in text.
-        thinking = [
-            part["text"].strip() for part in parts if part["channel"] == "analysis" and "to=" not in part["header"]
-        ]
-        answers = [
-            part[0] if "to=" in part["header"] else part["text"]
-            for part in parts
-            if part["channel"] != "analysis" or "to=" in part["header"]
-        ]
-        return Split("\n\n".join(filter(None, thinking)), "".join(answers).strip(), "<|channel|>")
-    bare = _BARE_HARMONY.match(text)
-    return None if bare is None else Split(bare["thinking"].strip(), bare["text"].strip(), "assistantfinal")
+    if "<|channel|>" not in text:
+        return None
+    first, *pieces = _HARMONY.split(text)
+    header, thinking, answers = "", list[str](), list[str]()
+    if _CALLED.fullmatch(first):
+        header = first
+    elif pieces[0] == "end":
+        thinking.append(first.strip())
+    else:
+        return None
+    for token, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        if token != "message":  # noqa: S105 - a token of harmony
+            header = (header if token in {"channel", "constrain"} else "") + f"<|{token}|>{piece}"
+        elif "to=" in header:
+            # A call stays as it stands, for whoever reads calls in text.
+            answers.append(f"{header}<|message|>{piece}<|call|>")
+            header = ""
+        else:
+            (thinking if header.partition("<|channel|>")[2].strip() == "analysis" else answers).append(piece.strip())
+            header = ""
+    return Split("\n\n".join(filter(None, thinking)), "".join(answers).strip(), "<|channel|>")
+
+
+def _worded(text: str) -> Split | None:
+    for form, pattern in _WORDED:
+        if (found := pattern.fullmatch(text)) is not None:
+            return Split(found["thinking"].strip(), found["text"].strip(), form)
+    return None
 
 
 def _unwrapped(text: str) -> str:
@@ -117,10 +180,3 @@ def _unwrapped(text: str) -> str:
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(closing).strip()
     return text
-
-
-def _is_json(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict | list)
-    except (ValueError, RecursionError):
-        return False
