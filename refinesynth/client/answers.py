@@ -15,12 +15,41 @@ from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
 from refinesynth.errors import StorageError
 from refinesynth.journal.values import Paid
-from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
+from refinesynth.text.jsontext import MAX_CHARACTERS, BrokenOff, read_json, scrub
+from refinesynth.text.thinking import split_thinking
 
 _MOST_TOKENS = 10**9
 """A larger count in a server's bill is taken for garbage."""
 _LONGEST = MAX_CHARACTERS + 1
 _LONGEST_NAME = 200
+
+NO_REASON = "null"
+"""The reason of an answer whose server gives none. A completion function in this process may leave it out."""
+_WHOLE, _FILTERED, _LONG, _WINDOW = "whole", "filtered", "at its limit", "at the end of the context window"
+_ENDINGS: Mapping[str, str] = {
+    reason: ending
+    for ending, reasons in {
+        _WHOLE: "stop tool_calls tool_call toolcalls tool_use function_call function_calls eos eos_token eosfound end_turn"
+        " stop_sequence stop_token stop_string stop_str stopstringfound end_of_turn end_of_text end_of_sequence endoftext"
+        " end done finish finished complete completed normal success",
+        _FILTERED: "content_filter content_filtered content_policy sensitive refusal guardrail_intervened safety image_safety"
+        " recitation language blocklist prohibited_content spii error_toxic moderation",
+        _LONG: "length max_tokens max_length max_output_tokens max_completion_tokens max_new_tokens token_limit compaction"
+        " continuation maxpredictedtokensreached",
+        _WINDOW: "model_context_window_exceeded context_length_exceeded contextlengthreached model_length error_limit",
+    }.items()
+    for reason in reasons.split()
+}
+"""Servers' words for why an answer ended: those of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic,
+Bedrock, Gemini, Cohere, Mistral, Z.ai, Baidu, Titan, watsonx. With any other, such as `abort`, it was broken off."""
+
+
+def _ending(reason: str | None) -> str | None:
+    """How an answer ended; None where it was broken off."""
+    if reason is None:
+        return _WHOLE
+    plain = reason.strip().casefold().replace("-", "_").replace(" ", "_")
+    return _ENDINGS.get(plain.rpartition(".")[2].removeprefix("finish_reason_"))
 
 
 def _count(value: object) -> int:
@@ -75,11 +104,14 @@ class _Call(_Wire):
 class _Specific(_Wire):
     # Where litellm puts what only some providers send.
     refusal: _Words = None
+    native_finish_reason: _Name = None
 
 
 class _Message(_Wire):
     content: _Words = None
     reasoning_content: _Words = None
+    reasoning: _Words = None
+    thinking: _Words = None
     refusal: _Words = None
     provider_specific_fields: _Specific | None = None
     tool_calls: tuple[_Call, ...] | None = None
@@ -88,6 +120,7 @@ class _Message(_Wire):
 class _Choice(_Wire):
     message: _Message
     finish_reason: _Name = None
+    provider_specific_fields: _Specific | None = None
 
 
 class _PromptDetails(_Wire):
@@ -154,14 +187,28 @@ class Answer:
         Raises:
             AnswerFault: Cut off, empty or too long: worth another try. Refused or filtered: give up the episode.
         """
-        if self.finish_reason == "content_filter" or self.refusal:
+        ending = _ending(self.finish_reason)
+        if ending == _FILTERED or self.refusal:
             why = f" ({self.refusal[:200]})" if self.refusal else ""
             raise AnswerFault(FaultStep.ABANDON, FaultKind.POLICY, f"refuses to answer by its content policy{why}")
-        if self.finish_reason == "length":
+        if ending == _LONG:
             limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
             raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, f"cut its answer off at {limit}; raise max_tokens")
-        if self.finish_reason == "error":
-            raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "broke off its answer with an error")
+        if ending == _WINDOW:
+            raise AnswerFault(
+                FaultStep.RETRY,
+                FaultKind.CONTENT,
+                "cut its answer off at the end of its context window; serve a longer one",
+            )
+        if self.finish_reason == NO_REASON:
+            raise AnswerFault(
+                FaultStep.RETRY,
+                FaultKind.CONTENT,
+                "gave no finish_reason, so its answer may be cut off; it has to give one",
+            )
+        if ending != _WHOLE:
+            why = f"finish_reason {self.finish_reason!r}"
+            raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, f"broke off its answer ({why})")
         if not self.text.strip() and not self.calls:
             thought = ", only thoughts (its reasoning)" if self.thinking.strip() else ""
             raise AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, f"gave an empty answer{thought}")
@@ -174,6 +221,9 @@ class Answer:
         """The answer as pydantic-ai wants it, its JSON repaired where that is expected and possible.
 
         What cannot be repaired stays as it is, so that the validation error goes back to the model.
+
+        Raises:
+            AnswerFault: The end of its JSON is missing.
         """
         parts: list[ModelResponsePart] = []
         if self.thinking:
@@ -236,13 +286,21 @@ def read_answer(raw: object) -> Answer:
         raise AnswerFault(FaultStep.RETRY, FaultKind.SERVER, "sent a completion without choices")
     choice = completion.choices[0]
     calls = choice.message.tool_calls or ()
+    reason, native = choice.finish_reason, choice.provider_specific_fields
+    if native is not None and native.native_finish_reason is not None and _ending(reason) == _WHOLE:
+        # litellm takes reasons that it does not know for a stop.
+        reason = native.native_finish_reason
+    thinking = choice.message.reasoning_content or choice.message.reasoning or choice.message.thinking or ""
+    thought = split_thinking(choice.message.content or "")
+    if thought.thinking not in thinking:
+        thinking = "\n\n".join(filter(None, (thinking, thought.thinking)))
     specific = choice.message.provider_specific_fields
     refusal = choice.message.refusal or (specific.refusal if specific else None)
     return Answer(
-        text=choice.message.content or "",
-        thinking=choice.message.reasoning_content or "",
+        text=thought.text,
+        thinking=thinking,
         calls=tuple((call.function.name, call.function.arguments or "{}", call.id) for call in calls),
-        finish_reason=choice.finish_reason,
+        finish_reason=reason,
         # Some servers refuse with what they were sent, and this is kept.
         refusal=redact(refusal) if refusal else None,
         usage=_billed(completion.usage or _Usage()),
@@ -264,11 +322,19 @@ def _billed(usage: _Usage) -> RequestUsage:
 
 
 def repaired(text: str) -> str:
-    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair."""
+    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair.
+
+    Raises:
+        AnswerFault: Its end is missing.
+    """
     if _is_json(text):
         return text
     try:
         value: Any = read_json(text)
+    except BrokenOff:
+        raise AnswerFault(
+            FaultStep.RETRY, FaultKind.CONTENT, "broke off its answer: the end of the JSON is missing"
+        ) from None
     except ValueError:
         return text
     return orjson.dumps(value).decode()

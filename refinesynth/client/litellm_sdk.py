@@ -2,13 +2,16 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import orjson
 from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
+
+from refinesynth.client.answers import NO_REASON
 
 if TYPE_CHECKING:
     import httpx
@@ -59,10 +62,41 @@ def litellm() -> ModuleType:
 
 async def completion(**request: object) -> object:
     """`litellm.acompletion` with its own retries off, and without its detour through `mcp`, which may not be
-    installed.
+    installed; with the server's own reason why the answer ended, where litellm says that it stopped.
     """
     check_allow_model_requests()
-    return await litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True)
+    received: list[object] = []
+
+    def logged(details: Mapping[str, object]) -> None:
+        received.append(details.get("original_response"))
+
+    answer = await litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=logged)
+    reason = _reason(received[-1]) if received else None
+    for choice in answer.choices[:1] if reason else ():
+        choice.provider_specific_fields = {
+            **(getattr(choice, "provider_specific_fields", None) or {}),
+            "native_finish_reason": reason,
+        }
+    return answer
+
+
+def _reason(received: object) -> str | None:
+    """Why an answer ended, in the words of the server that sent this; None where that cannot be read."""
+    try:
+        answer = orjson.loads(received) if isinstance(received, str | bytes) else None
+    except orjson.JSONDecodeError:
+        return None
+    match answer:
+        case {"choices": [{"finish_reason": str(reason)}, *_]} if reason:
+            return reason
+        case {"choices": [{"finish_details": dict()}, *_]}:
+            return None
+        case {"choices": [{}, *_]}:
+            return NO_REASON
+        case {"stop_reason": reason} | {"stopReason": reason} | {"done_reason": reason}:
+            return reason if isinstance(reason, str) and reason else NO_REASON
+        case _:
+            return None
 
 
 def http_client(transport: "httpx.AsyncBaseTransport") -> object:

@@ -243,12 +243,13 @@ class LiteLLMModel(Model):
             self.verdicts.note_answer()
             self._proved.update(carried(request).values())
         answer.check(max_tokens=request.get("max_tokens"))
+        parts = answer.parts(parameters)
         self.verdicts.usable = True
         usage = answer.usage
         if cost is not None:
             usage.cost = Decimal(str(cost))
         return ModelResponse(
-            parts=answer.parts(parameters),
+            parts=parts,
             usage=usage,
             model_name=answer.model or self.model_name,
             provider_name=self.system,

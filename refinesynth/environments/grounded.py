@@ -14,6 +14,7 @@ from refinesynth.actions.calls import Call, text_of
 from refinesynth.chat import parse_player, render_task, render_tool_task, render_tools
 from refinesynth.episode import chance
 from refinesynth.episode.ruled import Ruled
+from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world import Ruling, World
 
@@ -91,7 +92,7 @@ class GroundedEnvironment:
         """
         try:
             # What a model thinks before it speaks may hold actions that it does not take.
-            return self.act(parse_player(message.rpartition("</think>")[2]).action)
+            return self.act(parse_player(split_thinking(message).text).action)
         except ValueError as error:
             if self.done:
                 return OVER

@@ -15,6 +15,7 @@ from refinesynth.evaluate.environments.environment import Instance, Start, Step
 from refinesynth.evaluate.measures import Move, counts
 from refinesynth.evaluate.pool import EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.text.jsontext import scrub
+from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import ActionSpec, PlayerTurn, Script
 
 RESULT = "episode"
@@ -131,7 +132,7 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
         state.messages.append(output.message)
         try:
             # What a model thinks before it speaks may stand in its text, and hold actions that it does not take.
-            action = parse_player(output.completion.rpartition("</think>")[2]).action[:MAX_ACTION]
+            action = parse_player(split_thinking(output.completion).text).action[:MAX_ACTION]
         except ValueError as error:
             # A message without an action costs a turn, as any other mistake does.
             played.moves.append(Move("", failed=True))
@@ -186,7 +187,7 @@ async def _reflect(state: TaskState, act: Act, episode: Episode) -> str:
     output = _writable(await act(state.messages, episode))
     state.messages.append(output.message)
     transcript().info({"reflection": output.completion})
-    return " ".join(output.completion.split())
+    return " ".join(split_thinking(output.completion).text.split())
 
 
 def _result(played: Played, *, attempts: int, faults: list[str]) -> dict[str, Any]:

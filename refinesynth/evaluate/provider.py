@@ -6,7 +6,7 @@ Keys, retries, rate limits and budget are ours; Inspect's own are not used for t
 from collections.abc import Mapping
 from typing import Any, cast
 
-from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage, StopReason, modelapi
+from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage, modelapi
 from inspect_ai.tool import ToolChoice, ToolInfo
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
@@ -165,13 +165,10 @@ def _message(message: ChatMessage) -> ModelMessage:
     return ModelRequest(parts=[part])
 
 
-_REASONS: dict[str | None, StopReason] = {"stop": "stop", "length": "max_tokens", "content_filter": "content_filter"}
-
-
 def _output(response: ModelResponse, name: str) -> ModelOutput:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    reason = _REASONS.get(response.finish_reason, "stop")
-    output = ModelOutput.from_content(f"{PROVIDER}/{name}", text, stop_reason=reason)
+    # An answer that did not come to its end is none: the model has asked for it again.
+    output = ModelOutput.from_content(f"{PROVIDER}/{name}", text, stop_reason="stop")
     output.usage = _usage(response.usage)
     return output
 

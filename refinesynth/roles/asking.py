@@ -121,6 +121,8 @@ async def _respond(
         raise _refused(model, "its answer was filtered")
     if response.finish_reason == "length":  # it may look whole, and asked again it would be cut off again
         raise InvalidAnswer("it was cut off at the most tokens that an answer may have")
+    if response.finish_reason == "error":
+        raise InvalidAnswer("it broke off")
     return response
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast
@@ -29,11 +30,17 @@ _LOOP_RATIO = 25
 _LOOP_CHARACTERS = 2_000
 """Shorter text is repaired quickly, looping or not."""
 
+_SIGN = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
+_PAIRS = {"}": "{", "]": "["}
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 _LONG_NUMBER = re.compile(rb"\d{19}")
 """May begin an integer beyond 64 bits."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class BrokenOff(ValueError):
+    """The end of the JSON in a text is missing; closing it would make up what was not written."""
 
 
 def scrub(text: str) -> str:
@@ -74,6 +81,7 @@ def read_json(text: str) -> JsonValue:
     Strict JSON first, then a fenced block, then `json-repair` from the first bracket on. Lone surrogates become U+FFFD.
 
     Raises:
+        BrokenOff: Its end is missing: a bracket or a string is never closed.
         ValueError: no object or array is in the text, or it is longer than `MAX_CHARACTERS` or deeper than
             `MAX_DEPTH`. The message is fit to be sent back to the model.
     """
@@ -119,6 +127,8 @@ def _repaired(text: str) -> JsonValue:
     start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=None)
     if start is None or not _worth_mending(text[start:]):
         return None
+    if _breaks_off(text[start:]):
+        raise BrokenOff("the JSON breaks off: its end is missing; write all of it, and less of it if it is too long")
     # Imported here: most answers parse strictly and never need it.
     from json_repair import repair_json
 
@@ -127,6 +137,35 @@ def _repaired(text: str) -> JsonValue:
         return orjson.loads(scrub(str(repair_json(text[start:], skip_json_loads=True, ensure_ascii=False))))
     except Exception:  # noqa: BLE001 - json-repair fails in ways of its own, with an AssertionError at '{“```json0```'
         return None
+
+
+def _breaks_off(text: str) -> bool:
+    signs = _SIGN.findall(text)
+    quoted, outside = False, list[str]()
+    for sign in signs:
+        if sign == '"':
+            quoted = not quoted
+        elif not quoted:
+            outside.append(sign)
+    if not quoted:
+        return _unclosed(outside)
+    # Where quotes within a string are not escaped, their number may be odd.
+    return _unclosed(signs) or not text.rstrip().removesuffix("```").rstrip().endswith(("}", "]"))
+
+
+def _unclosed(signs: Sequence[str]) -> bool:
+    """Whether a bracket is never closed; one within another that is closed counts as forgotten, not as cut off."""
+    opened: list[str] = []
+    waiting = Counter[str]()
+    for sign in signs:
+        if sign in "{[":
+            opened.append(sign)
+            waiting[sign] += 1
+        elif waiting[_PAIRS.get(sign, "")]:
+            while (last := opened.pop()) != _PAIRS[sign]:
+                waiting[last] -= 1
+            waiting[last] -= 1
+    return bool(opened)
 
 
 def _worth_mending(text: str) -> bool:

@@ -92,6 +92,17 @@ BROKEN = {
     "cut off, in other words": says("hi", finish_reason="max_tokens"),
     "filtered": says("hi", finish_reason="content_filter"),
     "filtered, in other words": says("hi", finish_reason="sensitive"),
+    "filtered, by Gemini": says("hi", finish_reason="SAFETY"),
+    "aborted": says("hi", finish_reason="abort"),
+    "broken off": says("hi", finish_reason="network_error"),
+    "error": says("hi", finish_reason="error"),
+    "window": says("hi", finish_reason="model_context_window_exceeded"),
+    "no reason": says("hi", finish_reason=None),
+    "empty reason": says("hi", finish_reason=""),
+    "reason of no kind": says("hi", finish_reason=7),
+    "missing reason": Reply(
+        json.dumps({**completion(), "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}}]})
+    ),
     "tool of no kind": Reply(json.dumps(completion("hm", tool_calls=[5]))),
 }
 READ = {
@@ -105,8 +116,10 @@ READ = {
     "thought of vLLM": says("hi", reasoning="hm"),
     "thought aloud": says("<think>hm</think>hi"),
     "thought unfinished": says("<think>hm"),
-    "no reason": says("hi", finish_reason=None),
+    "thought without a beginning": says("hm</think>hi"),
+    "thought in other marks": says(" <seed:think>hm</seed:think>hi", reasoning_content="so"),
     "odd reason": says("hi", finish_reason="eos"),
+    "loud reason": says("hi", finish_reason="END_TURN"),
     "tool": Reply(json.dumps(calls_tool("f", "{}"))),
     "tool with an object": Reply(json.dumps(completion("hm", tool_calls=[{"id": "t", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]))),
     "tools null": Reply(json.dumps(completion("hm", tool_calls=None))),
@@ -176,8 +189,6 @@ async def test_an_answer_is_the_same_on_both_paths(model: str, replies: dict[str
             Reply(json.dumps({"error": {"message": "boom", "code": "server_error"}})),
             (FaultKind.REJECTED, FaultStep.ABANDON),
         ),
-        # litellm takes an answer that a gateway broke off for a whole one.
-        (says("hi", finish_reason="error"), (FaultKind.SERVER, FaultStep.RETRY)),
         # litellm's OpenAI client drops the code and so the reason.
         (error(400, "The response was", "content_filter", "content_filter"), (FaultKind.POLICY, FaultStep.ABANDON)),
     ],

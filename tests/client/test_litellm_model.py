@@ -133,7 +133,7 @@ async def test_native_output_sends_the_schema_and_reads_broken_json() -> None:
 
 
 async def test_tool_output_demands_the_tool_and_reads_its_arguments() -> None:
-    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 900'))
+    call = Scripted(calls_tool("final_result", '{"name": "fig", "seeds": 900,}'))
     result = await Agent(
         model(call, BACKEND.model_copy(update={"output_mode": OutputMode.TOOL})), output_type=Fruit
     ).run("hi")

@@ -93,7 +93,7 @@ async def test_the_server_sees_session_seed_and_settings(model: str, server: Cha
         (OutputMode.NATIVE, completion(FIG)),
         (OutputMode.NATIVE, completion("```json\n{'name': 'fig', 'seeds': 900,}\n```")),
         (OutputMode.TOOL, calls_tool("final_result", FIG)),
-        (OutputMode.TOOL, calls_tool("final_result", "{'name': 'fig', 'seeds': 900")),
+        (OutputMode.TOOL, calls_tool("final_result", "{'name': 'fig', 'seeds': 900,}")),
         (OutputMode.TOOL, completion(f"I would call it with {FIG}")),
         (OutputMode.PROMPTED, completion(f"Here: {FIG}")),
     ],

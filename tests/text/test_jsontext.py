@@ -15,6 +15,7 @@ from refinesynth.text.jsontext import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_REPAIRED_CHARACTERS,
+    BrokenOff,
     depth,
     read_json,
     scrub,
@@ -101,7 +102,9 @@ def test_fences_and_prose_around_json_do_not_matter(value: JsonValue, prose: str
     ("text", "value"),
     [
         ('{"a": 1,}', {"a": 1}),
-        ('{"a": "b', {"a": "b"}),
+        ('{"a": "6" tall"}', {"a": '6" tall"'}),
+        ('{"a": "he said "hi" there",}', {"a": 'he said "hi" there'}),
+        ('```json\n{"a": "6" tall"}\n```', {"a": '6" tall"'}),
         ("{'a': true}", {"a": True}),
         ('The answer is {"a": [1, 2} as you asked.', {"a": [1, 2]}),
         ('[{"a": 1} {"a": 2}]', [{"a": 1}, {"a": 2}]),
@@ -109,6 +112,26 @@ def test_fences_and_prose_around_json_do_not_matter(value: JsonValue, prose: str
 )
 def test_slightly_broken_json_is_mended(text: str, value: JsonValue) -> None:
     assert read_json(text) == value
+
+
+CUT = (
+    '{"a": "b', '{"a": 1', '{"a": "b",', '{"a": "smile :} and', '{"a": "he said "hi" and', '{"a": "say "so and',
+    '{"turns": [{"a": 1}, {"b": 2}', '[{"a": 1}, {"a": "you stan', '{"a": 1} {"b": "you', 'Here: {"a": {"b": [1, 2]',
+    '```json\n{"a": "A short walk later you stan', '{"a": "6" tall and', "{'a': 'b', 'c': [1,", '{"a": "x\\',
+)  # fmt: skip
+
+
+def test_json_whose_end_is_missing_is_not_closed() -> None:
+    for text in CUT:
+        with pytest.raises(BrokenOff, match="its end is missing"):
+            read_json(text)
+
+
+@given(containers(st.text(max_size=5)), st.data())
+def test_no_beginning_of_json_is_taken_for_the_whole(value: JsonValue, data: st.DataObject) -> None:
+    text = json.dumps(value)
+    with pytest.raises(BrokenOff):
+        read_json(text[: data.draw(st.integers(1, len(text) - 1))])
 
 
 @pytest.mark.parametrize("text", ["", "null", "7", '"text"', "no JSON at all", "true", '```json\n"x"\n```'])
@@ -123,7 +146,7 @@ def test_deep_and_long_text_is_refused() -> None:
         with pytest.raises(ValueError, match="nested deeper"):
             read_json(json.dumps(nested(levels)))
     for brackets in (1_900, 100_000):
-        with pytest.raises(ValueError, match="no JSON object or array"):
+        with pytest.raises(ValueError, match=r"no JSON object or array|end is missing"):
             read_json("[" * brackets)
     with pytest.raises(ValueError, match="at most 1,000,000"):
         read_json(" " * (MAX_CHARACTERS + 1))
@@ -137,7 +160,7 @@ def test_a_model_in_a_loop_is_refused_without_mending(unit: str) -> None:
 
 def test_broken_json_is_mended_up_to_a_length() -> None:
     def broken(characters: int) -> str:
-        return json.dumps({str(n): n * n * 7_919 for n in range(characters // 18)})[:-1]
+        return json.dumps({str(n): n * n * 7_919 for n in range(characters // 18)})[:-1] + ",}"
 
     mended = cast("dict[str, int]", read_json(broken(MAX_REPAIRED_CHARACTERS - 5_000)))
     assert mended["77"] == 77 * 77 * 7_919

@@ -3,12 +3,12 @@ of it.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, cast
 
 import orjson
 
+from refinesynth.client.answers import NO_REASON
 from refinesynth.client.http.errors import HttpError, said
 
 _SUCCESS = 200
@@ -16,28 +16,6 @@ _SHOWN = 300
 """Bytes of what could not be read that are repeated; enough for a page's title."""
 _UNPROCESSABLE = 422
 _ERRORS = range(400, 600)
-
-_THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thinking|budget:thinking)>(.*)", re.DOTALL)
-"""How models think aloud where the server does not separate their thoughts from their answer."""
-
-_ENDINGS: Mapping[str, str] = {
-    **dict.fromkeys(("max_tokens", "MAX_TOKENS", "compaction"), "length"),
-    **dict.fromkeys(("tool_use", "tool_calls"), "tool_calls"),
-    **dict.fromkeys(
-        (
-            "refusal",
-            "sensitive",
-            "guardrail_intervened",
-            "SAFETY",
-            "RECITATION",
-            "BLOCKLIST",
-            "PROHIBITED_CONTENT",
-            "SPII",
-        ),
-        "content_filter",
-    ),
-}
-"""Other servers' words for why an answer ended, where it matters."""
 
 
 class Reply(dict[str, Any]):
@@ -54,8 +32,8 @@ class Reply(dict[str, Any]):
 def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> Reply:
     """The completion in the body of an answer that says it is a success.
 
-    Thoughts are under `reasoning_content` wherever the server put them, cached tokens under `prompt_tokens_details`,
-    and `prefix` stands before the model's name.
+    Cached tokens are under `prompt_tokens_details`, a reason why the answer ended is always there, and `prefix` stands
+    before the model's name.
 
     Raises:
         HttpError: It is no JSON object, or it says that there was an error.
@@ -67,7 +45,9 @@ def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> 
     if isinstance(choices, list):
         for choice in cast("list[object]", choices):
             if isinstance(choice, dict):
-                _settle_choice(cast("dict[str, Any]", choice))
+                known = cast("dict[str, Any]", choice)
+                reason = known.get("finish_reason")
+                known["finish_reason"] = reason if isinstance(reason, str) and reason else NO_REASON
     usage = completion.get("usage")
     if isinstance(usage, dict):
         _settle_cached(cast("dict[str, Any]", usage))
@@ -107,21 +87,6 @@ def _raise_error_within(completion: Mapping[str, Any], headers: Mapping[str, str
         return
     status = code if isinstance(code, int) and code in _ERRORS else _UNPROCESSABLE
     raise HttpError(status, message or "it says that there was an error, and not which", headers)
-
-
-def _settle_choice(choice: dict[str, Any]) -> None:
-    ending = choice.get("finish_reason")
-    if isinstance(ending, str) and ending in _ENDINGS:
-        choice["finish_reason"] = _ENDINGS[ending]
-    message = choice.get("message")
-    if not isinstance(message, dict) or "reasoning_content" in message:
-        return
-    said = cast("dict[str, Any]", message)
-    content = said.get("content")
-    if "reasoning" in said:
-        said["reasoning_content"] = said["reasoning"]
-    elif isinstance(content, str) and content.startswith("<") and (thought := _THOUGHT.match(content)) is not None:
-        said["reasoning_content"], said["content"] = thought.groups()
 
 
 def _settle_cached(usage: dict[str, Any]) -> None:
