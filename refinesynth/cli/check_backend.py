@@ -87,6 +87,13 @@ def _lines(found: "BackendCheck") -> "Iterator[str]":
     prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
     yield f"reasoning: {'yes, which is paid for' if any(probe.thought for probe in found.probes) else 'none seen'}"
+    if mark := next((probe.mark for probe in found.probes if probe.mark), None):
+        yield (
+            f"thoughts: in the text of the answers, up to {mark}; they are taken out, but start the server with the "
+            "reasoning parser of its model (vLLM, SGLang: --reasoning-parser), so that it separates them"
+        )
+    if artefact := next((probe.artefact for probe in found.probes if probe.artefact), None):
+        yield f"calls: {artefact}; it is put right, but start the server with the tool parser of its model"
     if not found.playable:
         yield "no run can be played with it: there is no form in which every role gave an answer to use"
         return

@@ -8,7 +8,16 @@ from refinesynth.run.logs import LOGGER, facts_of
 from refinesynth.text.printable import one_line
 
 _SAID = frozenset(
-    {"goes_without", "nothing_cached", "batch_sent", "batch_ended", "store", "workers_wait", "journal_lost"}
+    {
+        "goes_without",
+        "nothing_cached",
+        "batch_sent",
+        "batch_ended",
+        "store",
+        "workers_wait",
+        "journal_lost",
+        "tool_parser",
+    }
 )
 """Events whose text says it all."""
 

@@ -13,6 +13,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
+from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError
 from refinesynth.journal.values import Paid
 from refinesynth.text.jsontext import MAX_CHARACTERS, BrokenOff, read_json, scrub
@@ -159,6 +160,8 @@ class Answer:
     usage: RequestUsage
     model: str | None
     id: str | None
+    mark: str | None = None
+    """The one that ends thoughts which the server left in the text; not kept in the journal."""
 
     def to_json(self) -> bytes:
         """The answer without its bill, for the journal."""
@@ -217,6 +220,31 @@ class Answer:
                 FaultStep.RETRY, FaultKind.CONTENT, f"gave an answer of more than {MAX_CHARACTERS:,} characters"
             )
 
+    def settled(self, parameters: ModelRequestParameters) -> tuple["Answer", str | None]:
+        """The answer with its calls as the model made them, and what the server's tool parser did to them if anything.
+
+        Raises:
+            AnswerFault: It is not clear what was called.
+        """
+        tools = {
+            tool.name: tool.parameters_json_schema.get("properties", {})
+            for tool in (*parameters.function_tools, *parameters.output_tools)
+        }
+        if not tools:
+            return self, None
+        try:
+            calls, text, artefact, clear = settle(self.calls, self.text, tools)
+        except BrokenOff:
+            raise _broken_off() from None
+        if not clear:
+            raise ParserFault(
+                FaultStep.RETRY,
+                FaultKind.CONTENT,
+                f"gave a call that is none of its tools ({artefact}), as a server's "
+                "tool parser leaves it; check the server's tool parser",
+            )
+        return (self if artefact is None else replace(self, calls=calls, text=text)), artefact
+
     def parts(self, parameters: ModelRequestParameters) -> list[ModelResponsePart]:
         """The answer as pydantic-ai wants it, its JSON repaired where that is expected and possible.
 
@@ -245,6 +273,10 @@ class Answer:
         # Asked to call the one tool there is, weaker models write its arguments down as text instead.
         arguments = repaired(self.text)
         return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
+
+
+class ParserFault(AnswerFault):
+    """A call that a server's tool parser has made unreadable."""
 
 
 class _Kept(BaseModel):
@@ -306,6 +338,7 @@ def read_answer(raw: object) -> Answer:
         usage=_billed(completion.usage or _Usage()),
         model=completion.model,
         id=completion.id,
+        mark=thought.form,
     )
 
 
@@ -332,12 +365,14 @@ def repaired(text: str) -> str:
     try:
         value: Any = read_json(text)
     except BrokenOff:
-        raise AnswerFault(
-            FaultStep.RETRY, FaultKind.CONTENT, "broke off its answer: the end of the JSON is missing"
-        ) from None
+        raise _broken_off() from None
     except ValueError:
         return text
     return orjson.dumps(value).decode()
+
+
+def _broken_off() -> AnswerFault:
+    return AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "broke off its answer: the end of the JSON is missing")
 
 
 def _is_json(text: str) -> bool:

@@ -14,7 +14,7 @@ from refinesynth.backends.completion import Completion
 from refinesynth.backends.providers import server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
-from refinesynth.client.answers import Answer
+from refinesynth.client.answers import Answer, ParserFault
 from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.buying import Buyer
 from refinesynth.client.classify_error import classify_error
@@ -243,6 +243,13 @@ class LiteLLMModel(Model):
             self.verdicts.note_answer()
             self._proved.update(carried(request).values())
         answer.check(max_tokens=request.get("max_tokens"))
+        try:
+            answer, artefact = answer.settled(parameters)
+        except ParserFault as fault:
+            self.verdicts.note_calls(str(fault))
+            raise
+        if answer.calls:
+            self.verdicts.note_calls(artefact)
         parts = answer.parts(parameters)
         self.verdicts.usable = True
         usage = answer.usage
@@ -255,6 +262,9 @@ class LiteLLMModel(Model):
             provider_name=self.system,
             provider_response_id=answer.id,
             finish_reason="tool_call" if answer.calls else "stop",
+            provider_details={"thinking_mark": answer.mark, "call_artefact": artefact}
+            if answer.mark or artefact
+            else None,
         )
 
     def _request(

@@ -1,5 +1,7 @@
 """What becomes of an episode, and of the run, when a request is given up."""
 
+import logging
+
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
@@ -7,6 +9,10 @@ from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.retry import GaveUp
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
+_LOG = logging.getLogger("refinesynth.backends")
+
+_PARSED = 3
+"""Answers with calls, the first of a backend, after which its tool parser is at fault where each shows it."""
 _FRUITLESS = 5
 """Requests that gave nothing, before any that gave an answer to use, after which the settings are at fault and not the
 prompts."""
@@ -32,11 +38,26 @@ class Verdicts:
         self._limiter = limiter
         self._fruitless = 0
         self._doubtful = 0
+        self._calls = 0
+        self._artefacts = 0
 
     def note_answer(self) -> None:
         """A request was answered."""
         self.answered += 1
         self._doubtful = 0
+
+    def note_calls(self, artefact: str | None) -> None:
+        """An answer had calls, with this that only a server's tool parser makes of them; said once where all have it."""
+        self._calls += 1
+        self._artefacts += artefact is not None
+        if self._calls == self._artefacts == _PARSED:
+            text = (
+                f"{self._backend.label} gives calls that its server's tool parser did not read right ({artefact}), each "
+                "time so far; what is clear is put right, the rest is asked for again; check the server's tool parser"
+            )
+            _LOG.warning(
+                "%s", text, extra={"facts": {"event": "tool_parser", "backend": self._backend.label, "text": text}}
+            )
 
     def on(self, gave_up: GaveUp, *, others_answered: bool) -> BackendError:
         """What to raise for a request that was given up; `others_answered` says that others were not, meanwhile."""

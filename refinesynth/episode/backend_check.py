@@ -52,6 +52,10 @@ class Probe:
     cached_tokens: int = 0
     thought: bool = False
     """Whether the model thought before it answered."""
+    mark: str | None = None
+    """The one that ends thoughts which the server left in the text of the answer, such as `</think>`."""
+    artefact: str | None = None
+    """What the server's tool parser did to the calls, and was put right."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,7 @@ class _Probing(WrapperModel):
         except EpisodeAbandoned as refusal:
             return Probe(role=self._role, form=form, problem=str(refusal), refused=True)
         problem: str | None = None
+        details = response.provider_details or {}
         try:
             _read(response, parameters)
         except (ValueError, RecursionError) as error:
@@ -211,6 +216,8 @@ class _Probing(WrapperModel):
             cached_tokens=response.usage.cache_read_tokens,
             thought=response.usage.output_reasoning_tokens > 0
             or any(isinstance(part, ThinkingPart) for part in response.parts),
+            mark=details.get("thinking_mark"),
+            artefact=details.get("call_artefact"),
         )
 
 

@@ -1,0 +1,186 @@
+"""Tool calls as the model made them, from what a server's tool parser makes of them: names in a namespace or doubled,
+arguments encoded twice or in an envelope, calls that were left in the text.
+
+Only what has one meaning among the tools of the request is put right.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple, cast
+
+import orjson
+
+from refinesynth.text.jsontext import read_json
+
+Called = tuple[str, str, str | None]
+"""Tool name, arguments as JSON text, call id."""
+Tools = Mapping[str, Collection[str]]
+"""The names of a request's tools, each with those of its parameters."""
+
+_MOST = 20
+"""Calls in one text that are looked at."""
+_LAYERS = 4
+_NAMES = ("name", "tool_name", "tool", "function_name", "function")
+_ARGUMENTS = ("arguments", "parameters", "args", "input", "kwargs")
+_ENVELOPE = frozenset({*_NAMES, *_ARGUMENTS, "type", "id"})
+_NO_NAME = re.compile(r"[^\w-]|^$")
+"""What no function's name has, and a parser leaves in one."""
+_INDEX = re.compile(r"(?:[:#]\d+|\(\s*\)?)$")
+_MARK = (
+    r"<(?:\w{1,20}:)?tool_call>|<function[= ](?:name=)?|<invoke name=|\[TOOL_CALLS\]|<\|tool_call_begin\|>"
+    r"|<\uff5ctool\u2581call\u2581begin\uff5c>(?:function<\uff5ctool\u2581sep\uff5c>)?"
+    r"|(?:<\|start\|>assistant\s*)?(?:<\|channel\|>\s*\w{1,20}\s+)?\bto=(?=functions?\.)"
+)
+_WRITTEN = re.compile(
+    rf"(?:(?:{_MARK})\s*+){{1,4}}+[\"']?(?P<name>[\w.:/-]{{1,150}})[\"']?"
+    # What stands between a name and its arguments.
+    r"(?:[\s>\"']|\[[A-Z_]{1,20}\]|<[|\uff5c][^<>\s]{1,40}[|\uff5c]>|```|(?:json|commentary|code)\b)*+"
+    rf"|(?P<object>\{{\s*\"(?:{'|'.join((*_NAMES, *_ARGUMENTS, 'type', 'id', 'tool_call_id'))})\"\s*:)"
+)
+_PARAMETER = re.compile(
+    r"\s*(?:<parameter[= ](?:name=)?[\"']?(?P<name>[\w-]{1,100})[\"']?\s*>"
+    r"|<arg_key>\s*(?P<key>[\w-]{1,100})\s*</arg_key>\s*<arg_value>)(?P<value>[^<]{0,10000})</(?:parameter|arg_value)>"
+)
+_LEFT = re.compile(r"(?:\s|<[|\uff5c]?[\w:\u2581]{1,40}[|\uff5c]?>|\[TOOL_CALLS\]|```\w{0,20}|\[)+\Z")
+_NEAR = 200
+
+
+class Settled(NamedTuple):
+    """An answer's calls."""
+
+    calls: tuple[Called, ...]
+    text: str
+    """Without the calls that were in it."""
+    artefact: str | None
+    """What the server's parser did to them, fit for a message; None where it did nothing."""
+    clear: bool = True
+    """Whether it is known what was called; where it is not, the answer is no use."""
+
+
+def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> Settled:
+    """The calls that a model made, of these tools.
+
+    A name that is a tool's is never changed, and one that a model may have made up is left to it.
+
+    Raises:
+        BrokenOff: The end of a call's arguments is missing.
+    """
+    settled: list[Called] = []
+    artefact: str | None = None
+    for name, arguments, call_id in calls:
+        known = _tool(name, tools)
+        if known is None and (_NO_NAME.search(name) or name[: len(name) // 2] * 2 == name):
+            return Settled(calls, text, f"the name {name[:_NEAR]!r}", clear=False)
+        plain = arguments if known is None else _plain(arguments, tools[known])
+        if known not in {None, name}:
+            artefact = f"the name {name[:_NEAR]!r}"
+        elif plain != arguments:
+            artefact = artefact or "arguments encoded twice or in an envelope"
+        settled.append((known or name, plain, call_id))
+    written = [*_written(text, tools)]
+    if not written:
+        return Settled((*settled,), text, artefact)
+    found: list[Called] = [(name, arguments, None) for _, name, arguments in written if name is not None]
+    clear = len(found) == len(written) and (not settled or _same(found, settled))
+    begin = written[0][0]
+    before = text[:begin]
+    before = before[:-_NEAR] + _LEFT.sub("", before[-_NEAR:])
+    return Settled((*(settled or found),), before, "calls left in the text", clear=clear)
+
+
+def _same(found: list[Called], settled: list[Called]) -> bool:
+    return all(any(one[:2] == other[:2] for other in settled) for one in found)
+
+
+def _tool(name: str, tools: Tools) -> str | None:
+    """The one tool that a name can mean."""
+    if name in tools:
+        return name
+    plain = _INDEX.sub("", name.partition("<|")[0].strip(" \t\r\n`'\""))
+    forms = {
+        plain,
+        re.split(r"[.:/=]", plain)[-1],
+        re.sub(r"\W+", "_", plain),
+        re.sub(r"^(?:functions?|tools?)_+", "", plain),
+    }
+    found = [tool for tool in tools if any(form and form == tool * max(1, len(form) // len(tool)) for form in forms)]
+    return found[0] if len(found) == 1 else None
+
+
+def _plain(arguments: str, parameters: Collection[str]) -> str:
+    """The arguments out of the layers of text and objects around them; the same text where there are none."""
+    value: object = arguments
+    for layer in range(_LAYERS):
+        value = _loaded(value) if isinstance(value, str) else value
+        if value is None:
+            return "{}"
+        if isinstance(value, dict):
+            given = cast("dict[str, object]", value)
+            key = next((one for one in _ARGUMENTS if one in given), None)
+            if (
+                key is None
+                or key in parameters
+                or not _ENVELOPE.issuperset(given)
+                or not isinstance(given[key], dict | str)
+            ):
+                return orjson.dumps(given).decode() if layer else arguments
+            value = given[key]
+        elif not isinstance(value, str):
+            break
+    return arguments
+
+
+def _loaded(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return read_json(text) if "{" in text else False
+
+
+def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:
+    """Where each call in a text begins, its tool, and its arguments; of one that cannot be read, None for the tool."""
+    at = 0
+    for match in islice(_WRITTEN.finditer(text), _MOST):
+        if match.start() < at:
+            continue
+        if match["object"] is None:
+            arguments, at = _arguments(text, match.end())
+            known = _tool(match["name"], tools)
+            if arguments is None and known is not None and not tools[known]:
+                arguments = "{}"
+            yield match.start(), known if arguments is not None else None, arguments or ""
+            continue
+        value, at = _object(text, match.start())
+        inner = value.get("function")
+        given = cast("dict[str, object]", inner) if isinstance(inner, dict) else value
+        name = next((one for key in _NAMES if isinstance(one := given.get(key), str)), "")
+        if (known := _tool(name, tools) if name else None) is not None:
+            key = next((key for key in _ARGUMENTS if key in given), None)
+            arguments = _plain(orjson.dumps(given[key] if key else {}).decode(), tools[known])
+            yield match.start(), known, arguments
+        elif re.search(rf"(?:{_MARK})\W*\Z", text[max(0, match.start() - _NEAR) : match.start()]):
+            yield match.start(), None, ""
+
+
+def _arguments(text: str, at: int) -> tuple[str | None, int]:
+    """Those that begin there, as JSON text, and where they end."""
+    if text.startswith("{", at):
+        value, end = _object(text, at)
+        return (None if end == at else orjson.dumps(value).decode()), end
+    pairs: dict[str, str] = {}
+    while len(pairs) < _MOST and (pair := _PARAMETER.match(text, at)) is not None:
+        pairs[pair["name"] or pair["key"]] = pair["value"].strip()
+        at = pair.end()
+    return (orjson.dumps(pairs).decode() if pairs else None), at
+
+
+def _object(text: str, at: int) -> tuple[dict[str, object], int]:
+    """The JSON object that begins there, and where it ends; an empty one of no length where there is none."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, at)
+        orjson.dumps(value)
+    except (ValueError, TypeError, RecursionError):
+        return {}, at
+    return value, end
