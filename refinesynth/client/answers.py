@@ -11,12 +11,13 @@ from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, Tool
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
+from refinesynth.backends.completion import NO_REASON
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
 from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError
 from refinesynth.journal.values import Paid
-from refinesynth.text.jsontext import MAX_CHARACTERS, BrokenOff, read_json, scrub
+from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 
 _MOST_TOKENS = 10**9
@@ -24,8 +25,6 @@ _MOST_TOKENS = 10**9
 _LONGEST = MAX_CHARACTERS + 1
 _LONGEST_NAME = 200
 
-NO_REASON = "null"
-"""The reason of an answer whose server gives none. A completion function in this process may leave it out."""
 _WHOLE, _FILTERED, _LONG, _WINDOW = "whole", "filtered", "at its limit", "at the end of the context window"
 _ENDINGS: Mapping[str, str] = {
     reason: ending
@@ -232,10 +231,7 @@ class Answer:
         }
         if not tools:
             return self, None
-        try:
-            calls, text, artefact, clear = settle(self.calls, self.text, tools)
-        except BrokenOff:
-            raise _broken_off() from None
+        calls, text, artefact, clear = settle(self.calls, self.text, tools)
         if not clear:
             raise ParserFault(
                 FaultStep.RETRY,
@@ -249,9 +245,6 @@ class Answer:
         """The answer as pydantic-ai wants it, its JSON repaired where that is expected and possible.
 
         What cannot be repaired stays as it is, so that the validation error goes back to the model.
-
-        Raises:
-            AnswerFault: The end of its JSON is missing.
         """
         parts: list[ModelResponsePart] = []
         if self.thinking:
@@ -355,24 +348,14 @@ def _billed(usage: _Usage) -> RequestUsage:
 
 
 def repaired(text: str) -> str:
-    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair.
-
-    Raises:
-        AnswerFault: Its end is missing.
-    """
+    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair."""
     if _is_json(text):
         return text
     try:
         value: Any = read_json(text)
-    except BrokenOff:
-        raise _broken_off() from None
     except ValueError:
         return text
     return orjson.dumps(value).decode()
-
-
-def _broken_off() -> AnswerFault:
-    return AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "broke off its answer: the end of the JSON is missing")
 
 
 def _is_json(text: str) -> bool:

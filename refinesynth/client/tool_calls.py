@@ -7,6 +7,7 @@ Only what has one meaning among the tools of the request is put right.
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, cast
 
@@ -63,9 +64,6 @@ def settle(calls: tuple[Called, ...], text: str, tools: Tools) -> Settled:
     """The calls that a model made, of these tools.
 
     A name that is a tool's is never changed, and one that a model may have made up is left to it.
-
-    Raises:
-        BrokenOff: The end of a call's arguments is missing.
     """
     settled: list[Called] = []
     artefact: str | None = None
@@ -136,7 +134,9 @@ def _loaded(text: str) -> object:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return read_json(text) if "{" in text else False
+        with suppress(ValueError):
+            return read_json(text)
+    return False
 
 
 def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:

@@ -23,7 +23,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.text.jsontext import read_json
+from refinesynth.text.jsontext import BrokenOff, read_json
 
 _Answer = TypeVar("_Answer")
 
@@ -148,6 +148,8 @@ def _in_text(text: str, listed: str | None) -> dict[str, Any]:
     except ValidationError:
         try:
             return _object(read_json(text), listed)
+        except BrokenOff:
+            raise
         except ValueError:
             pass
         raise

@@ -1,7 +1,6 @@
 """From a completion that nobody checked to parts."""
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -14,7 +13,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.client.answers import NO_REASON, Answer, read_answer, repaired
+from refinesynth.backends.completion import NO_REASON
+from refinesynth.client.answers import Answer, read_answer, repaired
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.text.jsontext import MAX_CHARACTERS
 
@@ -79,7 +79,7 @@ def test_json_is_mended_only_where_json_is_expected() -> None:
     assert read_answer(raw).parts(TEXT) == [TextPart("{'a': 1,}")]
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "no json at all", "", '"text"', "1" * 100])
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "no json at all", "", '"text"', "[" * 5_000, "1" * 100])
 def test_what_is_strict_or_beyond_repair_stays(text: str) -> None:
     assert repaired(text) == text
 
@@ -218,22 +218,12 @@ def test_a_function_in_this_process_need_give_no_reason_and_what_a_proxy_says_of
     assert isinstance(outcome(raw), AnswerFault)
 
 
-@pytest.mark.parametrize(
-    ("raw", "parameters"),
-    [
-        (completion('{"observation": "A short walk later you stan'), NATIVE),
-        (completion('{"observation": "A short walk later you stan'), TOOL),
-        (calls_tool("final", '{"observation": "A short walk later you stan'), TOOL),
-        (calls_tool("go_to", '{"place": "kitch'), TEXT),
-    ],
-)
-def test_json_that_breaks_off_is_asked_for_again_whatever_the_reason(
-    raw: object, parameters: ModelRequestParameters
-) -> None:
-    answer = read_answer(raw)
-    answer.check(max_tokens=None)
-    with pytest.raises(AnswerFault, match="the end of the JSON is missing"):
-        answer.parts(parameters)
+def test_json_that_breaks_off_is_not_closed() -> None:
+    cut = '{"observation": "A short walk later you stan'
+    for raw in (completion(cut), calls_tool("final", cut)):
+        for parameters in (NATIVE, TOOL):
+            (part,) = read_answer(raw).parts(parameters)
+            assert getattr(part, "content", None) == cut or getattr(part, "args", None) == cut
 
 
 def test_thoughts_in_the_text_join_those_that_the_server_separated() -> None:
@@ -256,5 +246,4 @@ def test_garbage_anywhere_is_a_fault_or_an_answer_and_never_an_error(garbage: ob
     place: dict[str, Any] = raw if where in raw else raw["choices"][0]
     (place if where in place else place["message"])[where] = garbage
     read = outcome(raw)
-    with suppress(AnswerFault):
-        assert isinstance(read, AnswerFault) or read.parts(NATIVE)
+    assert isinstance(read, AnswerFault) or read.parts(NATIVE)

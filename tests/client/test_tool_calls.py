@@ -6,7 +6,6 @@ import time
 import pytest
 
 from refinesynth.client.tool_calls import Called, settle
-from refinesynth.text.jsontext import BrokenOff
 
 TOOLS = {"go_to": ("place",), "go": ("way",), "look": (), "call": ("name", "arguments"), "final_result": ("a",)}
 ARGUMENTS = '{"place":"kitchen"}'
@@ -62,10 +61,9 @@ def test_arguments_that_are_a_tools_own_stay() -> None:
     for name, arguments in (
         ("call", own), ("go_to", '{"place": {"arguments": {}}}'), ("go_to", '{"arguments": {}, "other": 1}'),
         ("go_to", "[1]"), ("go_to", '"kitchen"'), ("go_to", "1"), ("go_to", '{"place": "[1"}'), ("go_to", "no JSON"),
+        ("go_to", json.dumps('{"place": "kitch')), ("go_to", '{"place": "kitch'),
     ):  # fmt: skip
         assert settle(calls(name, arguments), "", TOOLS) == (calls(name, arguments), "", None, True), arguments
-    with pytest.raises(BrokenOff):
-        settle(calls("go_to", json.dumps('{"place": "kitch')), "", TOOLS)
 
 
 OBJECT = json.dumps({"name": "go_to", "arguments": {"place": "kitchen"}})

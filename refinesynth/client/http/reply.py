@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 
-from refinesynth.client.answers import NO_REASON
+from refinesynth.backends.completion import NO_REASON
 from refinesynth.client.http.errors import HttpError, said
 
 _SUCCESS = 200
