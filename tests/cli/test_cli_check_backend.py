@@ -63,6 +63,24 @@ def test_an_answer_that_is_not_in_form_decides_the_mode(monkeypatch: pytest.Monk
     assert "reasoning: yes" in result.stdout
 
 
+def test_it_names_the_parsers_that_a_server_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unparsed(Mannered):
+        async def __call__(self, **request: Any) -> object:
+            answer: Any = await super().__call__(**request)
+            message = answer["choices"][0]["message"]
+            message["content"] = f"So be it: [1]\n</seed:think>\n{message['content'] or ''}"
+            for call in message.get("tool_calls") or ():
+                call["function"]["name"] = f"functions.{call['function']['name']}"
+            return answer
+
+    monkeypatch.setitem(globals(), "Mannered", Unparsed)
+    result = check(lambda _: None)
+    assert result.exit_code == 0, result.output
+    assert "in the text of the answers, up to </seed:think>" in result.stdout
+    assert "--reasoning-parser" in result.stdout
+    assert "calls: the name 'functions." in result.stdout
+
+
 def test_a_backend_that_answers_one_role_alone_is_no_success() -> None:
     def no_rulings(request: dict[str, Any]) -> None:
         if "You are the environment" in str(request["messages"]):

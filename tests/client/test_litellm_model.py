@@ -1,5 +1,6 @@
 """The model over an injected completion function."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +12,10 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ImageUrl, ModelRequest, TextPart, UserPromptPart
+from pydantic_ai.messages import ImageUrl, ModelRequest, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
 from virtual_time import in_virtual_time
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve, resolve_roles
@@ -47,6 +50,39 @@ async def ask(answering: LiteLLMModel, settings: ModelSettings | None = None) ->
     (part,) = response.parts
     assert isinstance(part, TextPart)
     return part.content
+
+
+GO_TO = ModelRequestParameters(
+    function_tools=[ToolDefinition(name="go_to", parameters_json_schema={"properties": {"place": {"type": "string"}}})]
+)
+
+
+async def test_calls_behind_a_tool_parser_are_read_and_the_parser_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    place, names = (
+        '{"place":"hall"}',
+        ("functions.go_to:0", "go_togo_to", "go_to<|channel|>commentary", "to=functions.go_to"),
+    )
+    call = Scripted(
+        *(calls_tool(name, place) for name in names),
+        calls_tool("functions.fly", place),
+        completion(f"I go.<tool_call>{json.dumps({'name': 'go_to', 'arguments': place})}</tool_call>"),
+        calls_tool("fly", place),
+    )
+    answering = model(call)
+    found = [
+        (await model_request(answering, [ModelRequest.user_text_prompt("hi")], model_request_parameters=GO_TO)).parts
+        for _ in range(6)
+    ]
+    calls = [part for parts in found for part in parts if isinstance(part, ToolCallPart)]
+    assert [(one.tool_name, one.args) for one in calls] == [*[("go_to", place)] * 5, ("fly", place)]
+    assert found[4][-1] == TextPart("I go.")
+    assert call.requests[4] == call.requests[5], "functions.fly was asked for again"
+    assert (
+        len([one for one in caplog.messages if "check the server's tool parser" in one and "each time so far" in one])
+        == 1
+    )
 
 
 async def test_a_request_carries_the_backends_settings(monkeypatch: pytest.MonkeyPatch) -> None:

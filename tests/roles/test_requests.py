@@ -267,6 +267,17 @@ class TestReading:
             await Actor(FunctionModel(answer), PROMPTS, answers=3, calls=calls).ask(FORMS["native"], "?")
         assert calls.made == 1
 
+    async def test_what_broke_off_is_not_taken(self) -> None:
+        def answer(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+            if len(messages) == 1:
+                return ModelResponse(parts=[TextPart('{"thought": "t", "observation": "You stan')])
+            return ModelResponse(parts=[TextPart(f"{messages[-1]}")], finish_reason="error")
+
+        with pytest.raises(InvalidAnswer, match="its end is missing; write all of it"):
+            await Actor(FunctionModel(answer), PROMPTS, answers=0).ask(FORMS["prompted"], "?")
+        with pytest.raises(InvalidAnswer, match="it broke off"):
+            await Actor(FunctionModel(answer), PROMPTS, answers=1).ask(FORMS["prompted"], "?")
+
     async def test_a_filtered_answer_abandons_the_episode(self) -> None:
         def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
             return ModelResponse(parts=[ThinkingPart("I must not.")], finish_reason="content_filter")
