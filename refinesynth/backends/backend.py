@@ -163,6 +163,10 @@ class Backend(BaseModel):
         for name in _keys(self.extra):
             if _SECRET.search(name):
                 raise ValueError(f"extra: {name!r} looks like a secret; put it in a variable named by api_key_env")
+        body = self.extra.get("extra_body")
+        parts = (self.extra, body if isinstance(body, Mapping) else {})
+        if name := next((name for name in ("stream", "stream_options") if any(part.get(name) for part in parts)), None):
+            raise ValueError(f"extra: {name} asks for a streamed answer; refinesynth reads whole answers; take it out")
         for name in ("model", "messages", "timeout"):
             if self.extra.get(name, name) is None:
                 raise ValueError(

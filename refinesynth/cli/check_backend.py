@@ -84,6 +84,7 @@ def _lines(found: "BackendCheck") -> "Iterator[str]":
 
     yield "key and model: accepted"
     yield f"seed: {'refused' if Lack.SEED in found.lacks else 'taken' if found.backend.seed else 'switched off'}"
+    yield f"usage: {'not reported with every answer; such tokens are estimated' if any(probe.estimated for probe in found.probes) else 'reported'}"
     prompt, cached = (sum(getattr(one, name) for one in found.probes) for name in ("prompt_tokens", "cached_tokens"))
     yield f"cached tokens: {f'{cached:,} of {prompt:,}' if cached else 'none reported'}"
     yield f"reasoning: {'yes, which is paid for' if any(probe.thought for probe in found.probes) else 'none seen'}"

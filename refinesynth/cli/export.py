@@ -168,9 +168,9 @@ def export(
                 title or source.resolve().name,
                 licence,
                 tally,
-                funnel=_funnel(source),
                 language=languages,
                 held_out=held,
+                **_of_run(source),
             )
             console.print(f"card: {write_card(facts, report, overwrite=overwrite)}", soft_wrap=True)
         _tell_spoilt(spoilt)
@@ -328,16 +328,17 @@ def _trajectories(source: Path, spoilt: dict[str, None]) -> "Iterator[Trajectory
         yield record
 
 
-def _funnel(source: Path) -> dict[str, int]:
+def _of_run(source: Path) -> dict[str, Any]:
     from refinesynth.cli.stored import is_run
     from refinesynth.synthesis import SynthesisResult
 
     if not is_run(source):
         return {}
     result = SynthesisResult.open(source)
-    return {
+    funnel = {
         "personas started": result.episodes + result.pending,
         "scripts refused": result.scripts_refused,
         "drafts refused": result.drafts_refused,
         "trajectories accepted": len(result),
     }
+    return {"funnel": funnel, "estimated": result.spending.estimated.usage.requests > 0}

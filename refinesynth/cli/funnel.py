@@ -61,7 +61,9 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    went = [shares.by_outcome(spending), shares.by_role(spending), shares.by_model(spending), shares.hedged(spending)]
+    went = [
+        part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model, shares.hedged)
+    ]
     done = result.finished
     why = reasons(done.commonest_reason, done.last_reason, failed=done.episodes - done.fruitful)
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))

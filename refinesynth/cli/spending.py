@@ -45,6 +45,14 @@ def hedged(spending: Spending) -> str:
     )
 
 
+def estimated(spending: Spending) -> str:
+    """`tokens of 12 of 80 requests are estimated: their usage was not reported`; empty without any."""
+    guessed, every = spending.estimated.usage.requests, spending.total.usage.requests
+    return (
+        f"tokens of {guessed:,} of {counted(every, 'request')} are estimated: no usage was reported" if guessed else ""
+    )
+
+
 def by_role(spending: Spending) -> str:
     """`52% player, 40% dungeon master, 8% script writer`."""
     roles = [(one_line(role.replace("_", " ")), spent) for role, spent in spending.by_role.items()]

@@ -185,6 +185,8 @@ def _went(found: "RunStatus") -> "RenderableType | None":
         table.add_row("each", dollars(found.cost_per_accepted))
     if went := shares.by_outcome(spending):
         table.add_row("went", went)
+    if estimated := shares.estimated(spending):
+        table.add_row("estimated", estimated)
     if hedged := shares.hedged(spending):
         table.add_row("hedged", hedged)
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):

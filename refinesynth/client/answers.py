@@ -12,6 +12,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.completion import NO_REASON
+from refinesynth.client.bills import billed, member
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
 from refinesynth.client.tool_calls import settle
@@ -20,8 +21,6 @@ from refinesynth.journal.values import Paid
 from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 
-_MOST_TOKENS = 10**9
-"""A larger count in a server's bill is taken for garbage."""
 _LONGEST = MAX_CHARACTERS + 1
 _LONGEST_NAME = 200
 
@@ -52,18 +51,13 @@ def _ending(reason: str | None) -> str | None:
     return _ENDINGS.get(plain.rpartition(".")[2].removeprefix("finish_reason_"))
 
 
-def _count(value: object) -> int:
-    """A number of tokens; 0 for anything that is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else 0
-
-
 def _words(value: object) -> str | None:
     """Text that any file can hold, also where a server sends a list of text parts; None for anything else."""
     if isinstance(value, str):
         # Longer text is refused by `check`, and needs no more room in a journal than it takes to see that.
         return scrub(value[:_LONGEST])
     if isinstance(value, list | tuple):
-        texts = [_words(_get(part, "text")) for part in cast("Sequence[object]", value)]
+        texts = [_words(member(part, "text")) for part in cast("Sequence[object]", value)]
         return "".join(filter(None, texts))[:_LONGEST] or None
     if isinstance(value, dict):
         # Some servers parse the JSON that they were asked for.
@@ -77,11 +71,6 @@ def _name(value: object) -> str | None:
     return None if words is None else words[:_LONGEST_NAME]
 
 
-def _get(value: object, name: str) -> object:
-    return cast("Mapping[str, object]", value).get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-
-
-_Count = Annotated[int, BeforeValidator(_count)]
 _Words = Annotated[str | None, BeforeValidator(_words)]
 _Name = Annotated[str | None, BeforeValidator(_name)]
 
@@ -123,27 +112,10 @@ class _Choice(_Wire):
     provider_specific_fields: _Specific | None = None
 
 
-class _PromptDetails(_Wire):
-    cached_tokens: _Count = 0
-    cache_creation_tokens: _Count = 0
-
-
-class _AnswerDetails(_Wire):
-    reasoning_tokens: _Count = 0
-
-
-class _Usage(_Wire):
-    prompt_tokens: _Count = 0
-    completion_tokens: _Count = 0
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _AnswerDetails | None = None
-
-
 class _Completion(_Wire):
     id: _Name = None
     model: _Name = None
     choices: tuple[_Choice, ...] = Field(max_length=64)
-    usage: _Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -295,7 +267,7 @@ def usage_of(paid: Paid) -> RequestUsage:
 def read_answer(raw: object) -> Answer:
     """Read an OpenAI chat completion, given as a dict or as an object with its attributes.
 
-    Lone surrogates become U+FFFD. A bill that makes no sense counts as none.
+    Lone surrogates become U+FFFD. What the bill does not say, or says so that it makes no sense, is 0.
 
     Raises:
         AnswerFault: This is no chat completion, or it has no choice.
@@ -328,22 +300,10 @@ def read_answer(raw: object) -> Answer:
         finish_reason=reason,
         # Some servers refuse with what they were sent, and this is kept.
         refusal=redact(refusal) if refusal else None,
-        usage=_billed(completion.usage or _Usage()),
+        usage=billed(raw),
         model=completion.model,
         id=completion.id,
         mark=thought.form,
-    )
-
-
-def _billed(usage: _Usage) -> RequestUsage:
-    prompt = usage.prompt_tokens_details or _PromptDetails()
-    answer = usage.completion_tokens_details or _AnswerDetails()
-    return RequestUsage(
-        input_tokens=usage.prompt_tokens,
-        cache_read_tokens=min(prompt.cached_tokens, usage.prompt_tokens),
-        cache_write_tokens=min(prompt.cache_creation_tokens, usage.prompt_tokens),
-        output_tokens=usage.completion_tokens,
-        output_reasoning_tokens=min(answer.reasoning_tokens, usage.completion_tokens),
     )
 
 

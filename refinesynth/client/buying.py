@@ -1,6 +1,8 @@
 """How a completion is bought: in its turn, within the budget, and kept before anyone uses it."""
 
+import logging
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from refinesynth.backends.providers import key_of, server_of
 from refinesynth.client.account import Account, Price, Unused
 from refinesynth.client.affinity import CacheWatch, with_affinity
 from refinesynth.client.answers import Answer, read_answer
+from refinesynth.client.bills import ESTIMATED, completed
 from refinesynth.client.budget.estimates import UNBOUNDED_ANSWER
 from refinesynth.client.classify_error import classify_error
 from refinesynth.client.hedging import Hedging, Sending
@@ -24,6 +27,8 @@ from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.watch import Call, CallStage
 from refinesynth.errors import RefinesynthError
 from refinesynth.journal.values import FIRST_UNUSED, SECOND_UNUSED
+
+_LOG = logging.getLogger("refinesynth.backends")
 
 
 class Buyer:
@@ -41,6 +46,8 @@ class Buyer:
             longest_wait=backend.longest_wait,
         )
         self._cache = CacheWatch(backend)
+        self._estimates = False
+        """Whether an answer came without its usage."""
         self._hedging = Hedging() if backend.hedge else None
 
     async def buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
@@ -113,7 +120,7 @@ class Buyer:
         try:
             with anyio.fail_after(request["timeout"]):
                 raw = await self._call(**request, **self._key())
-            answer = read_answer(raw)
+            answer = self._counted(read_answer(raw), request)
         except RefinesynthError:
             raise
         except Exception as error:
@@ -129,6 +136,20 @@ class Buyer:
             headers=headers_of(raw),
         )
         return answer
+
+    def _counted(self, answer: Answer, request: dict[str, Any]) -> Answer:
+        """The answer with a usage by which a budget holds; that it was not reported is said once."""
+        called = [text for name, arguments, _ in answer.calls for text in (name, arguments)]
+        usage = completed(answer.usage, request, [answer.text, answer.thinking, *called])
+        if ESTIMATED in usage.details and not self._estimates:
+            self._estimates = True
+            text = (
+                f"{self._backend.label} reports no usage with its answers, or none that can be right; tokens are estimated "
+                f"from the text, and costs and budget follow the estimate"
+            )
+            facts = {"event": "usage_estimated", "backend": self._backend.label, "text": text}
+            _LOG.warning("%s", text, extra={"facts": facts})
+        return replace(answer, usage=usage)
 
     def _key(self) -> dict[str, str]:
         """The key as an argument, made for each call: no frame of a traceback holds it then."""

@@ -18,7 +18,8 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
-from refinesynth.client.error_words import causes_of, header_of, seconds_in, status_of, words_of
+from refinesynth.client.error_words import causes_of, status_of, wait_in, words_of
+from refinesynth.client.limiter.rate_headers import headers_of, read_rate_headers
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400
@@ -90,18 +91,53 @@ class AnswerFault(Exception):
 
 
 _POLICY = re.compile(
-    r"content[_ ](policy|filter|management)|safety (system|setting|filter)|responsible ?ai|flagged|moderation"
-    r"|data_?inspection|prohibited[_ ]content|violat\w{1,5} (our|the) (usage )?polic|content exists risk",
+    r"content[_ ]?(policy|filter|management|safety|moderation)|safety (system|setting|filter)|responsible ?ai|flagged|moderation"
+    r"|data_?inspection|prohibited[_ ]content|violat\w{1,5} (our |the |any )?(\w{1,20} )?(polic|guideline)|content exists risk|high risk"
+    r"|(unsafe|(?<!case[ -])sensitive|inappropriate|harmful|illegal) (or \w{1,20} )?(content|information|words?|input|output|prompt)"
+    r"|new_sensitive|guardrail|blockReason|\"filtered\": ?true"
+    # Codes whose words may be in any language: z.ai's, MiniMax's and iFlytek's.
+    r"|code\"?: ?\"?(1301|1026|1027|10013|10014|10019)\b"
+    r"|敏感(内容|信息|词)|不安全|违规|违反.{0,12}(政策|规定|法规|规范)|涉嫌|内容(安全|审核|风险)|(审核|审查)(未|不)通过",
     re.IGNORECASE,
 )
 _CONTEXT = re.compile(
     r"context[_ ](length|window|size)|maximum (context|prompt|input)|max(imum)?[_ ]model[_ ]len|prompt is too long"
-    r"|input( length| tokens?)? (is too long|exceed)|too many (input )?tokens|(reduce|exceed)\w{0,3} .{0,40}length|token limit",
+    r"|input( length| tokens?)? (is too long|exceed)|too many (input )?tokens|(reduce|exceed)\w{0,3} .{0,40}length|token limit"
+    r"|(上下文|输入|长度|提示词).{0,20}(过长|太长|超长|超出|超过)|超(出|过).{0,20}(上下文|长度)",
     re.IGNORECASE,
 )
+_THROTTLED = re.compile(
+    r"\brate[ _-]?limit|too[ _]many[ _]requests|throttl|too many tokens( per \w{1,10})?\W{1,3}(please )?(wait|try|slow|retry)|request rate (increased|exceed|is too)"
+    r"|\b(qps|rpm|tpm|rpd|tpd)\b.{0,20}(limit|exceed)|concurrency (limit|exceed)|request limit reached"
+    r"|请求(过于|太|过)(频繁|快|多)|(频率|速率|并发|次数|请求量?).{0,4}(过高|过快|超限|超出|超过|限制|上限|限额|达到)|限流|访问量过大",
+    re.IGNORECASE,
+)
+"""What is said of a rate limit whatever the status; without words that a story may hold as well."""
+_OVERLOADED = re.compile(
+    r"overload|\bbusy\b|unavailable|try again|at capacity|internal|timed? ?out|server.?error|upstream|繁忙|过载|饱和|稍后(再|重)?试",
+    re.IGNORECASE,
+)
+_INVALID = re.compile(
+    r"invalid|unsupported|not support|bad request|malformed|unprocessable|validation|required|must be|not allowed"
+    r"|unknown (field|param)|参数(错误|异常|非法)|不支持",
+    re.IGNORECASE,
+)
+"""This and the one before tell errors without any code apart."""
+_STREAMS = re.compile(
+    r"\bstream\b\W{0,3}(parameter )?((must|should|has to|needs to) be|to|is required to be|=|:)\W{0,4}(set to )?\W{0,3}true\b"
+    r"|stream\W{0,3}((is |was )?set to\W{0,3}|is\W{0,3})?false\W{0,3}(is |was )?not (supported|allowed|permitted)"
+    r"|non[ _-]?stream\w*( \w{1,20}){0,3} (is|are) (currently )?(not|un) ?(yet |currently )?(supported|allowed|available)|not (support|allow)\w*( \w{1,20})? non[ _-]?stream"
+    r"|only (be used |used |supports? |allows? |accepts? |available |works? )?(in |with |for |via )?(the )?stream(s|ing|ed)?\b(?!\W{0,4}(is |set to )?false)|stream(ing)?( mode| requests?| responses?| calls?)? only\b"
+    r"|requires? (the )?(use of )?stream(ing)?\b|streaming( mode)? is required(?! for)|must (use|enable) stream"
+    r"|(仅|只)(支持|能).{0,6}(流式|stream)|(必须|请).{0,6}(流式|stream)|不支持非流式",
+    re.IGNORECASE,
+)
+_EVENTS = re.compile(r"text/event-stream|(Original Response: |Received: '|beginning with )\W{0,4}(data|event): ?[{\w]")
+"""The beginning of a stream in place of an answer, as litellm and the direct client quote what they cannot read."""
 _QUOTA = re.compile(
-    r"insufficient[_ ](quota|balance|credit|fund)|exceeded your current quota|check your plan and billing"
-    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)",
+    r"insufficient[_ ](quota|balance|credit|fund)|exceeded[_ ](your )?current[_ ](\w{1,20}[_ ])?quota|check your plan and billing"
+    r"|billing (hard )?limit|credit balance|out of credits|budget (has been )?exceeded|(exceeded|crossed) ?budget|budget_exceeded|spending limit|payment required|arrear|account (is )?(deactivated|suspended)"
+    r"|余额不足|欠费|无可用资源包|充值|(额度|配额).{0,4}(用尽|用完|耗尽)|额度不足",
     re.IGNORECASE,
 )
 _PER_MINUTE = re.compile(r"/rate-limits\b|please retry in \d|\bretryDelay\b|per[ _-]?minute", re.IGNORECASE)
@@ -110,12 +146,14 @@ quota`."""
 _KEY = re.compile(
     r"(incorrect|invalid|missing|no|wrong|expired)[ _](api[ _-]?key|authentication|credential)|api[ _-]?key[ _](not|is)"
     # What litellm's proxy says of a key that is not its master key where it has no database to look others up in.
-    r"|no connected db|no_db_connection|api_key client option|unauthori[sz]ed|permission[ _]denied",
+    r"|no connected db|no_db_connection|api_key client option|unauthori[sz]ed|permission[ _]denied"
+    r"|(令牌|api[ _-]?key|密钥).{0,6}(无效|错误|不存在|过期|不正确|失效)|无效的(令牌|api|密钥)|(身份|鉴权|认证|密钥).{0,4}失败",
     re.IGNORECASE,
 )
 _MODEL = re.compile(
     r"model[ _](not|does)[ _](not )?(exist|found)|model `[^`]*` does not|not a valid model|unknown model|no such model|server is pinned to"
-    r"|LLM Provider NOT provided|invalid model|model .{0,80}(deprecated|retired|decommissioned|not supported)",
+    r"|LLM Provider NOT provided|invalid model|model .{0,80}(deprecated|retired|decommissioned|not supported)"
+    r"|模型.{0,40}(不存在|未找到|已下线|无可用渠道)",
     re.IGNORECASE,
 )
 _UNREADABLE = re.compile(
@@ -160,17 +198,18 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
     Any exception is sorted; one that nothing explains is taken for a defect of the completion function and stops the
     run, because it would meet every episode.
     """
-    key = key_of(backend)
+    key, within = key_of(backend), getattr(error, "within", False)
     if isinstance(error, AnswerFault):
         return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
     status, text = status_of(error), words_of(error, key)
     page = _page(error, status, text)
     # A missing model is reported in JSON; this is a gateway's page.
     row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
+    after = _wait(error, text, row)
     text = text if page is None else f"a web page: {page!r}"
     says = row.says.format(
         text=text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...",
-        status=status,
+        how="an error in its answer" if within else f"HTTP {status}",
         model=backend.model,
         key=_key_advice(backend),
         trust=_trust_advice(),
@@ -178,10 +217,9 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
         timeout=f"{backend.timeout:g} s",
         error=type(error).__name__,
     )
-    after = seconds_in(header_of(error, "retry-after")) if row.step is FaultStep.RETRY else None
     certain = row.step is not FaultStep.STOP or not row.by_words_alone(status) or not _has_answer(error, status)
     message = redact(f"{backend.label} {says}", key=key)
-    return Fault(row.step, row.kind, message, after, certain, status, _named(text, backend), page)
+    return Fault(row.step, row.kind, message, after, certain, None if within else status, _named(text, backend), page)
 
 
 @dataclass(frozen=True)
@@ -222,12 +260,24 @@ _CONFUSED = _Row(FaultKind.DEFECT, FaultStep.RETRY, "cannot be asked, or sent so
 _SETTINGS = _Row(
     FaultKind.REJECTED, FaultStep.STOP, "does not take these settings; change them in the backend ({text})"
 )
-_REJECTED = _Row(FaultKind.REJECTED, FaultStep.ABANDON, "rejects the request with HTTP {status} ({text})")
+_REJECTED = _Row(FaultKind.REJECTED, FaultStep.ABANDON, "rejects the request with {how} ({text})")
 _NO_CREDIT = "has no credit left for this key; top it up or choose another backend ({text})"
 _WRONG_KEY = "does not accept the key; {key} ({text})"
 _WRONG_MODEL = "has no model {model!r}{server}; check the model string and base_url ({text})"
 
+_HOW_STREAMED = (
+    "refinesynth asks for whole ones. Ask another server, or put a proxy in between that collects the stream ({text})"
+)
+_STREAMS_ONLY = _Row(
+    FaultKind.REJECTED, FaultStep.STOP, f"gives streamed answers only. {_HOW_STREAMED}", words=_STREAMS
+)
+# Where it is one of many, it was an accident.
+_STREAMED = _Row(FaultKind.DEFECT, FaultStep.RETRY, f"sent a stream in place of an answer. {_HOW_STREAMED}")
+
 _BUSY = _Row(FaultKind.RATE_LIMIT, FaultStep.RETRY, "says that there are too many requests ({text})", frozenset({429}))
+
+_FAILED = _Row(FaultKind.SERVER, FaultStep.RETRY, "failed with {how} ({text})", frozenset({409, 425, *range(500, 600)}))
+_TOO_LONG = "cannot read a prompt of this length ({text})"
 
 _BY_STATUS = (
     _Row(FaultKind.QUOTA, FaultStep.STOP, _NO_CREDIT, frozenset({402}), _QUOTA),
@@ -235,23 +285,22 @@ _BY_STATUS = (
     _Row(
         FaultKind.TIMEOUT,
         FaultStep.RETRY,
-        "gave no answer in time and says so with HTTP {status} ({text})",
+        "gave no answer in time and says so with {how} ({text})",
         frozenset({408, 504}),
     ),
-    _Row(
-        FaultKind.SERVER, FaultStep.RETRY, "failed with HTTP {status} ({text})", frozenset({409, 425, *range(500, 600)})
-    ),
-    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({401}), _KEY),
+    _FAILED,
+    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({401})),
+    _Row(FaultKind.CONTEXT, FaultStep.ABANDON, _TOO_LONG, frozenset({413})),
+    _Row(FaultKind.RATE_LIMIT, FaultStep.RETRY, _BUSY.says, words=_THROTTLED),
+    _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, words=_KEY),
     # Before 403 and 404: some gateways answer so to a prompt that their moderation flags.
     _Row(FaultKind.POLICY, FaultStep.ABANDON, "refuses this prompt by its content policy ({text})", words=_POLICY),
     _Row(FaultKind.AUTHENTICATION, FaultStep.STOP, _WRONG_KEY, frozenset({403})),
     _Row(FaultKind.NOT_FOUND, FaultStep.STOP, _WRONG_MODEL, frozenset({404}), _MODEL),
-    _Row(
-        FaultKind.CONTEXT, FaultStep.ABANDON, "cannot read a prompt of this length ({text})", frozenset({413}), _CONTEXT
-    ),
+    _Row(FaultKind.CONTEXT, FaultStep.ABANDON, _TOO_LONG, words=_CONTEXT),
     _REJECTED,
 )
-"""The first row that fits a status from 400 on; the last fits all that is left."""
+"""The first row that fits a status from 400 on, or 0, which no server sends; the last fits all that is left."""
 
 _TIMEOUTS = frozenset({"Timeout", "APITimeoutError", "ReadTimeout", "WriteTimeout", "ConnectTimeout", "PoolTimeout"})
 _SERVER_ERROR = 500
@@ -271,13 +320,19 @@ def _row(error: Exception, status: int | None, text: str) -> _Row:
         (_TIMEOUT, isinstance(error, TimeoutError) or name in _TIMEOUTS),
         (_SETTINGS, name == "UnsupportedParamsError"),
         (_BUSY, _BUSY.fits(status or 0, text) and _PER_MINUTE.search(text) is not None),
+        (_STREAMS_ONLY, _STREAMS.search(text) is not None),
+        (_STREAMED, _EVENTS.search(text) is not None),
         (_BROKEN, _UNREADABLE.search(text) is not None),
     )
     found = next((row for row, holds in certain if holds), None)
     if found is None and status in {None, _SUCCESS, _SERVER_ERROR}:
         found = _row_without_answer(error, status, text)
-    code = status or _SERVER_ERROR
-    return found or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
+    code = _SERVER_ERROR if status is None else status
+    found = found or next((row for row in _BY_STATUS if row.fits(code, text)), _REJECTED)
+    if found is _REJECTED and not code and (_OVERLOADED.search(text) or not _INVALID.search(text)):
+        # Neither a status nor a code: the server's own failure, unless it blames the request.
+        return _FAILED
+    return found
 
 
 def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row | None:
@@ -292,6 +347,14 @@ def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row
         return None
     known = next((row for row in _BY_STATUS if row.step is FaultStep.STOP and row.fits(0, text)), None)
     return known or (_DEFECT if status is None or _something_is_missing(error, text) else _CONFUSED)
+
+
+def _wait(error: Exception, text: str, row: _Row) -> float | None:
+    """Seconds that the server asks to wait: by its headers or, of a rate limit, by its words."""
+    if row.step is not FaultStep.RETRY:
+        return None
+    after = read_rate_headers(headers_of(error)).retry_after
+    return wait_in(text) if after is None and row.kind is FaultKind.RATE_LIMIT else after
 
 
 def _named(text: str, backend: Backend) -> tuple[str, ...]:
@@ -347,7 +410,7 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
     if not unread and (status in _PAGES_OF_THEIR_OWN or (status or 0) >= _SERVER_ERROR):
         return None
     begins = (_QUOTED if unread else _BEGINNING).search(text)
-    says_so = "text/html" in header_of(error, "content-type").casefold() and (unread or text.startswith("<"))
+    says_so = "text/html" in headers_of(error).get("content-type", "").casefold() and (unread or text.startswith("<"))
     if begins is None and not says_so:
         return None
     if (title := _TITLE.search(text)) is not None:

@@ -1,15 +1,22 @@
-"""What an exception holds, whatever library raised it: its causes, an HTTP status, headers, words."""
+"""What an exception holds, whatever library raised it: its causes, an HTTP status, words."""
 
-import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import cast
+from collections.abc import Iterator
 
 from refinesynth.client.redaction import redact
 
 _READ = 20_000
 """Characters of a message that are looked at: what decides may stand behind a long echo."""
 _STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
+_AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
+_UNIT = r"(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
+_PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
+_WAIT = re.compile(
+    rf"(?:again|retry|wait)(?:ing)?(?: (?:in|after|for|about)){{0,2}} (?P<words>(?:{_AMOUNT} ?{_UNIT} ?){{1,4}})"
+    rf"|retry[_-]?(?:after|delay)(?P<ms>[_-]?ms)?\W{{1,5}}(?P<number>{_AMOUNT})(?P<unit>{_UNIT})?(?![\d.a-z])",
+    re.IGNORECASE,
+)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
 """Python objects in a message, which say nothing to a reader."""
 
@@ -35,29 +42,20 @@ def status_of(error: Exception) -> int | None:
     return None
 
 
-def header_of(error: Exception, wanted: str) -> str:
-    """A header of the answer, wherever litellm, the direct client or another client keeps them; empty if it has none of
-    that name.
-    """
-    response = getattr(error, "response", None)
-    kept = (getattr(error, name, None) for name in ("litellm_response_headers", "headers"))
-    for headers in (*kept, getattr(response, "headers", None)):
-        if not isinstance(headers, Mapping):
-            continue
-        for name, value in cast("Mapping[object, object]", headers).items():
-            if str(name).casefold() == wanted:
-                return str(value)
-    return ""
-
-
-def seconds_in(value: str) -> float | None:
-    """What a `Retry-After` says in seconds; None if it says something else."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        # The header may be a date as well; providers of models do not send one, and our own backoff will do.
+def wait_in(text: str) -> float | None:
+    """Seconds that words ask to wait, such as `Please try again in 6m0s` or `"retryDelay":"12s"`; None if they do not."""
+    found = _WAIT.search(text)
+    if found is None:
         return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    if found["number"] is not None:
+        unit = "ms" if found["ms"] else found["unit"] or "s"
+        return float(found["number"]) * _seconds(unit)
+    return sum(float(number) * _seconds(unit) for number, unit in _PART.findall(found["words"]))
+
+
+def _seconds(unit: str) -> float:
+    unit = unit.casefold()
+    return 1e-3 if unit.startswith(("ms", "mil")) else _SECONDS[unit[0]]
 
 
 def words_of(error: Exception, key: str | None) -> str:

@@ -5,13 +5,15 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.completion import NO_REASON
+from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import Reply, read_reply
 
 if TYPE_CHECKING:
     import httpx
@@ -22,6 +24,8 @@ flight."""
 _NO_NEWS = ("Pydantic serializer warnings", ".*`ReadOnly` qualifier")
 """Warnings of pydantic about a server's answer of the wrong types, which is sorted as a fault, and about litellm's
 classes."""
+_BODY = "original_response"
+"""litellm's name for the text of an answer."""
 _CUT_SHORT = r"coroutine '(BaseLLM|OpenAI|AsyncHTTP)\w*\.\w+' was never awaited"
 """A call that was cancelled between litellm's making a coroutine and awaiting it, as Ctrl-C does; nothing was sent."""
 
@@ -63,21 +67,53 @@ def litellm() -> ModuleType:
 async def completion(**request: object) -> object:
     """`litellm.acompletion` with its own retries off, and without its detour through `mcp`, which may not be
     installed; with the server's own reason why the answer ended, where litellm says that it stopped.
+
+    Raises:
+        HttpError: The server says with a success that there was an error; litellm loses its words and its code.
+        Exception: What litellm raises.
     """
     check_allow_model_requests()
-    received: list[object] = []
+    seen: dict[str, object] = {}
+    # litellm hands over what it has of the call, the text of the answer included, before it makes anything of that.
+    call = litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=seen.update)
+    try:
+        answer = await call
+    except Exception:
+        if (answer := _read_without_litellm(seen)) is None:
+            raise
+    else:
+        # Nearly all answers hold no error, which is seen without reading them twice.
+        body = str(seen.get(_BODY))
+        _keep_reason(answer, seen.get(_BODY))
+        suspect = '"choices"' in body and ('"error"' in body or '"base_resp"' in body)
+        if (suspect or not answer.choices) and isinstance(error := _read_without_litellm(seen), HttpError):
+            answer = error
+    # Outside of the handler: what litellm raised would hang on it.
+    if isinstance(answer, HttpError):
+        raise answer
+    return answer
 
-    def logged(details: Mapping[str, object]) -> None:
-        received.append(details.get("original_response"))
 
-    answer = await litellm().acompletion(**request, max_retries=0, _skip_mcp_handler=True, logger_fn=logged)
-    reason = _reason(received[-1]) if received else None
+def _read_without_litellm(seen: Mapping[str, object]) -> Reply | HttpError | None:
+    """The completion or the error in an answer of OpenAI's form, over which litellm may trip; None if it is neither."""
+    body = seen.get(_BODY)
+    # What was no UTF-8 is no answer on the other path either.
+    if not isinstance(body, str) or "\ufffd" in body:
+        return None
+    try:
+        reply = read_reply(body.encode(errors="replace"), {})
+    except HttpError as error:
+        return error if error.within else None
+    return reply if isinstance(reply.get("choices"), list) and reply["choices"] else None
+
+
+def _keep_reason(answer: Any, body: object) -> None:
+    reason = _reason(body)
     for choice in answer.choices[:1] if reason else ():
         choice.provider_specific_fields = {
             **(getattr(choice, "provider_specific_fields", None) or {}),
             "native_finish_reason": reason,
         }
-    return answer
 
 
 def _reason(received: object) -> str | None:

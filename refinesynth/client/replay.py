@@ -12,6 +12,7 @@ from refinesynth.client.lacks import Lacks
 from refinesynth.client.session import Session, SessionAccount
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.journal import JournalReader, Paid, Recorded
+from refinesynth.journal.values import model_of
 
 _STRANGERS = 3
 """Episodes in a row, from the first, of which the journal knows nothing, before it is taken for the wrong one."""
@@ -108,7 +109,7 @@ def as_completion(paid: Paid) -> dict[str, Any]:
     return {
         "id": answer.id,
         "object": "chat.completion",
-        "model": answer.model or paid.model,
+        "model": answer.model or model_of(paid.model),
         "choices": [{"index": 0, "finish_reason": answer.finish_reason, "message": message}],
         "usage": {
             "prompt_tokens": paid.input_tokens,

@@ -26,6 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.role import Role
+from refinesynth.client import bills
 from refinesynth.client.account import (
     CostTracker,
     Forgetful,
@@ -40,7 +41,7 @@ from refinesynth.client.account import (
 from refinesynth.client.answers import Answer, usage_of
 from refinesynth.client.tracing import instrumented
 from refinesynth.errors import NoTools
-from refinesynth.journal.values import Paid
+from refinesynth.journal.values import ESTIMATED, Paid, model_of
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router in front of several servers keeps an episode where its prefix is cached."""
@@ -165,7 +166,7 @@ class SessionAccount:
         paid = session.memory.recall(role, session.step(role), self.digest)
         if paid is not None:
             session.enter(role, usage_of(paid), paid.cost_usd)
-            session.credit(role, paid.model)
+            session.credit(role, model_of(paid.model))
         return paid
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
@@ -182,7 +183,7 @@ class SessionAccount:
             role=role.value,
             step=session.step(role),
             digest=self.digest,
-            model=model,
+            model=f"{model}{ESTIMATED}" if bills.ESTIMATED in usage.details else model,
             answer=answer.to_json(),
             cost_usd=cost_usd,
             **_tokens(usage),

@@ -16,6 +16,7 @@ from refinesynth.backends import Backend, Completion, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
 from refinesynth.client.account import NoAccount, charged_to
+from refinesynth.client.bills import ESTIMATED
 from refinesynth.client.lacks import Lack, Lacks
 from refinesynth.client.wire import output_mode, profile_of
 from refinesynth.episode.episode import play_episode
@@ -50,6 +51,8 @@ class Probe:
     """Whether there was no answer at all."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    estimated: bool = False
+    """Whether the usage was not reported, and is estimated."""
     thought: bool = False
     """Whether the model thought before it answered."""
     mark: str | None = None
@@ -214,6 +217,7 @@ class _Probing(WrapperModel):
             problem=problem,
             prompt_tokens=response.usage.input_tokens,
             cached_tokens=response.usage.cache_read_tokens,
+            estimated=ESTIMATED in response.usage.details,
             thought=response.usage.output_reasoning_tokens > 0
             or any(isinstance(part, ThinkingPart) for part in response.parts),
             mark=details.get("thinking_mark"),

@@ -138,6 +138,8 @@ class CardFacts:
     """Beside the ones that every card of ours has."""
     personas: str = ""
     """Where the personas come from and under which licence, in the user's words."""
+    estimated: bool = False
+    """Whether tokens of the run are estimated, because a server did not report them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "licence", check_licence(self.licence))

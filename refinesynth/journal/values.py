@@ -8,11 +8,13 @@ SECOND_UNUSED = " (second of two, not used)"
 """Behind the name of the model, where a request was paid for twice: the one whose answer was not used, and what it
 cost; at worst, if it was cancelled."""
 UNUSED = (FIRST_UNUSED, SECOND_UNUSED)
+ESTIMATED = " (tokens estimated)"
+"""Before these, or behind the name, where a server did not report what a completion used."""
 
 
 def model_of(name: str) -> str:
     """The model that was asked, from what stands for it in the journal."""
-    return name.removesuffix(FIRST_UNUSED).removesuffix(SECOND_UNUSED)
+    return name.removesuffix(FIRST_UNUSED).removesuffix(SECOND_UNUSED).removesuffix(ESTIMATED)
 
 
 @dataclass(frozen=True, slots=True)

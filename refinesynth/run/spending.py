@@ -6,7 +6,7 @@ from typing import Any
 
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
-from refinesynth.journal.values import FIRST_UNUSED, UNUSED, model_of
+from refinesynth.journal.values import ESTIMATED, FIRST_UNUSED, UNUSED, model_of
 from refinesynth.run.episodes import Totals
 from refinesynth.trajectory import Usage
 
@@ -47,6 +47,8 @@ class Spending:
     fruitless: Cost
     """On episodes that gave no trajectory, beside what rules wasted: scripts that were never played to an end, answers
     without use."""
+    estimated: Cost
+    """Of `total`, the completions whose tokens are estimated, because the server did not report them."""
     hedges: Hedges
     """On requests of which the second, or the first, was not used."""
     unneeded: Cost
@@ -64,6 +66,7 @@ class Spending:
             kept=totals.spent - wasted - totals.fruitless,
             wasted=dict(totals.wasted),
             fruitless=totals.fruitless,
+            estimated=sum((spent_of(row) for row in rows if ESTIMATED in row.model), Cost()),
             hedges=hedges,
             unneeded=total - totals.spent - hedges.unused,
         )
@@ -91,6 +94,7 @@ class Spending:
             "fruitless": one(self.fruitless),
             "hedged": {**one(self.hedges.unused), "second_used": self.hedges.second_used},
             "unneeded": one(self.unneeded),
+            "estimated": one(self.estimated),
         }
 
 

@@ -59,6 +59,9 @@ def test_a_key_is_refused_and_not_repeated(wrong: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"extra": {"stream": True}},
+        {"extra": {"stream_options": {"include_usage": True}}},
+        {"extra": {"stream": False, "extra_body": {"stream": True}}},
         {"model": ""},
         {"base_url": "localhost:8000"},
         {"timeout": 0},

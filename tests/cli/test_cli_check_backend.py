@@ -113,6 +113,17 @@ def test_a_list_is_no_answer_in_form(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no run can be played with it" in result.stdout
 
 
+def test_it_says_whether_usage_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Mannered):
+        async def __call__(self, **request: Any) -> object:
+            answer: Any = await super().__call__(**request)
+            return {**answer, "usage": None}
+
+    assert "usage: reported" in check(lambda _: None).stdout
+    monkeypatch.setitem(globals(), "Mannered", Silent)
+    assert "usage: not reported with every answer" in check(lambda _: None).stdout
+
+
 @pytest.mark.parametrize(("status", "said"), [(401, "does not accept the key"), (404, "has no model")])
 def test_a_wrong_key_or_model_is_said_at_once(status: int, said: str) -> None:
     def no(_request: dict[str, Any]) -> None:

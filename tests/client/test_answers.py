@@ -138,7 +138,10 @@ def test_usage_counts_cached_and_thought_tokens_once() -> None:
         None,
         {},
         {"prompt_tokens": -1, "completion_tokens": 1e400},
-        {"prompt_tokens": "7", "prompt_tokens_details": None},
+        {"prompt_tokens": "seven", "prompt_tokens_details": None},
+        {"prompt_tokens": True, "completion_tokens": [3], "total_tokens": 10**9},
+        "12 tokens",
+        [12, 5],
     ],
 )
 def test_a_bill_that_makes_no_sense_counts_as_none(usage: object) -> None:

@@ -3,6 +3,8 @@
 import json
 import socket
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import httpx
 import orjson
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep, classify_error
+from refinesynth.client.http.errors import HttpError, refused
+from refinesynth.client.http.reply import read_reply
 
 BACKEND = Backend(name="mine", model="gpt-4o", base_url="http://h/v1")
 
@@ -22,6 +26,7 @@ GOOGLES = (
     'more information on this error, head to: https://ai.google.dev/gemini-api/docs/rate-limits.", '
     '"status": "RESOURCE_EXHAUSTED"}}'
 )
+CONTEXT = "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens"
 
 
 class StatusError(Exception):
@@ -154,12 +159,192 @@ def test_a_fault_is_in_its_row(error: Exception, step: FaultStep, kind: FaultKin
     assert fault.message.startswith("mine ")
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("7", 7.0), ("0.5", 0.5), ("-1", None), ("nan", None), ("inf", None), ("Sat, 21 Nov 2026", None)],
+Z_AI = "系统检测到输入或生成内容可能包含不安全或敏感内容"
+SPRING = {"status": 503, "error": "Service Unavailable", "path": "/v1/chat/completions"}
+AZURES: object = [{"prompt_index": 0, "content_filter_results": {"hate": {"filtered": True, "severity": "high"}}}]
+REFUSALS: tuple[tuple[int, object, FaultKind], ...] = (
+    # Moderation, in the words of many.
+    (400, {"error": {"code": "1301", "message": Z_AI}, "contentFilter": [{"level": 1}]}, FaultKind.POLICY),
+    (400, {"error": {"code": "1301", "message": "xyz"}}, FaultKind.POLICY),
+    (
+        400,
+        {"code": "DataInspectionFailed", "message": "Output data may contain inappropriate content."},
+        FaultKind.POLICY,
+    ),
+    (400, {"error": {"message": "The system detected potentially unsafe or sensitive content"}}, FaultKind.POLICY),
+    (400, {"error": {"message": "The request was rejected because it was considered high risk"}}, FaultKind.POLICY),
+    (403, {"error": "Content violates usage guidelines."}, FaultKind.POLICY),
+    (400, {"error": {"message": "输入内容违反了相关法律法规"}}, FaultKind.POLICY),
+    (200, {"base_resp": {"status_code": 1026, "status_msg": "input new_sensitive"}, "choices": None}, FaultKind.POLICY),
+    (
+        200,
+        {"base_resp": {"status_code": 1027, "status_msg": "?"}, "choices": [{"message": {"content": "x"}}]},
+        FaultKind.POLICY,
+    ),
+    (200, {"choices": [], "prompt_filter_results": AZURES}, FaultKind.POLICY),
+    (200, {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 3}}, FaultKind.POLICY),
+    (200, {"error": {"code": "content_filter", "message": "no"}}, FaultKind.POLICY),
+    # Throttling.
+    (400, {"message": "Too many tokens, please wait before trying again."}, FaultKind.RATE_LIMIT),
+    (200, {"__type": "ThrottlingException", "message": "Too many tokens per day, please wait"}, FaultKind.RATE_LIMIT),
+    (400, {"code": "Throttling.BurstRate", "message": "Request rate increased too quickly"}, FaultKind.RATE_LIMIT),
+    (403, {"error": {"message": "您的账户已达到速率限制"}}, FaultKind.RATE_LIMIT),
+    (429, {"error": {"code": "1302", "message": "您当前使用该API的并发数过高"}}, FaultKind.RATE_LIMIT),
+    (200, {"error_code": 18, "error_msg": "Open api qps request limit reached"}, FaultKind.RATE_LIMIT),
+    (200, {"error": {"message": "Provider returned error", "code": "429"}}, FaultKind.RATE_LIMIT),
+    (200, {"error": {"message": "no", "code": "rate_limit_exceeded"}}, FaultKind.RATE_LIMIT),
+    (200, [{"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}}], FaultKind.RATE_LIMIT),
+    (200, {"detail": "Rate limit exceeded"}, FaultKind.RATE_LIMIT),
+    (200, {"base_resp": {"status_code": 1039, "status_msg": "token limit"}}, FaultKind.RATE_LIMIT),
+    (200, {"choices": [{"error": {"code": 429, "message": "x"}, "finish_reason": "error"}]}, FaultKind.RATE_LIMIT),
+    # Prompts that are too long, which the same words may be near to.
+    (400, {"message": "Too many input tokens"}, FaultKind.CONTEXT),
+    (
+        413,
+        {"error": {"message": "Request too large on tokens per minute (TPM)", "code": "rate_limit_exceeded"}},
+        FaultKind.CONTEXT,
+    ),
+    (400, {"error": {"message": "输入长度超过模型最大上下文"}}, FaultKind.CONTEXT),
+    (200, {"object": "error", "message": CONTEXT, "type": "BadRequestError", "code": 400}, FaultKind.CONTEXT),
+    (200, {"error": {"code": "context_length_exceeded", "message": "no"}}, FaultKind.CONTEXT),
+    # Money and keys.
+    (429, {"error": {"code": "1113", "message": "余额不足或无可用资源包,请充值。"}}, FaultKind.QUOTA),
+    (200, {"base_resp": {"status_code": 1008, "status_msg": "no"}}, FaultKind.QUOTA),
+    (403, {"error": {"message": "该令牌额度已用尽"}}, FaultKind.QUOTA),
+    (200, {"error": {"type": "authentication_error", "message": "no"}, "type": "error"}, FaultKind.AUTHENTICATION),
+    (200, {"base_resp": {"status_code": 2049, "status_msg": "invalid api key"}}, FaultKind.AUTHENTICATION),
+    (200, {"code": 401, "msg": "无效的令牌", "success": False}, FaultKind.AUTHENTICATION),
+    (200, {"error": {"code": "model_not_found", "message": "no"}}, FaultKind.NOT_FOUND),
+    # The server itself.
+    (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, FaultKind.SERVER),
+    (200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, FaultKind.SERVER),
+    (200, {"error": "model is overloaded", "choices": None}, FaultKind.SERVER),
+    (200, {"error": {"message": "boom", "code": "server_error"}}, FaultKind.SERVER),
+    (200, {"code": 500, "message": "internal", "success": False}, FaultKind.SERVER),
+    (
+        200,
+        {"success": False, "errors": [{"code": 7003, "message": "no"}, {"code": 1}], "result": None},
+        FaultKind.SERVER,
+    ),
+    (200, {"error": True}, FaultKind.SERVER),
+    (200, SPRING, FaultKind.SERVER),
+    (200, {"error": {"code": 504, "message": "late"}}, FaultKind.TIMEOUT),
+    # The request.
+    (200, {"detail": [{"loc": ["body", "seed"], "msg": "extra inputs are not allowed"}]}, FaultKind.REJECTED),
+    (200, {"error": {"type": "invalid_request_error", "message": "no"}}, FaultKind.REJECTED),
+    # Streams.
+    (400, {"detail": "Stream must be set to true"}, FaultKind.REJECTED),
 )
-def test_retry_after_is_read_where_it_is_a_number(value: str, seconds: float | None) -> None:
-    assert classify_error(StatusError(429, headers={"Retry-After": value}), BACKEND).after == seconds
+
+
+def of_server(status: int, body: object) -> Exception:
+    """What the direct client raises for an answer."""
+    sent = orjson.dumps(body)
+    if status != 200:
+        return refused(status, sent, {})
+    with pytest.raises(HttpError) as caught:
+        read_reply(sent, {})
+    return caught.value
+
+
+def test_what_servers_say_is_sorted_by_what_it_means_in_an_error_and_in_a_success() -> None:
+    for status, body, kind in REFUSALS:
+        fault = classify_error(of_server(status, body), BACKEND)
+        assert fault.kind is kind, body
+        assert status != 200 or (fault.status is None and "HTTP" not in fault.message), body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"choices": [{"message": {"content": "hi"}}], "error": {"message": "", "code": None}},
+        {"choices": [{"message": {"content": "hi"}, "error": None}], "base_resp": {"status_code": 0, "status_msg": ""}},
+        {"choices": [{"message": {"content": "Too many requests"}}], "prompt_filter_results": AZURES},
+        {"type": "message", "content": [{"type": "text", "text": "rate limit"}]},
+        {"message": {"role": "assistant", "content": "rate limit"}, "done": True},
+        {"object": "response", "status": "completed", "error": None, "output": []},
+    ],
+)
+def test_what_says_nothing_of_an_error_is_none(body: dict[str, object]) -> None:
+    assert read_reply(orjson.dumps(body), {}) == body
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Stream must be set to true",
+        "stream=false is not supported",
+        "Non-streaming is not supported",
+        "This model only support stream mode, please enable the stream parameter to access the model.",
+        "Non-streaming requests are currently not supported",
+        "Streaming is required",
+        "the parameter `stream` must be true",
+        "该模型仅支持流式输出",
+    ],
+)
+def test_a_server_that_only_streams_stops_the_run_in_words(words: str) -> None:
+    fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
+    assert (fault.step, fault.kind) == (FaultStep.STOP, FaultKind.REJECTED)
+    assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["stream must be false", "Streaming is not supported", "n > 1 only works with stream=false", "no stream of tokens"],
+)
+def test_other_words_about_streams_do_not(words: str) -> None:
+    assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).step is FaultStep.ABANDON
+
+
+def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() -> None:
+    with pytest.raises(HttpError) as caught:
+        read_reply(b'data: {"choices": []}\n\ndata: [DONE]', {"content-type": "text/event-stream"})
+    fault = classify_error(caught.value, BACKEND)
+    assert (fault.step, fault.kind) == (FaultStep.RETRY, FaultKind.DEFECT)
+    assert "sent a stream in place of an answer" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        *(({"Retry-After": value}, float(value)) for value in ("7", "0.5")),
+        *(({"Retry-After": value}, None) for value in ("-1", "nan", "inf", "Sat, 21 Nov 2026", "soon")),
+        ({"retry-after-ms": "6000"}, 6.0),
+        ({"retry-after": "9", "Retry-After-Ms": "1500"}, 1.5),
+        ({"Retry-After": "Sat, 21 Nov 2020 12:00:00 GMT"}, 0.0),
+    ],
+)
+def test_what_headers_ask_to_wait_is_kept_to(headers: dict[str, str], seconds: float | None) -> None:
+    assert classify_error(StatusError(429, headers=headers), BACKEND).after == seconds
+
+
+def test_a_date_in_retry_after_is_a_time_from_now() -> None:
+    then = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    after = classify_error(HttpError(503, "busy", {"retry-after": then}), BACKEND).after
+    assert after == pytest.approx(100, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 1.5s. Visit", 1.5),
+        ("Please try again in 6m0s", 360.0),
+        ("try again in 20ms", 0.02),
+        ("Rate limit is exceeded. Try again in 20 seconds.", 20.0),
+        ("Please retry after 26 seconds", 26.0),
+        ('{"@type": "RetryInfo", "retryDelay": "12s"}', 12.0),
+        ('"retry_after": 5}', 5.0),
+        ("retryAfterMs=1500,", 1.5),
+        ("try again in 1 hour 5 minutes", 3900.0),
+        ("please wait before trying again", None),
+    ],
+)
+def test_a_rate_limits_words_may_say_how_long_to_wait(words: str, seconds: float | None) -> None:
+    assert classify_error(StatusError(429, words), BACKEND).after == seconds
+    assert classify_error(StatusError(429, words, {"retry-after": "3"}), BACKEND).after == 3.0
+    # What a server says that is down may be an echo.
+    assert classify_error(StatusError(500, words), BACKEND).after is None
 
 
 def test_retry_after_is_read_from_another_clients_response() -> None:

@@ -31,6 +31,8 @@ def read(**headers: str) -> RateHeaders:
         ("2026-11-21T12:00:30.500+00:00", 30.5),
         ("2026-11-21T11:00:00Z", 0),
         ("Sat, 21 Nov 2026 12:01:00 GMT", 60),
+        (str(int(NOON.timestamp()) + 90), 90),
+        (str((int(NOON.timestamp()) + 90) * 1000), 90),
         *((text, None) for text in ("", "soon", "-1", "nan", "inf", "1s?", "5 m", "1e999", "2026-99-99T00:00:00Z")),
     ],
 )

@@ -53,6 +53,12 @@ def body(card: str) -> str:
     return DatasetCard(card).text
 
 
+def test_estimated_tokens_are_marked() -> None:
+    marked, unmarked = (body(render_card(facts(estimated=estimated), report())) for estimated in (True, False))
+    assert "requests; estimated where a server did not report them\n- cost" in marked
+    assert "estimated" not in unmarked
+
+
 def test_the_header_is_what_the_hub_reads() -> None:
     assert header(render_card(facts(tags=("kitchen",), language=("en", "de")), report())) == {
         "license": "apache-2.0",

@@ -6,7 +6,6 @@ the batch says of it, hours later.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,9 +14,9 @@ import orjson
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of
 from refinesynth.client import litellm_sdk
-from refinesynth.client.batch.api import BROKEN, NOT_IN_TIME, Answer, Body, Ended, Outcome, missing, results
+from refinesynth.client.batch.api import BROKEN, Answer, Body, Ended, Outcome, missing, results
 from refinesynth.client.batch.record import Batch
-from refinesynth.client.http.errors import refused
+from refinesynth.client.http.errors import refused, status_meant
 from refinesynth.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,14 +26,6 @@ _PATH = "/v1/messages"
 _BETA = "anthropic-beta"
 _CLOCKS = timedelta(minutes=10)
 """How far Anthropic's clock may be behind."""
-_STATUSES: Mapping[str, int] = MappingProxyType(
-    {
-        "invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
-        "not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "timeout_error": NOT_IN_TIME,
-        "overloaded_error": 529,
-    }
-)  # fmt: skip
-"""Of a request that is sent by itself; others are 500."""
 
 
 class AnthropicBatches:
@@ -136,7 +127,7 @@ def _outcome(result: Any) -> Outcome:
         case {"type": "succeeded", "message": message}:
             return message
         case {"type": "errored", "error": {"error": {"type": str(kind)}} as page}:
-            return refused(_STATUSES.get(kind, BROKEN), orjson.dumps(page), {})
+            return refused(status_meant(kind) or BROKEN, orjson.dumps(page), {})
         case {"type": str(kind)}:
             return missing(Ended(kind))
         case _:

@@ -9,13 +9,11 @@ from typing import Any, cast
 import orjson
 
 from refinesynth.backends.completion import NO_REASON
-from refinesynth.client.http.errors import HttpError, said
+from refinesynth.client.http.errors import HttpError, error_within
 
 _SUCCESS = 200
 _SHOWN = 300
 """Bytes of what could not be read that are repeated; enough for a page's title."""
-_UNPROCESSABLE = 422
-_ERRORS = range(400, 600)
 
 
 class Reply(dict[str, Any]):
@@ -32,15 +30,14 @@ class Reply(dict[str, Any]):
 def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> Reply:
     """The completion in the body of an answer that says it is a success.
 
-    Cached tokens are under `prompt_tokens_details`, a reason why the answer ended is always there, and `prefix` stands
-    before the model's name.
+    A reason why the answer ended is always there, and `prefix` stands before the model's name.
 
     Raises:
         HttpError: It is no JSON object, or it says that there was an error.
     """
     completion = _object(body, headers)
-    if completion.get("error"):
-        _raise_error_within(completion, headers)
+    if (error := error_within(completion, headers)) is not None:
+        raise error
     choices = completion.get("choices")
     if isinstance(choices, list):
         for choice in cast("list[object]", choices):
@@ -48,9 +45,6 @@ def read_reply(body: bytes, headers: Mapping[str, str], *, prefix: str = "") -> 
                 known = cast("dict[str, Any]", choice)
                 reason = known.get("finish_reason")
                 known["finish_reason"] = reason if isinstance(reason, str) and reason else NO_REASON
-    usage = completion.get("usage")
-    if isinstance(usage, dict):
-        _settle_cached(cast("dict[str, Any]", usage))
     if prefix and isinstance(completion.get("model"), str):
         completion["model"] = f"{prefix}{completion['model']}"
     return Reply(completion, headers)
@@ -61,9 +55,12 @@ def _object(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
         value: object = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = _laxly(body, headers)
-    if not isinstance(value, dict):
-        raise HttpError(_SUCCESS, f"its body is no JSON object but {type(value).__name__}", headers)
-    return cast("dict[str, Any]", value)
+    if isinstance(value, list) and len(found := cast("list[object]", value)) == 1:
+        # So Gemini's endpoint for OpenAI's protocol sends an error.
+        value = found[0]
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    raise HttpError(_SUCCESS, f"its body is no JSON object but {type(cast('object', value)).__name__}", headers)
 
 
 def _laxly(body: bytes, headers: Mapping[str, str]) -> object:
@@ -76,28 +73,3 @@ def _laxly(body: bytes, headers: Mapping[str, str]) -> object:
         if body:
             why += f", beginning with {body[:_SHOWN].decode(errors='replace').strip()}"
     raise HttpError(_SUCCESS, f"its body is no JSON: {why}", headers)
-
-
-def _raise_error_within(completion: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-    """Some gateways say 200 and put what went wrong into the body; some put an empty error there when nothing did."""
-    error = completion["error"]
-    code = cast("Mapping[str, Any]", error).get("code") if isinstance(error, Mapping) else None
-    message = said(completion)
-    if message is None and code is None and isinstance(error, Mapping):
-        return
-    status = code if isinstance(code, int) and code in _ERRORS else _UNPROCESSABLE
-    raise HttpError(status, message or "it says that there was an error, and not which", headers)
-
-
-def _settle_cached(usage: dict[str, Any]) -> None:
-    hits, written = usage.get("prompt_cache_hit_tokens"), usage.get("cache_creation_input_tokens")
-    read = usage.get("cache_read_input_tokens")
-    if hits is None and written is None and read is None:
-        return
-    given = usage.get("prompt_tokens_details")
-    details = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
-    if (cached := read if isinstance(read, int) else hits) is not None:
-        details["cached_tokens"] = cached
-    if written is not None:
-        details["cache_creation_tokens"] = written
-    usage["prompt_tokens_details"] = details

@@ -16,6 +16,8 @@ _COPY = "llm_provider-"
 """What litellm puts before a provider's headers."""
 _PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|us|µs|ns|d|h|m|s)")
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_EPOCH = 1e9
+"""A wait of so many seconds, 30 years, is no wait."""
 _LONGEST = 100
 """Characters of a header that are looked at."""
 
@@ -46,6 +48,8 @@ NOTHING = RateHeaders()
 _REQUESTS = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
+    ("x-ratelimit-remaining", "x-ratelimit-reset"),
+    ("ratelimit-remaining", "ratelimit-reset"),
 )
 _TOKENS = (
     ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
@@ -85,17 +89,17 @@ def headers_of(source: object) -> Mapping[str, str]:
         getattr(response, "headers", None),
         cast("Mapping[str, object]", hidden).get("additional_headers") if isinstance(hidden, Mapping) else None,
     )
+    headers: dict[str, str] = {}
     for found in carried:
-        if isinstance(found, Mapping) and found:
-            return {
-                str(name).lower().removeprefix(_COPY): str(value)[:_LONGEST]
-                for name, value in cast("Mapping[object, object]", found).items()
-            }
-    return {}
+        if isinstance(found, Mapping):
+            for name, value in cast("Mapping[object, object]", found).items():
+                headers.setdefault(str(name).lower().removeprefix(_COPY), str(value)[:_LONGEST])
+    return headers
 
 
 def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float | None:
-    """A wait as servers write it: `20`, `0.5`, `20ms`, `6m0s`, `2024-05-01T12:00:00Z`, `Wed, 01 May 2024 12:00:00 GMT`.
+    """A wait as servers write it: `20`, `0.5`, `20ms`, `6m0s`, `2024-05-01T12:00:00Z`, `Wed, 01 May 2024 12:00:00 GMT`,
+    `1714564800`.
 
     Returns:
         Seconds from now, 0 for a time that has passed, None for anything else.
@@ -105,7 +109,12 @@ def seconds(text: str, *, clock: Callable[[], datetime] = _wall_clock) -> float 
         plain = float(text)
     except ValueError:
         return _duration(text) if _PART.match(text) and "-" not in text else _until(text, clock())
-    return plain if math.isfinite(plain) and plain >= 0 else None
+    if not (math.isfinite(plain) and plain >= 0):
+        return None
+    if plain < _EPOCH:
+        return plain
+    # A time of day, in seconds or milliseconds since 1970.
+    return max(plain / (1 if plain < 100 * _EPOCH else 1000) - clock().timestamp(), 0.0)
 
 
 def _duration(text: str) -> float | None:

@@ -1,0 +1,149 @@
+"""The tokens of a completion: read in every shape, and estimated where a server reports none."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import completion
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.usage import RequestUsage
+
+from refinesynth import Backend, SynthesisResult, synthesize
+from refinesynth.cli import spending as shares
+from refinesynth.client.bills import ESTIMATED, billed, completed
+from refinesynth.client.tokens import count_tokens
+from refinesynth.journal.values import model_of
+from refinesynth.rehearsal import Faults, Rehearsal
+
+SHAPES: tuple[tuple[dict[str, Any], tuple[int, int, int]], ...] = (
+    # Of the prompt, of that from a cache, of the answer.
+    ({"usage": {"prompt_tokens": 12, "completion_tokens": 5}}, (12, 0, 5)),
+    ({"usage": {"prompt_tokens": "12", "completion_tokens": "5.0"}}, (12, 0, 5)),
+    ({"usage": {"prompt_tokens": 12.0, "completion_tokens": 4.5}}, (12, 0, 5)),
+    ({"usage": {"input_tokens": 12, "output_tokens": 5}}, (12, 0, 5)),
+    (
+        {
+            "usage": {
+                "input_tokens": 2,
+                "output_tokens": 5,
+                "cache_read_input_tokens": 7,
+                "cache_creation_input_tokens": 3,
+            }
+        },
+        (12, 7, 5),
+    ),
+    ({"usage": {"inputTokens": 5, "outputTokens": 5, "cacheReadInputTokens": 7}}, (12, 7, 5)),
+    ({"usage": {"input_tokens": 12, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 7}}}, (12, 7, 5)),
+    ({"usage": {"prompt_tokens": 12, "completion_tokens": 5, "cached_tokens": 7}}, (12, 7, 5)),
+    ({"usage": {"prompt_tokens": 12, "completion_tokens": 0, "total_tokens": 17}}, (12, 0, 5)),
+    ({"usage": {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 17}}, (12, 0, 5)),
+    ({"usage": {"billed_units": {"input_tokens": 12, "output_tokens": 5}, "tokens": {"input_tokens": 99}}}, (12, 0, 5)),
+    ({"usage": None, "prompt_eval_count": 12, "eval_count": 5}, (12, 0, 5)),
+    ({"tokens_evaluated": 12, "tokens_predicted": 5}, (12, 0, 5)),
+    ({"usage": {}, "timings": {"prompt_n": 5, "cache_n": 7, "predicted_n": 5}}, (12, 7, 5)),
+    ({"usageMetadata": {"promptTokenCount": 12, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}}, (12, 0, 5)),
+    ({"usage_metadata": {"prompt_token_count": 12, "total_token_count": 17}}, (12, 0, 5)),
+    ({"meta": {"billed_units": {"input_tokens": 12.0, "output_tokens": 5.0}}}, (12, 0, 5)),
+    ({"x_groq": {"usage": {"prompt_tokens": 12, "completion_tokens": 5}}}, (12, 0, 5)),
+)
+
+
+def test_usage_is_read_in_every_shape() -> None:
+    for shape, expected in SHAPES:
+        usage = billed({**completion(usage=None), **shape})
+        assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens) == expected, shape
+
+
+PROMPT = "A player stands in a kitchen with a lamp, a drawer and a locked cupboard. " * 40
+ANSWER = "I take the key from the drawer and open the cupboard with it. " * 4
+REQUEST = {"messages": [{"role": "user", "content": PROMPT}]}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        {"prompt_tokens": 1, "completion_tokens": 1},
+        {"prompt_tokens": -700, "completion_tokens": -60},
+        {"prompt_tokens": 10**12, "completion_tokens": 10**9},
+        {"prompt_tokens": True, "completion_tokens": "many"},
+        {"total_tokens": 4},
+    ],
+)
+def test_what_is_missing_or_cannot_be_is_estimated_on_the_safe_side(usage: object) -> None:
+    found = completed(billed({"usage": usage}), REQUEST, [ANSWER])
+    assert ESTIMATED in found.details
+    assert 1.0 <= found.input_tokens / count_tokens(PROMPT) < 1.5
+    assert 1.0 <= found.output_tokens / count_tokens(ANSWER) < 1.5
+
+
+def test_what_is_reported_stays() -> None:
+    usage = RequestUsage(input_tokens=700, output_tokens=60)
+    assert completed(usage, REQUEST, [ANSWER]) is usage
+    only_prompt = completed(RequestUsage(input_tokens=700), REQUEST, [ANSWER])
+    assert (only_prompt.input_tokens, only_prompt.output_tokens > 60) == (700, True)
+    # An empty answer may have taken nothing.
+    assert completed(RequestUsage(input_tokens=700), REQUEST, ["", ""]).details == {}
+
+
+def test_a_total_alone_is_split() -> None:
+    found = completed(billed({"usage": {"total_tokens": 1_000}}), REQUEST, [ANSWER])
+    assert found.input_tokens + found.output_tokens == 1_000
+    assert found.output_tokens > 60
+
+
+def test_thoughts_calls_and_other_scripts_count() -> None:
+    def answer(*said: str) -> int:
+        return completed(RequestUsage(), REQUEST, said).output_tokens
+
+    assert answer(ANSWER, "I think. " * 100, "open", json.dumps({"what": "drawer"})) > answer(ANSWER) + 200
+    chinese = "我把钥匙从抽屉里拿出来"
+    assert answer(chinese) >= count_tokens(chinese)
+
+
+_VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+
+
+@given(st.dictionaries(st.sampled_from(["prompt_tokens", "output_tokens", "total_tokens", "usage", "tokens"]), _VALUES))
+def test_no_bill_does_harm(usage: dict[str, object]) -> None:
+    found = completed(billed({"usage": usage, **usage}), REQUEST, [ANSWER])
+    assert found.input_tokens > 0
+    assert found.output_tokens > 0
+    assert found.cache_read_tokens <= found.input_tokens
+
+
+async def test_without_usage_the_budget_holds_and_the_figures_are_marked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = Rehearsal(Faults.none())
+
+    async def call(**request: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = await inner(**request)
+        return {**answer, "usage": None}
+
+    async def played(budget: str) -> SynthesisResult:
+        backend = Backend(model="mine/m", max_tokens=2_000, input_price=1, output_price=2)
+        return await synthesize(
+            n=2, backend=backend, call=call, output=tmp_path / "run", budget=budget, seed=5, concurrency=2
+        )
+
+    with caplog.at_level(logging.WARNING, logger="refinesynth.backends"):
+        first = await played("40ktok")
+    assert sum("reports no usage" in line for line in caplog.messages) == 1
+    assert 0 < first.spending.total.tokens <= 40_000
+    again = await played("5Mtok")
+    assert len(again) == 2
+    spending = again.spending
+    assert spending.estimated == spending.total
+    assert (again.cost_usd or 0) > 0
+    assert shares.estimated(spending).startswith(f"tokens of {again.usage.requests} of {again.usage.requests} requests")
+    assert spending.as_json()["estimated"]["requests"] == again.usage.requests
+    # It goes on where it was, and the model's name is its own.
+    assert again.usage.requests > first.usage.requests
+    assert set(spending.by_model) == {"mine/m"}
+    assert {model_of(row.model) for row in again.spent} == {"mine/m"}
+    assert all(model == "mine/m" for one in again for model in one.provenance.models.values())
