@@ -33,7 +33,9 @@ if TYPE_CHECKING:
         StorageError,
         TrainingError,
     )
+    from refinesynth.evaluate import EvaluationResult, compare, evaluate
     from refinesynth.outcome import Refused
+    from refinesynth.run.merging import Merged, merge
     from refinesynth.settings.attempts import Attempts
     from refinesynth.settings.curation import Curation
     from refinesynth.settings.grounding import Grounding
@@ -73,7 +75,9 @@ _HOMES = {
     "backends": ["Backend"],
     "client.budget.budget": ["Budget"],
     "settings.mistakes": ["Mistakes"],
+    "evaluate": ["EvaluationResult", "compare"],
     "outcome": ["Refused"],
+    "run.merging": ["Merged", "merge"],
     "settings.presets": ["paper"],
     "cost": ["Cost"],
     "synthesis": ["Estimate", "Progress", "SynthesisResult", "estimate", "stream", "synthesize"],
@@ -90,7 +94,7 @@ _HOMES = {
     ],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = {"backends", "chat", "client", "export", "imports", "personas", "rules", "testing", "train"}
+_ROOMS = {"backends", "chat", "client", "evaluate", "export", "imports", "personas", "rules", "testing", "train"}
 
 __all__ = [
     "ActionSpec",
@@ -106,8 +110,10 @@ __all__ = [
     "DungeonMasterTurn",
     "EpisodeAbandoned",
     "Estimate",
+    "EvaluationResult",
     "Grounding",
     "InputError",
+    "Merged",
     "MistakeKind",
     "Mistakes",
     "Mix",
@@ -128,9 +134,12 @@ __all__ = [
     "backends",
     "chat",
     "client",
+    "compare",
     "estimate",
+    "evaluate",
     "export",
     "imports",
+    "merge",
     "paper",
     "personas",
     "rules",

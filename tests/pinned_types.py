@@ -1,7 +1,7 @@
 """The public types, pinned: the type checker reads this file and nothing runs it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_type
@@ -40,6 +40,14 @@ async def synthesis() -> None:
     async with rs.stream(["a nurse"], n=1) as trajectories:
         async for trajectory in trajectories:
             assert_type(trajectory, rs.Trajectory)
+
+
+async def runs_and_evaluations() -> None:
+    assert_type(await rs.merge(["runs/first", "runs/second"], "runs/both"), rs.Merged)
+    result = rs.evaluate("models/first", tasks="held-out", data="data", epochs=10, temperature=1.0)
+    assert_type(result, rs.EvaluationResult)
+    assert_type(result.scores[0].success, float | None)
+    assert_type(rs.compare(["evals/base", "evals/first"], paper=True).warnings, Sequence[str])
 
 
 def on_progress(progress: rs.Progress) -> None:

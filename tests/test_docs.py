@@ -4,6 +4,7 @@ A block that needs a key, a network or a shell of its own is marked by `<!-- not
 """
 
 import ast
+import gc
 import inspect
 import json
 import os
@@ -75,6 +76,7 @@ def run_shell(block: Block, warm: Path) -> None:
     assert done.returncode == 0, f"line {block.line}:\n{block.code}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -85,6 +87,8 @@ def test_blocks_run(document: Path, warm: Path, tmp_path: Path, monkeypatch: pyt
             run_python(block, document)
         elif block.language == "bash":
             run_shell(block, warm)
+    # Inspect leaves streams open, of which the warnings are not for a later test.
+    gc.collect()
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -12,6 +13,13 @@ def test_every_public_name_is_there() -> None:
     for name in refinesynth.__all__:
         assert getattr(refinesynth, name) is not None, name
     assert set(refinesynth.__all__) == {name for name in dir(refinesynth) if name == "__version__" or name[0] != "_"}
+
+
+def test_a_name_that_is_a_room_too_can_be_called_whatever_was_imported_before() -> None:
+    assert callable(refinesynth.evaluate)
+    import_module("refinesynth.evaluate.benchmarks")
+    with pytest.raises(refinesynth.InputError, match="there is no benchmark 'nothing'"):
+        refinesynth.evaluate("oracle", tasks="nothing")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -1,5 +1,6 @@
 """`refinesynth evaluate`: a model on benchmarks that it has not seen."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,13 @@ from refinesynth.extras import check_installed
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog
+
+    from refinesynth.evaluate.evaluating import Progress
+
+_ENDS = 2.0
+"""Seconds after Ctrl-C within which the logs are written and the process ends, whatever is still at work."""
+_EVERY = 10.0
+"""Seconds between two lines on the progress."""
 
 ModelOption = Annotated[
     str,
@@ -27,7 +35,7 @@ Tasks = Annotated[
     typer.Option(
         "--tasks",
         metavar="NAME,...",
-        help="held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, textworld:FOLDER, worlds:RUN.",
+        help="held-out, alfworld, babyai, scienceworld, pddl, jericho, hotpotqa, textworld:FOLDER, worlds:RUN, mistakes:RUN.",
     ),
 ]
 Data = Annotated[
@@ -68,6 +76,12 @@ Reflexion = Annotated[
 ]
 Steps = Annotated[
     int | None, typer.Option("--steps", help="Actions of an attempt at most; by default the benchmark's, mostly 30.")
+]
+Shots = Annotated[
+    int,
+    typer.Option(
+        "--shots", metavar="0|1", help="Worked examples in the first message: another instance, solved by the oracle."
+    ),
 ]
 CompatOption = Annotated[
     str,
@@ -119,6 +133,7 @@ def evaluate(
     perturb: Perturb = "",
     reflexion: Reflexion = 0,
     steps: Steps = None,
+    shots: Shots = 0,
     compat: CompatOption = "agentboard",
     environments: Environments = 0,
     python: Python = None,
@@ -132,53 +147,76 @@ def evaluate(
     check_installed("evaluate", "inspect_ai", "numpy")
     if compat not in ("agentboard", "repaired"):
         raise InputError(f"--compat {compat!r}; expected agentboard or repaired")
-    from refinesynth.cli.interrupt import interruptible
+    from refinesynth.cli.interrupt import ended_within, interruptible
     from refinesynth.cli.terminal import notes
-    from refinesynth.cli.terminal import output as standard_output
 
-    with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
-        from refinesynth.evaluate.evaluating import Evaluation
-        from refinesynth.evaluate.evaluating import evaluate as run
-    if interrupt.exit_code is not None:
-        raise typer.Exit(interrupt.exit_code)
-    asked = Evaluation(
-        model=model,
-        tasks=tasks,
-        data=data,
-        output=output,
-        limit=limit,
-        epochs=epochs,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        seed=seed,
-        perturb=perturb,
-        reflexion=reflexion,
-        steps=steps,
-        compat=compat,
-        environments=environments,
-        pythons=dict(_pair(text, "--python", "NAME=PATH") for text in python or ()),
-        settings={name: _value(text) for name, text in (_pair(text, "--set", "SETTING=VALUE") for text in set_ or ())},
-        budget=budget,
-    )
-    console = standard_output()
-    try:
-        logs = run(asked, display="rich" if console.is_terminal else "plain")
-    except KeyboardInterrupt:
-        notes().print(f"interrupted: what was finished is in {asked.folder}; the same command goes on", soft_wrap=True)
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    code = _report(logs)
-    console.print(f"logs: {asked.folder}", soft_wrap=True)
-    console.print(
-        f"Next:\n  refinesynth compare {asked.folder} --paper\n  refinesynth view {asked.folder}", soft_wrap=True
-    )
-    raise typer.Exit(code)
+    board = _Board()
+    with ended_within(_ENDS, lambda: notes().print(board.interrupted, soft_wrap=True)) as end:
+        with interruptible() as interrupt:  # This takes seconds; then Inspect takes the signals.
+            from refinesynth.evaluate.evaluating import Evaluation
+            from refinesynth.evaluate.evaluating import evaluate as run
+        if interrupt.exit_code is not None:
+            end()
+            raise typer.Exit(interrupt.exit_code)
+        asked = Evaluation(
+            model=model,
+            tasks=tasks,
+            data=data,
+            output=output,
+            limit=limit,
+            epochs=epochs,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+            perturb=perturb,
+            reflexion=reflexion,
+            steps=steps,
+            shots=shots,
+            compat=compat,
+            environments=environments,
+            pythons=dict(_pair(text, "--python", "NAME=PATH") for text in python or ()),
+            settings={
+                name: _value(text) for name, text in (_pair(text, "--set", "SETTING=VALUE") for text in set_ or ())
+            },
+            budget=budget,
+        )
+        try:
+            logs = run(asked, on_progress=board.show)
+        except KeyboardInterrupt:
+            end()
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+    raise typer.Exit(_report(logs, asked.folder))
 
 
-def _report(logs: "Sequence[EvalLog]") -> ExitCode:
-    """Say what failed, if anything did: Inspect's own exit code does not."""
+class _Board:
+    """What is shown while an evaluation goes on: what it plays and within which bounds, then how far it is."""
+
+    def __init__(self) -> None:
+        self._shown: float | None = None
+        self.interrupted = "interrupted before an episode was played"
+
+    def show(self, now: "Progress") -> None:
+        """Say the first line, or the state, at most every ten seconds."""
+        from refinesynth.cli.figures import counted, duration
+        from refinesynth.cli.terminal import notes
+
+        done = f"{now.finished:,} of {counted(now.of, 'episode')}"
+        self.interrupted = f"interrupted: {done} finished, kept in {now.folder}; the same command goes on"
+        if now.seconds_left is None:
+            tasks = ", ".join(f"{task} (at most {counted(steps, 'action')})" for task, steps in now.steps.items())
+            bound = f"an answer has at most {now.max_tokens:,} tokens (--max-tokens)"
+            notes().print(f"{now.model} plays {tasks}: {done} finished; {bound}", soft_wrap=True)
+        elif self._shown is None or now.finished == now.of or time.monotonic() - self._shown >= _EVERY:
+            self._shown = time.monotonic()
+            notes().print(f"{done} finished, about {duration(now.seconds_left)} to go", soft_wrap=True)
+
+
+def _report(logs: "Sequence[EvalLog]", folder: Path) -> ExitCode:
+    """Say what came of it, and what failed, if anything did: Inspect's own exit code does not."""
     from inspect_ai.log import read_eval_log_sample_summaries
 
-    from refinesynth.cli.terminal import notes
+    from refinesynth.cli.terminal import notes, output
+    from refinesynth.evaluate.comparing.published import INSTANCES
 
     code = ExitCode.OK
     for log in logs:
@@ -192,6 +230,10 @@ def _report(logs: "Sequence[EvalLog]") -> ExitCode:
             "The same command plays them again.",
             soft_wrap=True,
         )
+    paper = " --paper" if any(log.eval.task.rpartition("/")[2] in INSTANCES for log in logs) else ""
+    output().print(
+        f"logs: {folder}\nNext:\n  refinesynth compare {folder}{paper}\n  refinesynth view {folder}", soft_wrap=True
+    )
     return code
 
 

@@ -1,6 +1,7 @@
 """Ctrl-C and its relatives: the first asks a run to end, the second ends the process."""
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -105,6 +106,60 @@ class Interrupt:
                 soft_wrap=True,
             )
         os._exit(EXIT_CODES[number])
+
+
+def _pressed(pipe: int, until: float | None) -> bool | None:
+    """Whether a Ctrl-C comes out of the pipe before that moment; None where the pipe is closed instead."""
+    while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
+        number = os.read(pipe, 1)
+        if not number:
+            return None
+        if number[0] == signal.SIGINT:
+            return True
+    return False
+
+
+@contextmanager
+def ended_within(seconds: float, last_words: Callable[[], object]) -> Generator[Callable[[], None]]:
+    """Within the block, a Ctrl-C ends the process after `seconds` at the latest, and a second one at once.
+
+    The handler stays the one that is there, which an event loop replaces by one that cancels its work. The system
+    writes the signal's number into a pipe, also while the main thread is busy with an import or with a library in C.
+    Gives a function that says the last words and, after a Ctrl-C, ends the process: what still runs in threads of C++
+    would break off an ordinary end by an abort.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    pressed, said = threading.Event(), threading.Lock()
+
+    def end() -> None:
+        # Said once; whoever comes second waits for it, but not for ever.
+        if said.acquire(timeout=LET_GO):
+            with suppress(OSError, ValueError):
+                last_words()
+        if pressed.is_set():
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(ExitCode.INTERRUPTED)
+
+    def watch() -> None:
+        if _pressed(reading, None):
+            pressed.set()
+            at = time.monotonic()
+            if _pressed(reading, at + ONE_PRESS) is not None and _pressed(reading, at + seconds) is not None:
+                end()
+
+    watcher = threading.Thread(target=watch, name="refinesynth-interrupt", daemon=True)
+    watcher.start()
+    try:
+        yield end
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        watcher.join()
+        os.close(reading)
 
 
 def end_promptly(code: int) -> None:

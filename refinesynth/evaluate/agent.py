@@ -10,10 +10,11 @@ from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser,
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from refinesynth.chat import parse_player, render_player, render_task
+from refinesynth.errors import InputError
 from refinesynth.evaluate.controls import Act, control_of
 from refinesynth.evaluate.environments.environment import Instance, Start, Step
 from refinesynth.evaluate.measures import Move, counts
-from refinesynth.evaluate.pool import EnvironmentLost, EnvironmentPool, Episode
+from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, Episode
 from refinesynth.text.jsontext import scrub
 from refinesynth.text.thinking import split_thinking
 from refinesynth.trajectory import ActionSpec, PlayerTurn, Script
@@ -28,6 +29,11 @@ _REFLECT = """\
 You did not reach the goal. Look back at what you did: in a few sentences, say what went wrong and what you will do \
 differently in the next attempt, which begins again from the start. Write only this."""
 
+_EXAMPLE = "A worked example, of another task in such a place:\n\n{text}"
+_EXAMPLE_THOUGHT = "This is the next step towards the goal."
+_EXAMPLES_TRIED = 8
+"""Instances of which the oracle may fail to solve each, until there is no example."""
+
 _REFLECTIONS = "What you noted after your earlier attempts at this task:\n{notes}"
 
 
@@ -40,7 +46,7 @@ class Played:
     success: bool = False
     stopped: str = ""
     """Why it ended: `done`, `steps`, `context` (the model's window is full), `environment` (it failed twice at one
-    action), `no action` (a control has none to take)."""
+    action, or was another one when it was played again), `no action` (a control has none to take)."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -55,17 +61,21 @@ def script_of(start: Start) -> Script:
     )
 
 
-def first_message(start: Start, *, notes: list[str] | None = None) -> str:
-    """The first user message: the task as in training, notes of earlier attempts, and the first observation."""
+def first_message(start: Start, *, notes: list[str] | None = None, example: str = "") -> str:
+    """The first user message: the task as in training, a worked example, notes of earlier attempts, and the first
+    observation.
+    """
     parts = [render_task(script_of(start))]
+    if example:
+        parts.append(_EXAMPLE.format(text=example))
     if notes:
         parts.append(_REFLECTIONS.format(notes="\n".join(f"- {note}" for note in notes)))
     return "\n\n".join([*parts, *filter(None, [start.observation])])
 
 
-def _opening(start: Start, notes: list[str]) -> Iterator[ChatMessage]:
+def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessage]:
     """The chat before the player's first turn."""
-    yield ChatMessageUser(content=scrub(first_message(start, notes=notes)))
+    yield ChatMessageUser(content=scrub(first_message(start, notes=notes, example=example)))
     for one in start.history:
         turn = PlayerTurn(thought=one.thought, action=one.action)
         yield ChatMessageAssistant(content=scrub(render_player(turn)))
@@ -73,7 +83,9 @@ def _opening(start: Start, notes: list[str]) -> Iterator[ChatMessage]:
 
 
 @solver
-def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, reflexion: int = 0) -> Solver:
+def player(
+    pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: int, reflexion: int = 0, shots: int = 0
+) -> Solver:
     """Play each sample's instance, of the id that the sample has.
 
     Args:
@@ -82,27 +94,23 @@ def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: i
         steps: Actions of an attempt at most.
         reflexion: Attempts at most; after each that fails the model writes what it learned, which stands in the first
             message of the next (Shinn et al., 2023). 0 and 1 are one attempt; a control has one.
+        shots: 1 puts a worked example into the first message; controls read none.
     """
+    solved: dict[str, str] = {}
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001 - Inspect's own signature
         instance = instances[str(state.sample_id)]
-        control = control_of(state)
-        act: Act = control or _model
-        attempts = 1 if control else max(1, reflexion)
+        attempts = 1 if control_of(state) else max(1, reflexion)
         notes: list[str] = []
         best = Played()
+        example = await _example(pool, instances, instance, solved, steps) if shots and not control_of(state) else ""
         async with pool.episode(instance) as episode:
             for left in reversed(range(attempts)):
-                start = await _reset(episode)
-                played = Played() if start is not None else Played(stopped="environment")
-                if start is not None:
-                    state.messages = list(_opening(start, notes))
-                    played.moves += [Move(one.action, one.refused, given=True) for one in start.history[-1:]]
-                    await _play(state, episode, act, played, steps)
+                played = await _attempt(state, episode, notes, example, steps)
                 best = played if played.success or played.progress >= best.progress else best
-                if played.success or not left or start is None:
+                if played.success or not left or played.stopped == "environment":
                     break
-                notes.append(await _reflect(state, act, episode))
+                notes.append(await _reflect(state, episode))
             faults = list(episode.faults)
         state.completed = True
         state.store.set(RESULT, _result(best, attempts=len(notes) + 1, faults=faults))
@@ -111,11 +119,53 @@ def player(pool: EnvironmentPool, instances: Mapping[str, Instance], *, steps: i
     return solve
 
 
-async def _reset(episode: Episode) -> Start | None:
-    try:
-        return await episode.reset()
-    except EnvironmentLost:
-        return None
+async def _example(
+    pool: EnvironmentPool, instances: Mapping[str, Instance], own: Instance, solved: dict[str, str], steps: int
+) -> str:
+    """Another instance that the environment's oracle solves, of the same level where there is one."""
+    others = sorted((one for one in instances.values() if one.id != own.id), key=lambda one: one.level != own.level)
+    for other in others[:_EXAMPLES_TRIED]:
+        if other.id not in solved:
+            solved[other.id] = await _solved(pool, other, steps)
+        if solved[other.id]:
+            return solved[other.id]
+    raise InputError(
+        f"{pool.benchmark.name} has no worked example for {own.id!r}: its oracle solves none of "
+        f"{min(len(others), _EXAMPLES_TRIED)} other instances within {steps} actions; leave --shots out"
+    )
+
+
+async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
+    """How the oracle solves it, in the form that a player writes; empty where it does not."""
+    async with pool.episode(instance) as episode:
+        try:
+            start = await episode.reset()
+            lines = [start.goal, start.observation]
+            for action in (await episode.solution() or ())[:steps]:
+                step = await episode.step(action)
+                lines += [render_player(PlayerTurn(thought=_EXAMPLE_THOUGHT, action=action)), step.observation]
+                if step.done:
+                    return "\n".join(filter(None, lines)) if step.success else ""
+        except EnvironmentLost:
+            pass
+    return ""
+
+
+async def _attempt(state: TaskState, episode: Episode, notes: list[str], example: str, steps: int) -> Played:
+    """An attempt from its start, begun anew once where it cannot go on in a new process."""
+    for again in (False, True):
+        played = Played()
+        try:
+            start = await episode.reset()
+            state.messages = list(_opening(start, notes, example))
+            played.moves += [Move(one.action, one.refused, given=True) for one in start.history[-1:]]
+            await _play(state, episode, control_of(state) or _model, played, steps)
+        except EnvironmentLost as lost:
+            if isinstance(lost, EnvironmentChanged) and not again:
+                continue
+            played.stopped = "environment"
+        return played
+    raise AssertionError
 
 
 async def _play(state: TaskState, episode: Episode, act: Act, played: Played, steps: int) -> None:
@@ -123,11 +173,11 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
     for _ in range(steps):
         output = _writable(await act(state.messages, episode))
         state.output = output
-        if output.stop_reason == "model_length" or (output.usage and output.usage.total_tokens > window):
-            played.stopped = "context"
-            return
         if output.empty:
             played.stopped = "no action"
+            return
+        if output.stop_reason == "model_length" or (output.usage and output.usage.total_tokens > window):
+            played.stopped = "context"
             return
         state.messages.append(output.message)
         try:
@@ -138,11 +188,7 @@ async def _play(state: TaskState, episode: Episode, act: Act, played: Played, st
             played.moves.append(Move("", failed=True))
             state.messages.append(ChatMessageUser(content=_sentence(str(error)), metadata={"refused": True}))
             continue
-        try:
-            step = await episode.step(action)
-        except EnvironmentLost:
-            played.stopped = "environment"
-            return
+        step = await episode.step(action)
         _enter(played, action, step)
         state.messages.append(ChatMessageUser(content=scrub(step.observation), metadata=_marks(step)))
         if step.done:
@@ -182,9 +228,9 @@ def _sentence(problem: str) -> str:
     return f"{problem[0].upper()}{problem[1:]}."
 
 
-async def _reflect(state: TaskState, act: Act, episode: Episode) -> str:
+async def _reflect(state: TaskState, episode: Episode) -> str:
     state.messages.append(ChatMessageUser(content=_REFLECT))
-    output = _writable(await act(state.messages, episode))
+    output = _writable(await _model(state.messages, episode))
     state.messages.append(output.message)
     transcript().info({"reflection": output.completion})
     return " ".join(split_thinking(output.completion).text.split())

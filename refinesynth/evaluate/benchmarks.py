@@ -2,6 +2,8 @@
 `refinesynth.benchmarks`).
 """
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -9,15 +11,13 @@ from pathlib import Path
 from typing import cast
 
 from refinesynth.errors import InputError
+from refinesynth.evaluate.comparing.published import HELD_OUT
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Compat, Instance, Source
 
 GROUP = "refinesynth.benchmarks"
 """Entry-point group: `mine = "my_package.mine:BENCHMARK"`, an object of `Benchmark` whose name is `mine`."""
 
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "textworld", "worlds", "mistakes")
-
-HELD_OUT = {"babyai": 112, "scienceworld": 90, "pddl": 60, "jericho": 20}
-"""The paper's held-out tasks with their numbers of instances, which are their weights (section 4)."""
 
 _BUILT_IN = {
     name: EntryPoint(name, f"refinesynth.evaluate.environments.{place}", GROUP)
@@ -39,12 +39,20 @@ class Chosen:
         Raises:
             InputError: The data is missing or cannot be used; the message says what is expected where.
         """
+        name = self.benchmark.name
         try:
-            found = self.benchmark.instances(self.source)
+            found = tuple(self.benchmark.instances(self.source))
+            json.dumps([one.data for one in found])
         except BadInstance as error:
             raise InputError(str(error)) from error
+        except Exception as error:  # Whatever another package's code raises.
+            raise InputError(
+                f"the instances of {name} cannot be read: {error!r}; expected JSON in their data"
+            ) from error
         if not found:
-            raise InputError(f"{self.benchmark.name} has no instances in what was named")
+            raise InputError(f"{name} has no instances in what was named")
+        if again := [id_ for id_, count in Counter(one.id for one in found).items() if count > 1]:
+            raise InputError(f"{name} has more than one instance {again[0]!r}; expected a different id for each")
         return found
 
 
@@ -58,17 +66,21 @@ def choose(name: str, *, data: Path | None = None, argument: str = "", compat: C
     return Chosen(found, Source(None if data is None else data.resolve(), argument, compat))
 
 
+def known() -> dict[str, EntryPoint]:
+    """All benchmarks by name: those of the package, then those that installed packages register."""
+    installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {**_BUILT_IN, **{entry.name: entry for entry in installed if entry.name not in _BUILT_IN}}
+
+
 def find(name: str) -> Benchmark:
     """The benchmark of that name.
 
     Raises:
         InputError: No such benchmark, or what its package registers cannot be loaded or is none.
     """
-    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
-    entry = _BUILT_IN.get(name) or installed.get(name)
+    entry = known().get(name)
     if entry is None:
-        known = ", ".join((*NAMES, *sorted(installed.keys() - _BUILT_IN.keys())))
-        raise InputError(f"there is no benchmark {name!r}; expected held-out, or some of {known}")
+        raise InputError(f"there is no benchmark {name!r}; expected held-out, or some of {', '.join(known())}")
     try:
         found = cast("object", entry.load())
     except Exception as error:  # Whatever another package's import raises.

@@ -54,15 +54,20 @@ async def _first(_: list[ChatMessage], episode: Episode) -> ModelOutput:
 
 
 class _Oracle:
-    """The solution is asked for once, before the first action."""
+    """The solution is asked for once, before the first action; an action that slipped is taken again."""
 
     def __init__(self) -> None:
         self._left: list[str] | None = None
+        self._taken: list[str] = []
 
     async def __call__(self, _: list[ChatMessage], episode: Episode) -> ModelOutput:
         if self._left is None:
             self._left = list(await episode.solution() or ())
-        return _acting("oracle", self._left.pop(0) if self._left else None)
+        elif episode.slipped:
+            self._left[:0] = self._taken[-1:]
+        self._taken = self._left[:1]
+        del self._left[:1]
+        return _acting("oracle", self._taken[0] if self._taken else None)
 
 
 def _acting(name: str, action: str | None) -> ModelOutput:

@@ -1,13 +1,17 @@
 """`evaluate`: a model on benchmarks, each with its perturbations, into one folder of Inspect logs that can be gone on with."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import rich
 from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
-from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+from inspect_ai.hooks import Hooks, SampleEnd, hooks
+from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log_sample_summaries
 from inspect_ai.model import GenerateConfig, Model
 
 from refinesynth.errors import InputError, StorageError
@@ -16,8 +20,9 @@ from refinesynth.evaluate.controls import PROVIDER as CONTROL
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
 from refinesynth.evaluate.models import open_model
-from refinesynth.evaluate.registry import TASKS
-from refinesynth.evaluate.task import MAX_TOKENS, placed, task_name
+from refinesynth.evaluate.process import EnvironmentFault
+from refinesynth.evaluate.registry import TASKS, registered
+from refinesynth.evaluate.task import MAX_TOKENS, placed, task_facts, task_name
 from refinesynth.files.output_folder import FolderLock
 
 Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
@@ -41,7 +46,8 @@ class Evaluation:
     """How often each instance is played."""
     temperature: float = 0.0
     max_tokens: int | None = None
-    """Of one answer."""
+    """Most tokens of one answer; None is 1,024, which hold a thought and an action. A model that never ends its turn would
+    otherwise write until its context is full, 30 times in each episode."""
     seed: int | None = None
     """Passed to the model."""
     perturb: str = ""
@@ -50,6 +56,9 @@ class Evaluation:
     """Attempts at most, with a reflection between them."""
     steps: int | None = None
     """Actions of an attempt at most; None takes each benchmark's own."""
+    shots: int = 0
+    """Worked examples in the first message, 0 or 1: another instance, solved by the environment's oracle. The paper's
+    evaluation is taken to have none; AgentBoard's own has one."""
     compat: Compat = "agentboard"
     environments: int = 0
     """Processes of each benchmark at most; 0 lets memory decide."""
@@ -66,11 +75,32 @@ class Evaluation:
         return self.output or Path("evals") / (name or "model")
 
 
-def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The state of an evaluation at one moment."""
+
+    model: str
+    folder: Path
+    """Of the logs."""
+    steps: Mapping[str, int]
+    """Task to the actions of an attempt at most."""
+    max_tokens: int
+    """Of one answer."""
+    finished: int
+    """Episodes, those of earlier calls included."""
+    of: int
+    """Episodes in all."""
+    seconds_left: float | None
+    """By the pace of this call so far; None before its first episode ends."""
+
+
+def evaluate(
+    asked: Evaluation, *, display: Display = "none", on_progress: Callable[[Progress], object] = lambda _: None
+) -> list[EvalLog]:
     """Evaluate, and return the headers of the logs, of which `status` says whether all of it ended well.
 
     The same call again goes on: finished samples are kept, those that failed are played again. Not async: Inspect runs
-    event loops of its own.
+    event loops of its own. `display` is Inspect's; `on_progress` is called before the first episode and after each.
 
     Raises:
         InputError: Something that was asked cannot be done; nothing was played.
@@ -78,6 +108,16 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         StorageError: The folder cannot be written.
         KeyboardInterrupt: It was interrupted; what was finished is kept.
     """
+    # Inspect says there which hooks it has, and at the end that all is well, also where it was interrupted.
+    console = rich.get_console()
+    quiet, console.quiet = console.quiet, display == "none" or console.quiet
+    try:
+        return _evaluate(_sampled(asked), display, on_progress)
+    finally:
+        console.quiet = quiet
+
+
+def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progress], object]) -> list[EvalLog]:
     wanted = named(asked.tasks)
     variants = perturbations(asked.perturb, [name for name, _ in wanted]) if asked.perturb else {}
     _check(asked)
@@ -88,17 +128,83 @@ def evaluate(asked: Evaluation, *, display: Display = "plain") -> list[EvalLog]:
         for perturb in ("", *(one for one, having in variants.items() if name in having))
     ]
     with placed(asked.environments, asked.pythons) as pools:
-        tasks = [TASKS[name](**given) for name, given in arguments]
+        tasks = [(TASKS.get(name) or registered(name))(**given) for name, given in arguments]
         # When the data of all is there: an import takes seconds.
         for pool in pools:
-            pool.check()
+            try:
+                pool.check()
+            except EnvironmentFault as fault:
+                where = f"the environment {pool.benchmark.environment!r}"
+                raise InputError(f"{where} cannot be opened: {fault}; correct what the benchmark names") from fault
         try:
             asked.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{str(asked.folder)!r} cannot be made: {error.strerror}") from error
         with FolderLock(asked.folder, work="evaluation"):
             _refuse_another(asked, model, arguments)
-            return _evaluated(asked, model, tasks, display)
+            token = _report.set(_reporter(asked, model, tasks, on_progress))
+            try:
+                return _evaluated(asked, model, tasks, display)
+            finally:
+                _report.reset(token)
+
+
+_report: ContextVar[Callable[[], None] | None] = ContextVar("report", default=None)
+
+
+class _Finished(Hooks):
+    """Counts an episode when it is in the log, and not when it has only been played."""
+
+    def enabled(self) -> bool:
+        return _report.get() is not None
+
+    async def on_sample_end(self, data: SampleEnd) -> None:
+        report = _report.get()
+        if report is not None and data.sample.error is None:
+            report()
+
+
+hooks(name="refinesynth", description="The progress of an evaluation.")(_Finished)
+
+
+def _reporter(
+    asked: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
+) -> Callable[[], None]:
+    """Report the state before the first episode; the function that is returned does so after each."""
+    of = sum(len(task.dataset[: asked.limit]) for task in tasks) * asked.epochs
+    before = sum(_finished(asked.folder, task, asked) for task in tasks)
+    steps = {task.name: task_facts(task.metadata)["steps"] for task in tasks}
+    now = Progress(
+        model=str(model),
+        folder=asked.folder,
+        steps=steps,
+        max_tokens=asked.max_tokens or MAX_TOKENS,
+        finished=before,
+        of=of,
+        seconds_left=None,
+    )
+    on_progress(now)
+    begun = time.monotonic()
+
+    def report() -> None:
+        nonlocal now
+        finished = min(now.finished + 1, of)
+        pace = (time.monotonic() - begun) / max(1, finished - before)
+        now = replace(now, finished=finished, seconds_left=pace * (of - finished))
+        on_progress(now)
+
+    return report
+
+
+def _finished(folder: Path, task: Task, asked: Evaluation) -> int:
+    """Episodes of a task that earlier calls finished in the folder."""
+    wanted = {sample.id for sample in task.dataset[: asked.limit]}
+    found: set[tuple[str | int, int]] = set()
+    for info in list_eval_logs(str(folder)):
+        if info.task.rpartition("/")[2] == task.name.replace("_", "-"):
+            summaries = read_eval_log_sample_summaries(info)
+            found |= {(one.id, one.epoch) for one in summaries if one.scores and not one.error}
+    return sum(id_ in wanted and epoch <= asked.epochs for id_, epoch in found)
 
 
 def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Display) -> list[EvalLog]:
@@ -117,13 +223,14 @@ def _evaluated(asked: Evaluation, model: Model, tasks: list[Task], display: Disp
         max_tasks=1,
         # A control is played faster than its events can be written for viewers that look on.
         log_realtime=not controlled,
-        score_display=not controlled,
+        # The mean of what is finished is that of the quick successes.
+        score_display=False,
         display=display,
         ctl_server=False,
         **config.model_dump(exclude_none=True),
     )
     if len(logs) < len(tasks) or any(log.status == "cancelled" for log in logs):
-        # Inspect takes a Ctrl-C for itself, and then says that all is well.
+        # Inspect takes a Ctrl-C for itself.
         raise KeyboardInterrupt
     return logs
 
@@ -158,9 +265,22 @@ def _arguments(asked: Evaluation, argument: str, perturb: str) -> dict[str, Any]
         "perturb": perturb,
         "reflexion": asked.reflexion,
         "steps": asked.steps,
+        "shots": asked.shots,
     }
-    usual = {"data": None, "argument": "", "perturb": "", "reflexion": 0, "steps": None}
+    usual = {"data": None, "argument": "", "perturb": "", "reflexion": 0, "steps": None, "shots": 0}
     return {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+
+
+def _sampled(asked: Evaluation) -> Evaluation:
+    """With what `settings` say of the sampling in its own place, as a backend's own settings would give way to it."""
+    given = {name: asked.settings[name] for name in ("max_tokens", "temperature") if name in asked.settings}
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int if name == "max_tokens" else int | float):
+            raise InputError(f"{name} is {value!r}; expected a number")
+        if getattr(asked, name) not in (None, 0.0, value):
+            raise InputError(f"{name} is both {getattr(asked, name)} and {value}; give it once")
+    rest = {name: value for name, value in asked.settings.items() if name not in given}
+    return replace(asked, settings=rest, **given)
 
 
 def _check(asked: Evaluation) -> None:
@@ -195,7 +315,9 @@ def _refuse_another(asked: Evaluation, model: Model, tasks: Sequence[tuple[str, 
             continue
         config = header.plan.config
         there = {**header.eval.task_args_passed, **{name: getattr(config, name) for name in sampling}}
-        wanted, there = {**wanted, **asked.settings}, {**there, **header.eval.model_args}
+        # The address is no argument of Inspect's models, but has a place of its own.
+        there |= {**header.eval.model_args, "base_url": header.eval.model_base_url}
+        wanted = {**wanted, **asked.settings}
         for name in sorted({*wanted, *there} - {"do_sample", "model_path", "tokenizer_path"}):
             if there.get(name) != wanted.get(name):
                 raise InputError(

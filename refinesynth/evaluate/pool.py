@@ -26,6 +26,10 @@ class EnvironmentLost(Exception):
     """An action or a start ends its process, or takes too long, each time it is tried."""
 
 
+class EnvironmentChanged(EnvironmentLost):
+    """The episode was played again up to where its process was lost, and came out differently: it cannot go on."""
+
+
 @dataclass(eq=False)
 class EnvironmentPool:
     """Processes of one benchmark, kept for the next episode."""
@@ -48,7 +52,7 @@ class EnvironmentPool:
 
         Raises:
             InputError: The package or the interpreter is missing; the message says what to install.
-            EnvironmentFault: The process died.
+            EnvironmentFault: The environment cannot be made, or the process died.
         """
         process = self.taken()
         try:
@@ -85,7 +89,9 @@ class EnvironmentPool:
             self._idle.append(process)
 
     def close(self) -> None:
-        """End the processes that nobody uses."""
+        """End the processes that nobody uses, all at once."""
+        for process in self._idle:
+            process.let_end()
         while self._idle:
             self._idle.pop().end()
         atexit.unregister(self.close)
@@ -93,16 +99,20 @@ class EnvironmentPool:
 
 @dataclass(eq=False)
 class Episode:
-    """One episode. When its process dies or hangs, it is played again up to there in a new one: environments are
-    deterministic.
+    """One episode. When its process dies or hangs, it is played again up to there in a new one, with the same observations:
+    environments are deterministic.
     """
 
     pool: EnvironmentPool
     instance: Instance
     faults: list[str] = field(default_factory=list[str])
     """What befell its processes."""
+    slipped: bool = False
+    """Whether the last action was right and failed for a moment."""
     _process: EnvironmentProcess | None = None
-    _actions: list[str] = field(default_factory=list[str])
+    _taken: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Actions and what they gave."""
+    _start: str = ""
 
     async def reset(self) -> Start:
         """Begin, or begin again.
@@ -111,17 +121,21 @@ class Episode:
             InputError: The instance cannot be used, or the environment's package is missing.
             EnvironmentLost: It cannot be started.
         """
-        self._actions = []
-        return await self._asked(lambda process: process.reset(self.instance), again=False)
+        self._taken = []
+        start = await self._asked(lambda process: process.reset(self.instance), again=False)
+        self._start = start.observation
+        return start
 
     async def step(self, action: str) -> Step:
         """Take one action.
 
         Raises:
             EnvironmentLost: The action ends the process each time, or takes too long.
+            EnvironmentChanged: The process was lost, and the episode is another one when it is played again.
         """
         step = await self._asked(lambda process: process.step(action))
-        self._actions.append(action)
+        self._taken.append((action, step.observation))
+        self.slipped = step.slipped
         return step
 
     async def valid_actions(self) -> Sequence[str]:
@@ -168,15 +182,20 @@ class Episode:
         process = process or self.pool.taken()
         try:
             if fresh and again:
-                process.reset(self.instance)
-                for action in self._actions:
-                    process.step(action)
+                self._play_again(process)
             answer = ask(process)
         except BaseException:
             process.end()
             raise
         kept.append(process)
         return answer
+
+    def _play_again(self, process: EnvironmentProcess) -> None:
+        same = process.reset(self.instance).observation == self._start
+        if not same or any(process.step(action).observation != seen for action, seen in self._taken):
+            fault = f"{self.pool.benchmark.name} gave other observations when the episode was played again"
+            self.faults.append(fault)
+            raise EnvironmentChanged(fault)
 
 
 def usual_size(benchmark: Benchmark) -> int:

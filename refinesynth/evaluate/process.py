@@ -52,7 +52,10 @@ class EnvironmentProcess:
         self.episodes = 0
         """How many were begun in it."""
         command = [python or sys.executable, "-m", "refinesynth.evaluate.environments.worker"]
-        environment = {**os.environ, **benchmark.process_variables, "PYTHONPATH": _PACKAGE_PARENT, "PYTHONUTF8": "1"}
+        # An environment of the user's own may be found on a path that only this process has.
+        paths = [_PACKAGE_PARENT, *(sys.path if python is None else [os.environ.get("PYTHONPATH", "")])]
+        environment = {**os.environ, **benchmark.process_variables, "PYTHONUTF8": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         # numpy's own threads would compete with the other environments for the same cores.
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         try:
@@ -81,6 +84,7 @@ class EnvironmentProcess:
             "perturb": perturb,
         }
         self._opened = False
+        self._ends = 0.0
 
     @property
     def pid(self) -> int:
@@ -139,15 +143,20 @@ class EnvironmentProcess:
             return 0.0
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    def let_end(self) -> None:
+        """Close its pipes, with which it ends by itself."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+                self._ends = time.monotonic() + _GRACE
+
     def end(self) -> None:
         """End the process, at once if it does not end by itself, and all that it started."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.let_end()
         if self._opened:
             # Time to close what it holds, which a Java machine beneath it wants.
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=_GRACE)
+                self._process.wait(timeout=max(0.0, self._ends - time.monotonic()))
         # It leads a group of its own: what it started ends with it.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -166,10 +175,11 @@ class EnvironmentProcess:
         return answer
 
     def _missing(self, module: str) -> str:
-        extra = self.benchmark.extra or f"refinesynth[{self.benchmark.name}]"
+        name, extra = self.benchmark.name, self.benchmark.extra
+        install = f"pip install '{extra}'" if extra else "install it"
         return (
-            f"{self.benchmark.name} needs the Python package that holds {module!r}, which is not installed: "
-            f"pip install '{extra}', or name an interpreter that has it: --python {self.benchmark.name}=PATH"
+            f"{name} needs the Python package that holds {module!r}, which is not installed: {install}, or name an "
+            f"interpreter that has it: --python {name}=PATH"
         )
 
     def _send(self, line: bytes, deadline: float) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from inspect_ai import Task, task
 
-from refinesynth.evaluate.benchmarks import NAMES
+from refinesynth.evaluate.benchmarks import known
 from refinesynth.evaluate.controls import Control
 from refinesynth.evaluate.environments.environment import Compat
 from refinesynth.evaluate.provider import OwnBackend
@@ -28,9 +28,10 @@ def registered(name: str) -> Callable[..., Task]:
         perturb: str = "",
         reflexion: int = 0,
         steps: int | None = None,
+        shots: int = 0,
     ) -> Task:
         folder = None if data is None else Path(data)
-        return benchmark_task(name, Options(folder, argument, compat, perturb, reflexion, steps))
+        return benchmark_task(name, Options(folder, argument, compat, perturb, reflexion, steps, shots))
 
     return of_benchmark
 
@@ -47,5 +48,5 @@ def _spare_a_failing_import() -> None:
 
 _spare_a_failing_import()
 
-TASKS = {name: registered(name) for name in NAMES}
-"""The tasks, by benchmark."""
+TASKS = {name: registered(name) for name in known()}
+"""The tasks, by benchmark, those of installed packages included; no package is imported for its name."""

@@ -36,6 +36,8 @@ class Options(NamedTuple):
     """Attempts at most; 0 and 1 are one."""
     steps: int | None = None
     """Actions of an attempt at most; None takes the benchmark's."""
+    shots: int = 0
+    """Worked examples in the first message, 0 or 1."""
 
 
 class Places(NamedTuple):
@@ -90,13 +92,13 @@ def benchmark_task(name: str, options: Options) -> Task:
         pool.check()
     else:
         places.pools.append(pool)
-    facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion")}
+    facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}
     facts |= {"benchmark": name, "steps": steps, "instances": len(instances)}
     samples = [Sample(id=one.id, input=f"{name} {one.id}", metadata={"level": one.level}) for one in instances.values()]
     return Task(
         name=task_name(name, options.perturb),
         dataset=MemoryDataset(samples, name=name, location=str(options.argument or options.data or "")),
-        solver=player(pool, instances, steps=steps, reflexion=options.reflexion),
+        solver=player(pool, instances, steps=steps, reflexion=options.reflexion, shots=options.shots),
         scorer=episode(),
         config=GenerateConfig(temperature=0.0, max_tokens=MAX_TOKENS),
         # A sample that failed does not keep the others from ending, and the same command runs it again.
@@ -112,7 +114,7 @@ def task_name(benchmark: str, perturb: str) -> str:
 
 
 def task_facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a task says of itself in its log: benchmark, argument, perturb, compat, reflexion, steps, instances.
+    """What a task says of itself in its log: benchmark, argument, perturb, compat, reflexion, shots, steps, instances.
 
     Two logs that differ in it do not compare. Empty for a log of another kind.
     """
@@ -132,3 +134,5 @@ def _check(chosen: Chosen, options: Options) -> None:
         raise InputError(f"an episode of {options.steps} actions; expected 1 or more")
     if options.reflexion < 0:
         raise InputError(f"reflexion with {options.reflexion} attempts; expected 1 or more")
+    if options.shots not in (0, 1):
+        raise InputError(f"shots is {options.shots}; expected 0 or 1")

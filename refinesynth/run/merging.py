@@ -79,6 +79,10 @@ async def merge_runs(
     return merged._replace(missing=_missing([folder.config for folder in folders]))
 
 
+merge = merge_runs
+"""Its public name, `refinesynth.merge`."""
+
+
 def _check(folders: Sequence[RunFolder], output: Path, *, fresh: bool) -> None:
     if not folders:
         raise InputError("no run is named; give the folders of one or more")

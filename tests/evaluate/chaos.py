@@ -22,7 +22,7 @@ GOAL = 3
 
 class Chaos:
     """`count` three times wins. An instance's `wrong` maps a turn to what happens then: `die`, `hang`, `raise`, `print`,
-    `leak`; with a file `once`, only as long as that file is there.
+    `leak`; with a file `once`, only as long as that file is there. With `changes` it is another one in each process.
     """
 
     def __init__(self, *, compat: Compat) -> None:
@@ -38,7 +38,9 @@ class Chaos:
         self._data = dict(instance.data)
         self._count = self._turn = 0
         self._misbehave()
-        return Start(f"pid {os.getpid()}", "Count to three.", (Action("count", "counts one"), Action("wait")))
+        actions = (Action("count", "counts one"), Action("wait"))
+        pid = f"pid {os.getpid()}"
+        return Start(pid if self._data.get("changes") else "", "Count to three.", actions, pid)
 
     def step(self, action: str, /) -> Step:
         self._turn += 1
@@ -52,7 +54,7 @@ class Chaos:
         return ["count", "wait"]
 
     def solution(self) -> Sequence[str] | None:
-        return ["count"] * GOAL
+        return ["count"] * self._data.get("solution", GOAL)
 
     def close(self) -> None:
         """Nothing is held."""

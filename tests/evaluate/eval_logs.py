@@ -40,6 +40,7 @@ def write_log(
     model: str = "test/model",
     status: str = "success",
     created: str = "2026-11-01T10:00:00+00:00",
+    stopped: str = "done",
     **settings: object,
 ) -> Path:
     """Write one log; `settings` stand beside compat, steps and reflexion, or take their place."""
@@ -66,7 +67,7 @@ def write_log(
                 metadata={"refinesynth": about},
             ),
             "samples": [
-                _sample(instance, epoch, value)
+                _sample(instance, epoch, value, stopped)
                 for instance, values in episodes.items()
                 for epoch, value in enumerate(values, start=1)
             ],
@@ -78,10 +79,11 @@ def write_log(
     return path
 
 
-def _sample(instance: str, epoch: int, value: Mapping[str, float] | None) -> EvalSample:
+def _sample(instance: str, epoch: int, value: Mapping[str, float] | None, stopped: str) -> EvalSample:
     error = {"message": "the environment died", "traceback": "", "traceback_ansi": ""}
     rates = {name: nan if rate is None else rate for name, rate in COUNTS.rates.items()}
-    score = Score(value={**(value or {}), **rates}, metadata={"counts": asdict(COUNTS), "level": "easy"})
+    about = {"counts": asdict(COUNTS), "level": "easy", "stopped": stopped, "faults": ["it died"]}
+    score = Score(value={**(value or {}), **rates}, metadata=about)
     return EvalSample.model_validate(
         {
             "id": instance,

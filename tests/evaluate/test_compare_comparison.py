@@ -65,12 +65,12 @@ def test_several_epochs(tmp_path: Path) -> None:
     assert str(epochs["pass^k"]) == "2: 50.0, 4: 33.3"
 
 
-def test_failed_and_unplayed_episodes_are_left_out_and_said(tmp_path: Path) -> None:
+def test_of_an_unfinished_task_only_the_bounds_are_shown(tmp_path: Path) -> None:
     write_log(tmp_path, "worlds", {"a": [*scored(1), None], "b": [None, None], "c": scored(1)}, status="cancelled")
     found = compare([tmp_path])
-    assert row(found, "scores")["instances"] == "2 of 3"
-    assert row(found, "scores")["success"].mean == 1.0
-    assert row(found, "behaviour")["format errors"].value == 0.1
+    assert row(found, "scores")["instances"] == "2 of 3, unfinished"
+    assert (str(row(found, "scores")["success"]), row(found, "scores")["success"].best) == ("33.3 to 100.0", 1.0)
+    assert {one.name for one in found.tables} == {"scores"}
     assert said(found, "failed and left out: 3 of 5 episodes", "the environment died")
     assert said(found, "never played: 1 of 6 episodes")
     assert said(found, "not finished (cancelled)")
@@ -81,6 +81,35 @@ def test_a_score_that_is_none_counts_as_failed(tmp_path: Path) -> None:
     found = compare([write_log(tmp_path, "worlds", episodes).parent])
     assert row(found, "scores")["instances"] == "1 of 3"
     assert said(found, "failed and left out: 2 of 3 episodes, the first by no score")
+
+
+@pytest.mark.parametrize("cause", ["never played", "failed", "second epoch"])
+def test_no_p_value_rests_on_the_quick_successes(tmp_path: Path, cause: str) -> None:
+    """Twelve quick successes of 112 are no 100 %, and no difference from a whole evaluation."""
+    write_held_out(tmp_path / "whole", 0.5)
+    write_held_out(tmp_path / "part", 0.5)
+    (tmp_path / "part" / next(path.name for path in (tmp_path / "part").iterdir() if "babyai" in path.name)).unlink()
+    played = {f"{at:03}": scored(1) for at in range(12)}
+    left = {f"{at:03}": [None] if cause == "failed" else [] for at in range(12, 112)}
+    if cause == "second epoch":
+        played, left = {f"{at:03}": scored(1, 1) if at < 12 else scored(1) for at in range(112)}, {}
+    write_log(tmp_path / "part", "babyai", {**played, **left}, status="started")
+    found = compare([tmp_path / "whole", tmp_path / "part"], paper=True)
+    bounds = row(found, "scores", task="babyai", evaluation="part")["success"]
+    worst = 124 / 224 if cause == "second epoch" else 12 / 112
+    assert (bounds.worst, bounds.best) == (pytest.approx(worst), 1.0)
+    assert rows(found, "differences", task="babyai") == rows(found, "behaviour", task="babyai", evaluation="part") == []
+    assert rows(found, "differences", task="pddl") != []
+    assert (
+        rows(found, "differences", task="held-out") == rows(found, "scores", task="held-out", evaluation="part") == []
+    )
+    assert str(row(found, "main", evaluation="part")["babyai"]) == "-"
+    assert "part is unfinished: babyai" in found.tables[0].notes
+
+
+def test_what_an_environment_broke_off_is_said(tmp_path: Path) -> None:
+    write_log(tmp_path, "worlds", flat(1, 3), stopped="environment")
+    assert said(compare([tmp_path]), "broken off by the environment", "3 episodes", "it died")
 
 
 def test_a_measure_that_an_unanswered_question_lacks_is_zero(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from chaos import BENCHMARK
 
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Instance
-from refinesynth.evaluate.pool import EnvironmentLost, EnvironmentPool, usual_size
+from refinesynth.evaluate.pool import EnvironmentChanged, EnvironmentLost, EnvironmentPool, usual_size
 from refinesynth.evaluate.process import EnvironmentFault, EnvironmentProcess
 
 
@@ -56,6 +56,19 @@ async def test_an_episode_goes_on_in_a_new_process_where_its_own_failed_once(
     assert not once.exists()
 
 
+async def test_an_episode_does_not_go_on_in_another_world(pool: EnvironmentPool, tmp_path: Path):
+    once = tmp_path / "once"
+    once.touch()
+    async with pool.episode(instance({"2": "die"}, once=str(once), changes=True)) as episode:
+        await episode.reset()
+        await episode.step("count")
+        with pytest.raises(EnvironmentChanged, match="other observations"):
+            await episode.step("count")
+        assert len(episode.faults) == 2
+        await episode.reset()
+        assert (await episode.step("count")).progress == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("wrong", ["die", "hang", "raise"])
 async def test_an_action_that_always_fails_ends_its_episode_and_no_other(pool: EnvironmentPool, wrong: str):
     async with pool.episode(instance({"2": wrong})) as episode:
@@ -74,7 +87,7 @@ async def test_a_process_that_leaks_is_replaced_between_two_episodes(pool: Envir
     pids: set[str] = set()
     for _ in range(6):
         async with pool.episode(instance({"1": "leak"})) as episode:
-            pids.add((await episode.reset()).observation)
+            pids.add((await episode.reset()).introduction)
             await episode.step("count")
             assert not episode.faults
     assert 2 < len(pids) < 6  # 60 MiB each, and a process of more than 100 is not kept
@@ -85,14 +98,14 @@ async def test_a_process_is_replaced_after_its_share_of_episodes():
     pids: list[str] = []
     for _ in range(4):
         async with pool.episode(instance()) as episode:
-            pids.append((await episode.reset()).observation)
+            pids.append((await episode.reset()).introduction)
     pool.close()
     assert len(set(pids)) == 2
 
 
 async def test_no_process_is_left_when_the_pool_is_closed(pool: EnvironmentPool):
     async with pool.episode(instance()) as episode:
-        pid = int((await episode.reset()).observation.split()[1])
+        pid = int((await episode.reset()).introduction.split()[1])
     assert alive(pid)
     pool.close()
     assert not alive(pid)

@@ -85,6 +85,11 @@ def value(sample: EvalSample) -> dict[str, Any]:
     return found
 
 
+def score_of(sample: EvalSample) -> dict[str, Any]:
+    """What the score says besides its value."""
+    return ((sample.scores or {})[SCORE].metadata) or {}
+
+
 def act(*actions: str) -> Says:
     """A player that takes these actions, one a turn, then the last for ever."""
     return lambda messages: f"Thought: hm\nAction: {actions[min(len(messages) // 2, len(actions) - 1)]}"
@@ -188,6 +193,42 @@ def test_the_oracle_goes_on_from_every_mistake(mistaken: Path, tmp_path: Path):
     assert value(only(log))["success"] == 1.0
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.99])
+def test_the_oracle_takes_again_what_slipped(mistaken: Path, tmp_path: Path, share: float):
+    lines = [json.dumps({**json.loads(line), "slips": share}) for line in mistaken.read_bytes().splitlines()]
+    mistaken.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tasks = f"worlds:{mistaken},mistakes:{mistaken}"
+    for log in evaluate(Evaluation(model="oracle", tasks=tasks, output=tmp_path / "logs")):
+        assert value(only(log))["success"] == 1.0
+        assert value(only(log))["invalid_actions"] == 0.0
+
+
+@pytest.mark.parametrize("slips", [2, -1, 1, "often", True, None, [0.2], float("nan")])
+@pytest.mark.parametrize("task", ["worlds", "mistakes"])
+def test_a_share_that_slips_is_a_share(mistaken: Path, task: str, slips: object):
+    first = json.loads(mistaken.read_bytes().splitlines()[0])
+    mistaken.write_text(json.dumps({**first, "slips": slips}) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 1 .* has the slips .* at least 0 and below 1"):
+        benchmarks.choose(task, argument=str(mistaken)).instances()
+
+
+def test_no_record_is_dropped_for_the_name_of_another(mistaken: Path):
+    """One world with two shares is two instances, and so are two trajectories of one id."""
+    first = json.loads(mistaken.read_bytes().splitlines()[0])
+    records = [first, {**first, "slips": 0.0}, {**first, "slips": 0.5}]
+    mistaken.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
+    assert [len(benchmarks.choose(task, argument=str(mistaken)).instances()) for task in ("worlds", "mistakes")] == [
+        2,
+        3,
+    ]
+
+
+def test_a_control_that_has_no_action_left_ends_its_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    register(monkeypatch, [Instance("one", {"solution": 2})])
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path))
+    assert (score_of(only(log))["stopped"], value(only(log))["progress"]) == ("no action", pytest.approx(2 / 3))
+
+
 def test_a_run_without_mistakes_has_none_to_go_on_from(mistaken: Path):
     clean = mistaken.with_name("clean.jsonl")
     clean.write_bytes(mistaken.read_bytes().splitlines(keepends=True)[1])
@@ -259,6 +300,25 @@ def test_reflexion_begins_again_with_what_was_noted(worlds: Path, tmp_path: Path
     assert (sample.scores[SCORE].metadata or {})["attempts"] == 2
 
 
+def test_a_worked_example_is_another_instance_that_the_oracle_solves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    unsolved = {"solution": 1}
+    register(
+        monkeypatch, [Instance("own", {}), Instance("hard", unsolved), Instance("b", {}, "other"), Instance("c", {})]
+    )
+    asked: list[str] = []
+
+    def says(messages: list[ChatMessage]) -> str:
+        asked.append(messages[0].text)
+        return act("count")(messages)
+
+    play(benchmark_task("chaos", Options(shots=1)), says, tmp_path, sample_id="own")
+    steps = "".join(f"Thought: This is the next step towards the goal.\nAction: count\n{at}\n" for at in (1, 2, 3))
+    assert f"A worked example, of another task in such a place:\n\nCount to three.\n{steps}".strip() in asked[0]
+    register(monkeypatch, [Instance("own", {}), Instance("hard", unsolved)])
+    log = play(benchmark_task("chaos", Options(shots=1)), says, tmp_path / "none", sample_id="own")
+    assert "chaos has no worked example" in str((read_eval_log(log.location).samples or [])[0].error)
+
+
 def benchmarks_solution() -> tuple[str, ...]:
     assert SHED_GROUNDED.rulebook is not None
     return SHED_GROUNDED.rulebook.solution
@@ -316,6 +376,18 @@ def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
     assert not list(tmp_path.glob("once-*1"))
 
 
+def test_an_instance_that_is_another_one_when_it_is_played_again_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "once").touch()
+    data = {"wrong": {"2": "die"}, "once": str(tmp_path / "once"), "changes": True}
+    register(monkeypatch, [Instance("once", data), Instance("always", {"wrong": {"2": "die"}, "changes": True})])
+    (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path / "logs"))
+    once, always = (score_of(sample) for sample in sorted(samples(log), key=lambda one: str(one.id), reverse=True))
+    assert (once["stopped"], once["counts"]["turns"], len(once["faults"])) == ("done", 3, 2)
+    assert (always["stopped"], always["counts"]["turns"]) == ("environment", 1)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -329,6 +401,9 @@ def test_an_evaluation_among_environments_that_die_hang_and_leak_ends_complete(
         ({"temperature": 3.0}, "temperature is 3.0"),
         ({"epochs": 0}, "epochs is 0"),
         ({"steps": 0}, "expected 1 or more"),
+        ({"shots": 2}, "shots is 2; expected 0 or 1"),
+        ({"settings": {"max_tokens": "many"}}, "max_tokens is 'many'; expected a number"),
+        ({"settings": {"max_tokens": 5}, "max_tokens": 6}, "both 6 and 5; give it once"),
     ],
 )
 def test_wrong_input_is_said_before_anything_is_played(
@@ -397,5 +472,5 @@ def test_two_evaluations_do_not_share_a_folder(worlds: Path, tmp_path: Path):
 def test_no_environment_is_left_when_an_evaluation_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     register(monkeypatch, [Instance("one", {})])
     (log,) = evaluate(Evaluation(model="oracle", tasks="chaos", output=tmp_path), display="none")
-    pid = int(only(log).messages[0].text.rpartition("pid ")[2])
+    pid = int(only(log).messages[0].text.partition("pid ")[2].split()[0])
     assert not Path(f"/proc/{pid}").exists()

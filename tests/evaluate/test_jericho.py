@@ -85,6 +85,11 @@ def test_what_the_story_does_not_take_is_refused_and_what_would_leave_it_is_too(
         "$verify",
     ):
         assert game.step(action).refused, action
+    theirs = "That is no command of this story."
+    for action in ("Save!", "save the game", "restore game", "quit please", "script off", "recording on", "undo"):
+        assert game.step(action).observation == theirs, action
+    for action in ("save the bird", "restore statue", "record the noise", "quit smoking", "undo the knot", "q-tip"):
+        assert game.step(action).observation != theirs, action
     assert not game.step("look, then jump").refused
     assert not game.step("look then quit").done
     assert not game.step(CHECK).refused

@@ -143,6 +143,14 @@ def test_plans_win(name: str, problems: Problems, either: Pddl):
     assert not any(step.done or step.refused for step in steps[:-1])
 
 
+def test_what_holds_from_the_start_counts_from_the_first_action_on(problems: Problems, agentboard: Pddl):
+    for name, holding in (("blockworld-problem10", 1 / 6), ("blockworld-problem5", 1 / 2)):
+        agentboard.reset(problems[name])
+        assert [agentboard.step(action).progress for action in (CHECK, "look around", "fly away")] == [0, 0, 0]
+        moved = agentboard.step(agentboard.valid_actions()[0]).progress
+        assert 0 <= moved <= holding
+
+
 def test_progress_is_the_highest_so_far(problems: Problems, agentboard: Pddl):
     bring = ("pick ball1 rooma left", "move rooma roomb", "drop ball1 roomb left")
     steps = _play(agentboard, problems[GRIPPER], *bring, "pick ball1 roomb left")

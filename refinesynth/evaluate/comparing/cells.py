@@ -51,6 +51,19 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Where the mean of an unfinished task will be: what is finished says little, as quick episodes are finished first."""
+
+    worst: float
+    """If each missing episode gives 0."""
+    best: float
+    """If each gives 1."""
+
+    def __str__(self) -> str:
+        return f"{_percent(self.worst)} to {_percent(self.best)}"
+
+
+@dataclass(frozen=True)
 class Change(Estimate):
     """A mean of differences."""
 
@@ -106,7 +119,7 @@ class Passes:
         return ", ".join(f"{k}: {_percent(self.shares[k])}" for k in shown) or NOTHING
 
 
-Cell = str | int | Share | Number | Estimate | Chance | Spread | Pair | Passes
+Cell = str | int | Share | Number | Estimate | Bounds | Chance | Spread | Pair | Passes
 
 
 @dataclass(frozen=True)

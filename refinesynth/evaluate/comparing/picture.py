@@ -15,7 +15,11 @@ _LONGEST = 40
 
 
 def draw(scores: Table) -> bytes:
-    """A PNG with one panel for success and one for progress, tasks from top to bottom. Takes matplotlib."""
+    """A PNG with one panel for success and one for progress, tasks from top to bottom; nothing where no task is finished.
+    Takes matplotlib.
+    """
+    if not any(isinstance(cell, Estimate) for row in scores.rows for cell in row):
+        return b""
     # The object interface with the Agg canvas: no display is needed, and pyplot's global state stays a notebook's own.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from refinesynth.errors import InputError
+from refinesynth.evaluate.comparing.cells import Bounds
 from refinesynth.evaluate.comparing.published import INSTANCES
 from refinesynth.evaluate.comparing.statistics import Floats
 from refinesynth.evaluate.measures import SCORE, Counts
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSampleSummary
 
 _NEEDED = ("success", "progress")
-_SETTINGS = ("compat", "steps", "reflexion")
+_SETTINGS = ("compat", "steps", "reflexion", "shots")
 _RATES = frozenset(Counts().rates)
 """A log has them for each episode; over many they are taken from the counts."""
 
@@ -40,6 +41,16 @@ class Played:
     counts: Counts
     remarks: tuple[str, ...]
     """What makes its figures incomplete."""
+    missing: int = 0
+    """Episodes of an unfinished log that have no score: not played yet, or failed. A log that is finished in spite of
+    failures was allowed them."""
+
+    def bounds(self, measure: str) -> Bounds:
+        """Where the mean of an unfinished task will be."""
+        found = self.measures[measure]
+        of = int(np.count_nonzero(~np.isnan(found))) + self.missing
+        reached = float(np.nansum(found))
+        return Bounds(reached / of, (reached + self.missing) / of)
 
     def means(self, measure: str) -> Floats:
         """One figure per instance: the mean over the epochs that it has."""
@@ -124,6 +135,7 @@ def _played(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -
         measures=_measures(episodes, ids, epochs),
         counts=sum((_counts(one) for one in log.samples if _values(one) is not None), Counts()),
         remarks=tuple(_remarks(logs)),
+        missing=0 if log.finished else max(_asked(log), len(log.samples)) - len(episodes),
     )
 
 
@@ -136,9 +148,16 @@ def _remarks(logs: Sequence[_Log]) -> Iterator[str]:
     failed = [one.error or "no score" for one in log.samples if _values(one) is None]
     if failed:
         yield f"failed and left out: {len(failed)} of {len(log.samples)} episodes, the first by {failed[0][:200]}"
-    asked = len(log.header.eval.dataset.sample_ids or ()) * (log.header.eval.config.epochs or 1)
-    if asked > len(log.samples):
+    if (asked := _asked(log)) > len(log.samples):
         yield f"never played: {asked - len(log.samples)} of {asked} episodes"
+    about = [((one.scores or {})[SCORE].metadata or {}) for one in log.samples if _values(one) is not None]
+    if lost := [one for one in about if one.get("stopped") == "environment"]:
+        first = str((lost[0].get("faults") or ["no reason"])[-1])[:200]
+        yield f"broken off by the environment, scored as far as they came: {len(lost)} episodes, the first by {first}"
+
+
+def _asked(log: _Log) -> int:
+    return len(log.header.eval.dataset.sample_ids or ()) * (log.header.eval.config.epochs or 1)
 
 
 def _values(sample: "EvalSampleSummary") -> dict[str, float] | None:

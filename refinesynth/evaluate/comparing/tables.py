@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from refinesynth.evaluate.comparing.cells import Cell, Number, Pair, Passes, Share, Table
+from refinesynth.evaluate.comparing.cells import Bounds, Cell, Number, Pair, Passes, Share, Table
 from refinesynth.evaluate.comparing.published import HELD_OUT, HELD_OUT_TASK, INSTANCES, WEIGHTS, main_table
 from refinesynth.evaluate.comparing.reading import Played
 from refinesynth.evaluate.comparing.statistics import Floats, Parts, change, estimate, pass_hat, sign_test, spread
@@ -18,16 +18,21 @@ _BY = ("task", "evaluation")
 
 
 def tables(evaluations: Evaluations, *, paper: bool) -> list[Table]:
-    """All that have a row."""
-    found = [_main(evaluations, paper=paper), _scores(evaluations), _further(evaluations), _differences(evaluations)]
-    found += [_epochs(evaluations), _perturbations(evaluations), _behaviour(evaluations)]
+    """All that have a row; of an unfinished task only the bounds of its score."""
+    whole = {name: [one for one in tasks if not one.missing] for name, tasks in evaluations.items()}
+    found = [_main(evaluations, whole, paper=paper), _scores(evaluations), _further(whole), _differences(whole)]
+    found += [_epochs(whole), _perturbations(whole), _behaviour(whole)]
     return [table for table in found if table.rows]
 
 
-def _main(evaluations: Evaluations, *, paper: bool) -> Table:
+def _main(evaluations: Evaluations, whole: Evaluations, *, paper: bool) -> Table:
     ours: dict[str, dict[str, Pair]] = {}
-    notes: list[str] = []
-    for name, tasks in evaluations.items():
+    notes = [
+        f"{name} is unfinished: {', '.join(left)}"
+        for name, tasks in evaluations.items()
+        if (left := [one.task for one in tasks if one.missing and one.task in INSTANCES])
+    ]
+    for name, tasks in whole.items():
         there = [one for one in tasks if one.task in INSTANCES]
         if there:
             ours[name] = {one.task: Pair(*(float(one.means(measure).mean()) for measure in _CORE)) for one in there}
@@ -52,14 +57,19 @@ def _scores(evaluations: Evaluations) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, one in _by_task(evaluations):
         instances = len(one.ids) if len(one.ids) == one.of else f"{len(one.ids)} of {one.of}"
-        rows.append((one.task, name, instances, *(estimate([(1.0, one.means(measure))]) for measure in _CORE)))
+        if one.missing:
+            rows.append((one.task, name, f"{instances}, unfinished", *map(one.bounds, _CORE)))
+        else:
+            rows.append((one.task, name, instances, *(estimate([(1.0, one.means(measure))]) for measure in _CORE)))
     for name, tasks in evaluations.items():
-        there = {one.task: one for one in tasks if one.task in HELD_OUT}
+        there = {one.task: one for one in tasks if one.task in HELD_OUT and not one.missing}
         if there.keys() == set(HELD_OUT):
             other = any(map(_other_instances, there.values()))
             scores = (estimate(weighted({task: there[task].means(measure) for task in HELD_OUT})) for measure in _CORE)
             rows.append((HELD_OUT_TASK, name, "partial" if other else "all", *scores))
     notes = ["[-]: all instances gave the same, so there is no interval"]
+    if any(isinstance(cell, Bounds) for row in rows for cell in row):
+        notes.append("unfinished: from the worst case, each missing episode giving 0, to the best, each giving 100")
     return Table("scores", "Scores in %, with 95 % intervals", (*_BY, "instances", *_CORE), 2, rows, notes)
 
 

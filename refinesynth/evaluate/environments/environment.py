@@ -81,6 +81,8 @@ class Step:
     environment says so. The player has failed, and may notice and repair it."""
     measures: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further scores of this environment, of the episode so far (exact match and F1 of an answer)."""
+    slipped: bool = False
+    """Whether a right action failed for a moment: nothing has changed, and the same action may succeed next."""
 
 
 class TextEnvironment(Protocol):

@@ -30,10 +30,11 @@ _MOST_WORDS, _MOST_LETTERS = 20, 150
 """Of an action; the interpreter's buffer holds 198 bytes."""
 
 _OF_THE_INTERPRETER = re.compile(
-    r"[#$]|(?:quit|q|restart|restore|save|script|unscript|transcript|record\w*|replay\w*|verify|undo|oops)\b",
+    r"[#$][a-z].*|(?:quit|q|restart|restore|save|script|unscript|transcript|record(?:ing)?|replay|verify|undo)"
+    r"(?: (?:the|this|my|game|story|position|file|now|please|on|off|again))*",
     re.IGNORECASE,
 )
-"""Commands that would end or rewind the game, or write files."""
+"""Commands that would end or rewind the game, or write files; `save the bird` is none."""
 
 _INTRODUCTION = (
     "You are in a work of interactive fiction, which you perceive and act on through text. Actions are short commands: a "
@@ -84,6 +85,8 @@ class Jericho:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Of games whose score it does not know.
                 self._game = self._package.FrotzEnv(str(path))
+                if "seed" not in self._game.bindings:
+                    self._game.seed(1)  # Else chance follows the clock.
                 opening, _ = self._game.reset()
             dictionary = [str(one.word) for one in self._game.get_dictionary()]
         except Exception as error:  # Whatever an emulator in C makes of a file.
@@ -107,7 +110,7 @@ class Jericho:
         if "check" in command.lower() and "action" in command.lower():
             listed = ", ".join((*self.valid_actions(), CHECK))
             return self._came(f"You can take the following actions: {listed}", over=False)
-        if not command or _OF_THE_INTERPRETER.match(command):
+        if not command or _OF_THE_INTERPRETER.fullmatch(command.rstrip(" !?")):
             return self._came("That is no command of this story.", over=False, refused=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -77,7 +77,8 @@ class Pddl:
                 "the goals of AgentBoard"
             ) from error
         self._game, self._files = game, files
-        self._progress, self._done = self._satisfied(), False
+        # What holds from the start counts from the first action on that changes something, as AgentBoard counts.
+        self._progress, self._done = 0.0, False
         return Start(self._facts(self._state.literals), goal, ACTIONS[game], INTRODUCTIONS[game])
 
     def _begin(self, domain: Path, problem: Path) -> None:

@@ -30,8 +30,8 @@ class Served:
     def __init__(self) -> None:
         self._environment: TextEnvironment | None = None
 
-    def answer(self, request: Mapping[str, Any]) -> Answer:
-        """One request; whatever goes wrong is an answer too."""
+    def answer(self, request: Mapping[str, Any]) -> str:
+        """The answer to one request, as JSON; whatever goes wrong is an answer too."""
         verbs: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
             "open": self._open,
             "reset": self._reset,
@@ -40,13 +40,15 @@ class Served:
             "solution": self._solution,
         }
         try:
-            return verbs[request["do"]](request)
+            # Escaped to ASCII: lone surrogates pass through as they are.
+            return json.dumps(verbs[request["do"]](request))
         except BadInstance as error:
-            return {"bad": str(error)}
+            answer = {"bad": str(error)}
         except ModuleNotFoundError as error:
-            return {"missing": error.name or str(error)}
+            answer = {"missing": error.name or str(error)}
         except Exception as error:  # noqa: BLE001 - an environment may raise anything, and must not end in silence
-            return {"failed": f"{type(error).__name__}: {error}"[:2_000]}
+            answer = {"failed": f"{type(error).__name__}: {error}"[:2_000]}
+        return json.dumps(answer)
 
     def _open(self, request: Mapping[str, Any]) -> Answer:
         module, _, name = str(request["environment"]).partition(":")
@@ -70,6 +72,8 @@ class Served:
 
     def _step(self, request: Mapping[str, Any]) -> Answer:
         step: Step = self._open_environment.step(request["action"])
+        if not 0 <= step.progress <= 1:
+            raise ValueError(f"a step has the progress {step.progress!r}; expected 0 to 1")
         return {"step": _bounded(asdict(step))}
 
     def _valid_actions(self, _: Mapping[str, Any]) -> Answer:
@@ -108,8 +112,7 @@ def main() -> None:
     served = Served()
     try:
         for line in sys.stdin.buffer:
-            # Escaped to ASCII: lone surrogates pass through as they are.
-            answers.write(json.dumps(served.answer(json.loads(line))).encode() + b"\n")
+            answers.write(served.answer(json.loads(line)).encode() + b"\n")
     except (BrokenPipeError, KeyboardInterrupt):
         pass
     finally:

@@ -73,7 +73,7 @@ class GroundedWorld:
         """See `TextEnvironment.step`. What slips is not refused: the action was right."""
         ruled, _ = self._now.rule(action)
         refused = ruled.ruling.kind is not None and not ruled.transient
-        return Step(ruled.text, self._now.progress, ruled.done, ruled.done, refused=refused)
+        return Step(ruled.text, self._now.progress, ruled.done, ruled.done, refused=refused, slipped=ruled.transient)
 
     def valid_actions(self) -> Sequence[str]:
         """See `TextEnvironment.valid_actions`."""
@@ -96,20 +96,25 @@ class GroundedWorld:
 
 
 def _instances(source: Source) -> list[Instance]:
-    """Each world once."""
-    found: dict[str, Instance] = {}
+    """Each world once, and once more for each other share that slips."""
+    found: dict[tuple[str, float], Instance] = {}
+    seen: set[str] = set()
     for number, record, script, path in _grounded(source, "worlds"):
         try:
             digest = Script.model_validate(script).digest
         except ValueError as error:
             raise BadInstance(f"line {number} of {path!r}: its script cannot be read: {error}") from error
-        found.setdefault(digest, Instance(digest, {"script": script, **_slips(record)}))
+        slips = _slips(record, number, path)
+        if (digest, share := slips.get("slips", 0.0)) not in found:
+            name = f"{digest} with slips {share:g}" if digest in seen else digest
+            found[digest, share] = Instance(name, {"script": script, **slips})
+            seen.add(digest)
     return list(found.values())
 
 
 def _begun(source: Source) -> list[Instance]:
     """Each trajectory up to and including its first mistake; those without one are left out."""
-    found: list[Instance] = []
+    found: dict[str, Instance] = {}
     for number, record, script, path in _grounded(source, "mistakes"):
         try:
             trajectory = Draft.model_validate({"script": script, "turns": record["turns"]})
@@ -124,16 +129,24 @@ def _begun(source: Source) -> list[Instance]:
                 before.append((act.thought, act.action, answer.observation, answer.flagged))
                 if answer.flagged:
                     name = str(record.get("id") or number)
-                    data = {"script": script, "before": before, "transient": transient, **_slips(record)}
-                    found.append(Instance(name, data))
+                    name = name if name not in found else f"{name} of line {number}"
+                    slips = _slips(record, number, path)
+                    data = {"script": script, "before": before, "transient": transient, **slips}
+                    found[name] = Instance(name, data)
                     break
     if not found:
         raise BadInstance(f"no trajectory in {source.argument!r} has a mistake to begin behind")
-    return found
+    return list(found.values())
 
 
-def _slips(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {"slips": record["slips"]} if "slips" in record else {}
+def _slips(record: Mapping[str, Any], number: int, path: str) -> dict[str, float]:
+    slips = record.get("slips", 0.0)
+    if isinstance(slips, bool) or not isinstance(slips, int | float) or not 0 <= slips < 1:
+        raise BadInstance(
+            f"line {number} of {path!r} has the slips {slips!r}; expected the share of right actions that fail for a "
+            "moment, at least 0 and below 1; correct it, or leave it out"
+        )
+    return {"slips": float(slips)} if "slips" in record else {}
 
 
 def _grounded(source: Source, name: str) -> Iterator[tuple[int, dict[str, Any], dict[str, Any], str]]:
