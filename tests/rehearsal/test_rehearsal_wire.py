@@ -169,7 +169,7 @@ for seed in range(12):
     print(orjson.dumps(answer).decode())
     script = rehearsal.answer("m", [{"role": "user", "content": block(f"diver {seed}", "persona")}], {})
     content = script["choices"][0]["message"]["content"]
-    blocks = [block(read_json(content), "script"), block([], "verified"), block(3, "minimum")] if "{" in content else []
+    blocks = [block(read_json(content), "script"), block([], "verified"), block(3, "minimum")] if content.endswith("}") else []
     print(orjson.dumps(rehearsal.answer("m", [{"role": "user", "content": "\\n".join(blocks)}], {})).decode())
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"litellm", "pydantic_ai", "openai", "httpx", "jinja2"}))
 """

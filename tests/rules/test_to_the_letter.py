@@ -63,7 +63,7 @@ CASES = (
     Case("1: in a fence", f"Here it is:\n```json\n{ALL}\n```", KEPT, ("not_json", 0)),
     Case("1: among words", f"Here it is: {ALL}", KEPT, ("not_json", 0)),
     Case("1: a comma too many", ALL.replace("},{", "},,{", 1), KEPT, ("not_json", 0)),
-    Case("1: the last bracket forgotten", ALL[:-1], KEPT, ("not_json", 0)),
+    both("1: the last bracket forgotten, which may be a cut", ALL[:-1], ("not_json", 0)),
     # 2.1 The keys must be those required of the role.
     Case("2.1: one key more", changed(2, mood="glad"), KEPT, ("wrong_keys", 2)),
     Case("2.1: another role's key, empty", changed(2, Observation=""), KEPT, ("wrong_keys", 2)),
