@@ -197,8 +197,8 @@ class _Board:
 
     def show(self, now: "Progress") -> None:
         """Say the first line, or the state, at most every ten seconds."""
-        from refinesynth.cli.figures import counted, duration
         from refinesynth.cli.terminal import notes
+        from refinesynth.text.figures import counted, duration
 
         done = f"{now.finished:,} of {counted(now.of, 'episode')}"
         self.interrupted = f"interrupted: {done} finished, kept in {now.folder}; the same command goes on"
