@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 import orjson
@@ -18,7 +19,7 @@ from refinesynth.client.redaction import redact
 from refinesynth.client.tool_calls import settle
 from refinesynth.errors import StorageError
 from refinesynth.journal.values import Paid
-from refinesynth.text.jsontext import MAX_CHARACTERS, read_json, scrub
+from refinesynth.text.jsontext import MAX_CHARACTERS, BrokenOff, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 
 _LONGEST = MAX_CHARACTERS + 1
@@ -221,8 +222,11 @@ class Answer:
         parts: list[ModelResponsePart] = []
         if self.thinking:
             parts.append(ThinkingPart(content=self.thinking))
+        schemas = {
+            tool.name: tool.parameters_json_schema for tool in (*parameters.function_tools, *parameters.output_tools)
+        }
         for name, arguments, call_id in self.calls:
-            part = ToolCallPart(tool_name=name, args=repaired(arguments))
+            part = ToolCallPart(tool_name=name, args=repaired(arguments, schemas.get(name, {})))
             # pydantic-ai makes an id up where the server sent none.
             parts.append(replace(part, tool_call_id=call_id) if call_id else part)
         if self.text.strip():
@@ -231,12 +235,12 @@ class Answer:
 
     def _text_part(self, parameters: ModelRequestParameters) -> ModelResponsePart:
         if parameters.output_object is not None:
-            return TextPart(content=repaired(self.text))
+            return TextPart(content=repaired(self.text, parameters.output_object.json_schema))
         tools = parameters.output_tools
         if self.calls or len(tools) != 1 or parameters.function_tools or parameters.allow_text_output:
             return TextPart(content=self.text)
         # Asked to call the one tool there is, weaker models write its arguments down as text instead.
-        arguments = repaired(self.text)
+        arguments = repaired(self.text, tools[0].parameters_json_schema)
         return ToolCallPart(tool_name=tools[0].name, args=arguments) if _is_json(arguments) else TextPart(self.text)
 
 
@@ -307,12 +311,22 @@ def read_answer(raw: object) -> Answer:
     )
 
 
-def repaired(text: str) -> str:
-    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair."""
+def repaired(text: str, schema: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The JSON in a model's text, strict; the text itself where it is strict already or beyond repair.
+
+    Where its end is missing it is closed only if it then lacks what `schema` requires: the validation error names that,
+    and what was never written is not taken for an answer.
+    """
     if _is_json(text):
         return text
+    value: Any
     try:
-        value: Any = read_json(text)
+        try:
+            value = read_json(text)
+        except BrokenOff:
+            value = read_json(text, close=True)
+            if not isinstance(value, dict) or {*schema.get("required", ())} <= value.keys():
+                return text
     except ValueError:
         return text
     return orjson.dumps(value).decode()

@@ -75,10 +75,11 @@ def depth(value: JsonValue, *, limit: int = 10_000) -> int:
     return deepest
 
 
-def read_json(text: str) -> JsonValue:
+def read_json(text: str, *, close: bool = False) -> JsonValue:
     """Parse the JSON object or array in a model's answer.
 
     Strict JSON first, then a fenced block, then `json-repair` from the first bracket on. Lone surrogates become U+FFFD.
+    With `close`, JSON whose end is missing is read as far as it goes.
 
     Raises:
         BrokenOff: Its end is missing: a bracket or a string is never closed.
@@ -92,7 +93,7 @@ def read_json(text: str) -> JsonValue:
     if value is None and (fenced := _FENCE.search(text)):
         value = _strict(fenced.group(1))
     if value is None:
-        value = _repaired(text)
+        value = _repaired(text, close=close)
     if not isinstance(value, dict | list):
         raise ValueError(f"the answer holds no JSON object or array; it begins {text[:80]!r}")
     if depth(value) > MAX_DEPTH:
@@ -123,11 +124,11 @@ def _strict(text: str) -> JsonValue:
         return None
 
 
-def _repaired(text: str) -> JsonValue:
+def _repaired(text: str, *, close: bool) -> JsonValue:
     start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=None)
     if start is None or not _worth_mending(text[start:]):
         return None
-    if _breaks_off(text[start:]):
+    if not close and _breaks_off(text[start:]):
         raise BrokenOff("the JSON breaks off: its end is missing; write all of it, and less of it if it is too long")
     # Imported here: most answers parse strictly and never need it.
     from json_repair import repair_json
