@@ -169,9 +169,16 @@ def test_a_run_is_named_by_the_message_when_it_is_none(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_named_where_the_system_does_not_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+
+    def room(free: int) -> None:
+        def disk_usage(_: object) -> object:
+            return usage._replace(free=free)
+
+        monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+
+    room(0)
     text, code = describe(OSError(errno.ENOSPC, "No space left on device"), debug_hint="")
     assert text == f"{Path.cwd()}, {tempfile.gettempdir()}: No space left on device (ENOSPC)"
     assert code == 3
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**40))
+    room(2**40)
     assert describe(OSError(errno.ENOSPC, "No space left"), debug_hint="")[0] == "No space left (ENOSPC)"
