@@ -299,7 +299,7 @@ async def test_others_play_what_was_given_to_a_worker_without_a_place_but_not_to
 
 async def test_what_no_worker_could_do_better_is_said_once(tmp_path: Path) -> None:
     journal_of(assignments(tmp_path, workers=1)[0]).mkdir()
-    with pytest.raises(StorageError, match="Is a directory"):
+    with pytest.raises(StorageError, match="no journal but a directory"):
         async with crew_of(assignments(tmp_path, workers=1), Counted(free=True)) as crew:
             await crew.play(0, PERSONAS[0])
 
