@@ -167,7 +167,7 @@ def thinking_in(text: str) -> Split:
 
 
 def action_label(text: str) -> int | None:
-    """Where in a player's message the label of its action begins; None where there is none."""
+    """Index at which the label of the action begins in a player's message; None if there is none."""
     labels, _, at = _labels(text)
     return None if at is None else labels[at].start()
 

@@ -189,7 +189,7 @@ def evaluate(
 
 
 class _Board:
-    """What is shown while an evaluation goes on: what it plays and within which bounds, then how far it is."""
+    """Progress lines of an evaluation: tasks and bounds first, then finished episodes and the time left."""
 
     def __init__(self) -> None:
         self._shown: float | None = None

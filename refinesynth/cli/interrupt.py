@@ -109,7 +109,7 @@ class Interrupt:
 
 
 def _pressed(pipe: int, until: float | None) -> bool | None:
-    """Whether a Ctrl-C comes out of the pipe before that moment; None where the pipe is closed instead."""
+    """Wait for a signal: true for a Ctrl-C before that moment, false at that moment, None if the pipe is closed first."""
     while select.select([pipe], [], [], None if until is None else max(0.0, until - time.monotonic()))[0]:
         number = os.read(pipe, 1)
         if not number:

@@ -11,4 +11,4 @@ class Invocation:
     arguments: list[str] = field(default_factory=list[str])
     """As typed, without the program's name."""
     own_process: bool = False
-    """Whether the process exists for this command, and not for a program that calls it."""
+    """True if the process was started for this command; false if a program calls it."""

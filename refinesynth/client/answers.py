@@ -45,7 +45,7 @@ Bedrock, Gemini, Cohere, Mistral, Z.ai, Baidu, Titan, watsonx. With any other, s
 
 
 def _ending(reason: str | None) -> str | None:
-    """How an answer ended; None where it was broken off."""
+    """Kind of ending that a finish reason stands for; None for an answer that was broken off."""
     if reason is None:
         return _WHOLE
     plain = reason.strip().casefold().replace("-", "_").replace(" ", "_")

@@ -39,7 +39,7 @@ _PLACES = (
     ("usage",), ("usage", "billed_units"), ("usage", "tokens"), ("usageMetadata",), ("usage_metadata",), ("x_groq", "usage"),
     ("meta", "billed_units"), ("meta", "tokens"), ("timings",), (),
 )  # fmt: skip
-"""Where a bill may be in a completion; the first that names a number of tokens counts."""
+"""Keys under which a completion may hold its usage; the first with a number of tokens counts."""
 _DETAILS = tuple(f"{kind}_tokens_details" for kind in ("prompt", "input", "completion", "output"))
 _READ_BY_MODELS = ("messages", "tools", "response_format")
 """Arguments of a request that are in its prompt."""

@@ -47,7 +47,7 @@ class Buyer:
         )
         self._cache = CacheWatch(backend)
         self._estimates = False
-        """Whether an answer came without its usage."""
+        """True if an answer came without its usage."""
         self._hedging = Hedging() if backend.hedge else None
 
     async def buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:

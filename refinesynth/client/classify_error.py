@@ -112,7 +112,7 @@ _THROTTLED = re.compile(
     r"|请求(过于|太|过)(频繁|快|多)|(频率|速率|并发|次数|请求量?).{0,4}(过高|过快|超限|超出|超过|限制|上限|限额|达到)|限流|访问量过大",
     re.IGNORECASE,
 )
-"""What is said of a rate limit whatever the status; without words that a story may hold as well."""
+"""Words of a rate limit, with any HTTP status; none that a story may hold as well."""
 _OVERLOADED = re.compile(
     r"overload|\bbusy\b|unavailable|try again|at capacity|internal|timed? ?out|server.?error|upstream|繁忙|过载|饱和|稍后(再|重)?试",
     re.IGNORECASE,

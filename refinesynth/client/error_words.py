@@ -1,4 +1,4 @@
-"""What an exception holds, whatever library raised it: its causes, an HTTP status, words."""
+"""Causes, HTTP status and words of an exception, whatever library raised it."""
 
 import re
 from collections.abc import Iterator

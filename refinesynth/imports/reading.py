@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from zstandard import ZstdError
 
@@ -12,10 +12,7 @@ from refinesynth.files.compressed import open_binary
 from refinesynth.files.regular import irregular
 from refinesynth.personas.lines import Lines, read_whole
 from refinesynth.text.jsontext import load_json, write_json
-from refinesynth.train.data.files import COMPRESSIONS
-
-MOST_BYTES: Final = 16 * 1024 * 1024
-"""Longest record, in bytes."""
+from refinesynth.train.data.files import COMPRESSIONS, MOST_BYTES
 
 
 class Raw(NamedTuple):

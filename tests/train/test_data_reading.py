@@ -454,3 +454,12 @@ def test_a_file_without_one_whole_record_is_refused_rather_than_taken_for_torn(
 def test_a_system_message_that_is_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="x:1: `system` is list; expected text"):
         read_record(chat(U, A, system=["Be brief."]), "x:1")
+
+
+def test_a_line_that_would_fill_the_memory_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    talk = chat({"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"})
+    path.write_bytes(zstandard.compress(lines(talk, {"a": "x" * 40_000_000})))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(InputError, match=r"a\.jsonl\.zst:2: this line is longer than 16,777,216 bytes"):
+        list(read_conversations([path]))

@@ -29,7 +29,7 @@ _INSTEAD = (
     "error", "code", "error_code", "status_code", "promptFeedback", "prompt_filter_results", "content_filter_results",
     "contentFilter",
 )  # fmt: skip
-"""What stands in place of choices where there is no message: codes, and what moderation found."""
+"""Keys of error codes and of moderation results in an answer that has neither choices nor a message."""
 _OF_A_COMPLETION = frozenset({"choices", "created", "id", "model", "system_fingerprint", "usage", "request_id"})
 """Keys that say nothing of an error."""
 _MEANT: Mapping[int, str] = {

@@ -2,7 +2,9 @@
 
 import zlib
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from zstandard import ZstdError
 
@@ -17,6 +19,9 @@ TRAJECTORIES = "trajectories.jsonl"
 
 _BOM = b"\xef\xbb\xbf"
 """What some editors write before UTF-8."""
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Longest record on a line, in bytes."""
 
 COMPRESSIONS = {".gz": ".gz", ".zst": ".zst", ".zstd": ".zst"}
 
@@ -35,7 +40,8 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
     some = False
     try:
         with open_binary(path, COMPRESSIONS.get(path.suffix)) as lines:
-            for number, found in enumerate(lines, start=1):
+            # Of a bounded length: a few kilobytes of a compressed file can be gigabytes of one line.
+            for number, found in enumerate(iter(partial(lines.readline, MOST_BYTES + 1), b""), start=1):
                 if number == 1:
                     refuse_other_encodings(found)
                 line = found.removeprefix(_BOM) if number == 1 else found
@@ -45,6 +51,10 @@ def records(path: Path, torn: list[str]) -> Generator[tuple[object, str]]:
                 if not some and line.lstrip().startswith(b"["):
                     yield from _listed(line + lines.read(MOST_JSON + 1 - len(line)), path)
                     return
+                if len(found) > MOST_BYTES:
+                    raise InputError(
+                        f"{where}: this line is longer than {MOST_BYTES:,} bytes; expected one record a line. Split or remove it"
+                    )
                 try:
                     yield load_json(line), where
                     some = True
