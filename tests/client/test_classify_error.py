@@ -237,6 +237,11 @@ REFUSALS: tuple[tuple[int, object, FaultKind], ...] = (
 )
 
 
+def choice(text: str) -> dict[str, object]:
+    """A whole answer in a completion."""
+    return {"message": {"content": text}, "finish_reason": "stop"}
+
+
 def of_server(status: int, body: object) -> Exception:
     """What the direct client raises for an answer."""
     sent = orjson.dumps(body)
@@ -258,9 +263,9 @@ def test_what_servers_say_is_sorted_by_what_it_means_in_an_error_and_in_a_succes
     "body",
     [
         {},
-        {"choices": [{"message": {"content": "hi"}}], "error": {"message": "", "code": None}},
-        {"choices": [{"message": {"content": "hi"}, "error": None}], "base_resp": {"status_code": 0, "status_msg": ""}},
-        {"choices": [{"message": {"content": "Too many requests"}}], "prompt_filter_results": AZURES},
+        {"choices": [choice("hi")], "error": {"message": "", "code": None}},
+        {"choices": [choice("hi") | {"error": None}], "base_resp": {"status_code": 0, "status_msg": ""}},
+        {"choices": [choice("Too many requests")], "prompt_filter_results": AZURES},
         {"type": "message", "content": [{"type": "text", "text": "rate limit"}]},
         {"message": {"role": "assistant", "content": "rate limit"}, "done": True},
         {"object": "response", "status": "completed", "error": None, "output": []},
