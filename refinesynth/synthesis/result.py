@@ -178,13 +178,7 @@ class SynthesisResult:
     @property
     def usage(self) -> Usage:
         """Tokens and requests of the run, those of refused attempts and of unfinished episodes included."""
-        rows = self.spent
-        return Usage(
-            requests=sum(row.requests for row in rows),
-            input_tokens=sum(row.input_tokens for row in rows),
-            cached_tokens=sum(row.cached_tokens for row in rows),
-            output_tokens=sum(row.output_tokens for row in rows),
-        )
+        return self.spending.total.usage
 
     @property
     def cost_usd(self) -> float | None:

@@ -134,19 +134,12 @@ async def test_bad_rows_before_the_first_persona_are_logged_too(tmp_path: Path, 
     assert [event["event"] for event in events] == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
 
 
-async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> None:
+async def test_a_resume_with_other_settings_is_refused_and_with_another_connection_taken(
+    tmp_path: Path, acts: Acts
+) -> None:
     acts(FATES)
-    await synthesize(people(50), 3, output=tmp_path / "run")
-    result = await synthesize(people(50), 6, output=tmp_path / "run", concurrency=2)
-    assert len(result) == 6
-    assert result.config.n == 6
-    whole = await synthesize(people(50), 6, output=tmp_path / "whole")
-    assert contents(whole.path) == contents(result.path)
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
+    await synthesize(people(50), 1, Backend(model="rehearsal", timeout=10), output=tmp_path / "run")
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"seed": 1}, "seed: 0 -> 1"),
         ({"play": "narrated"}, 'play: "live" -> "narrated"'),
         ({"rules": "agentrefine()"}, "rules: "),
@@ -155,23 +148,11 @@ async def test_the_same_call_goes_on_with_a_run(tmp_path: Path, acts: Acts) -> N
         ({"max_turns": 9}, "max_turns: "),
         ({"judge": True}, "judge: false -> true"),
         ({"backend": "rehearsal:invalid_json=0.5"}, "models.player.model: "),
-    ],
-)
-async def test_a_resume_with_other_settings_is_refused(
-    tmp_path: Path, acts: Acts, change: dict[str, Any], field: str
-) -> None:
-    acts(FATES)
-    await synthesize(people(50), 1, output=tmp_path / "run")
-    asked: dict[str, Any] = {"output": tmp_path / "run", **change}
-    with pytest.raises(RunFolderError) as caught:
-        await synthesize(people(50), 2, **asked)
-    assert field in str(caught.value)
-
-
-async def test_a_resume_with_another_connection_is_taken(tmp_path: Path, acts: Acts) -> None:
-    acts(FATES)
-    first = Backend(model="rehearsal", timeout=10)
-    await synthesize(people(50), 1, first, output=tmp_path / "run")
+    ]
+    for change, field in changes:
+        with pytest.raises(RunFolderError) as caught:
+            await synthesize(people(50), 2, output=tmp_path / "run", **change)
+        assert field in str(caught.value)
     second = Backend(model="rehearsal", timeout=20, requests_per_minute=6000)
     assert (await synthesize(people(50), 2, second, output=tmp_path / "run")).reached
 
