@@ -18,7 +18,7 @@ from refinesynth.export.formats import Form, Format, find_format, find_masking
 from refinesynth.export.masking import Masking
 from refinesynth.export.shapes import Record
 from refinesynth.files.atomic_write import COMPRESSED, output_file, refuse_existing
-from refinesynth.run.scripts import stored_trajectories
+from refinesynth.run.folder import stored_trajectories
 from refinesynth.text.jsontext import write_json
 from refinesynth.trajectory import Trajectory
 

@@ -19,8 +19,8 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import EpisodeLine, Finished, RunFolder, RunStats, RunWriter, next_run_folder, worker_journals
+from refinesynth.run.folder import open_source
 from refinesynth.run.logs import level_of
-from refinesynth.run.scripts import open_source
 from refinesynth.run.spending import spent_of
 from refinesynth.synthesis.early_stop import explain
 from refinesynth.synthesis.pool import PlayEpisode, Pool

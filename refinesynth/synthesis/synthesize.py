@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
     from refinesynth.client.budget.budget import Budget
     from refinesynth.rules import Rule
-    from refinesynth.run.scripts import ScriptSource
+    from refinesynth.run.folder import ScriptSource
     from refinesynth.settings import Shard
 
 
