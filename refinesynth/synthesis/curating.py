@@ -41,10 +41,10 @@ class Curator:
         self._novelty = novelty
         self._contamination = contamination
         self._refuse_contaminated = refuse_contaminated
-        self._report = report
+        self.report = report
 
     @classmethod
-    def of(cls, curation: Curation, *, report: Report | None = None) -> "Curator":
+    def of(cls, curation: Curation) -> "Curator":
         """As these settings say; reads the evaluation sets.
 
         Raises:
@@ -56,7 +56,6 @@ class Curator:
             if curation.contamination
             else None,
             refuse_contaminated=curation.contaminated == "refuse",
-            report=report,
         )
 
     def learn(self, trajectories: Iterable[Trajectory]) -> None:
@@ -93,8 +92,8 @@ class Curator:
             return None
         if self._refuse_contaminated:
             return _violation(CONTAMINATED, "contaminated", _says_overlaps(overlaps))
-        if self._report is not None:
-            self._report(trajectory.id, overlaps)
+        if self.report is not None:
+            self.report(trajectory.id, overlaps)
         return None
 
     def _copied(self, trajectories: Sequence[Trajectory]) -> dict[str, Violation]:

@@ -125,11 +125,11 @@ async def _begun_in_folder(
     async with open_source(asked.personas, asked.scripts, column=asked.column) as personas:
         if asked.shard is not None:
             personas.only_every(asked.shard.of, first=asked.shard.index)
-        overlaps, curator = _Overlaps(), None
+        curator = None
         if not request.has_enough():
             await personas.look()
             request.refuse_without_player(players.models)
-            curator = await _curator(request, overlaps)
+            curator = await _curator(request)
         folder = RunWriter.claim(
             asked.output or next_run_folder(),
             request.record(
@@ -144,7 +144,7 @@ async def _begun_in_folder(
             )
             if curator is not None:
                 # At any level: the report counts them.
-                overlaps.log = folder.milestones
+                curator.report = partial(_report, folder.milestones)
                 read = partial(curator.learn, RunFolder(folder.path, folder.config).trajectories())
                 await anyio.to_thread.run_sync(read)
             async with players.open(folder, tracker) as ready:
@@ -461,27 +461,19 @@ def _generous(amount: float) -> float:
     return math.ceil(amount / unit) * unit
 
 
-@dataclass
-class _Overlaps:
-    """Where overlaps of evaluation sets with a trajectory that is kept are reported."""
-
-    log: "FilteringBoundLogger | None" = None
-
-    def report(self, trajectory: str, overlaps: "Sequence[Overlap]") -> None:
-        """Write it to events.jsonl."""
-        if self.log is not None:
-            found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
-            self.log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
-
-
-async def _curator(request: Request, overlaps: _Overlaps) -> "Curator | None":
+async def _curator(request: Request) -> "Curator | None":
     """What looks at what the rules accept; reads the evaluation sets, which may be large, off the event loop."""
     curation = request.settings.curation
     if curation is None or curation.idle:
         return None
     from refinesynth.synthesis.curating import Curator
 
-    return await anyio.to_thread.run_sync(partial(Curator.of, curation, report=overlaps.report))
+    return await anyio.to_thread.run_sync(Curator.of, curation)
+
+
+def _report(log: "FilteringBoundLogger", trajectory: str, overlaps: "Sequence[Overlap]") -> None:
+    found = [{"where": one.where, "words": one.words, "source": one.source} for one in overlaps[:_TOLD]]
+    log.warning("contaminated", trajectory=trajectory, overlaps=len(overlaps), first=found)
 
 
 def _log_start(folder: RunWriter, personas: Personas) -> None:
