@@ -18,6 +18,8 @@ from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.serve import HttpFaults, create_app, running
 
+pytestmark = pytest.mark.process
+
 KILLS = 26
 CONCURRENCY = 4
 LATENCY = 0.02
