@@ -209,19 +209,6 @@ def check_preset(name: str | None, settings: Mapping[str, Any], given: Mapping[s
     )
 
 
-def check_retry_failed(output: object, *, fresh: bool, dry_run: bool) -> None:
-    """Refuse what `--retry-failed` cannot go with.
-
-    Raises:
-        InputError: It is asked for with `--fresh` or `--dry-run`, or of no run.
-    """
-    for option, given in (("--fresh", fresh), ("--dry-run", dry_run)):
-        if given:
-            raise InputError(f"--retry-failed goes on with a run that is there: leave out it or {option}")
-    if output is None:
-        raise InputError("--retry-failed plays episodes of a run again: name its folder with -o")
-
-
 def show_config(asked: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Print every setting of a run, what it decides and which of the layers it comes from, as a file that `--config`
     reads.

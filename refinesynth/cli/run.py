@@ -1,5 +1,6 @@
 """`refinesynth run`: the main job."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ def run(
     set_: run_options.Set = None,
     output: run_options.Output = None,
     fresh: run_options.Fresh = False,
-    retry_failed: run_options.RetryFailed = False,
+    retry_failed: run_options.RetryFailed = None,
     play: PlayOption = None,
     terse: run_options.Terse = None,
     difficulty: run_options.DifficultyOption = None,
@@ -47,7 +48,8 @@ def run(
     prompts: run_options.Prompts = None,
     judge: run_options.Judge = None,
     budget: run_options.BudgetOption = None,
-    patience: run_options.PatienceOption = None,
+    early_stop: run_options.EarlyStop = None,
+    patience: run_options.Patience = None,
     fallback: run_options.Fallback = None,
     deadline: run_options.Deadline = None,
     batch: run_options.Batch = False,
@@ -69,14 +71,22 @@ def run(
     typed = locals()
     from refinesynth.cli import options
     from refinesynth.cli.running import run_and_report
+    from refinesynth.cli.terminal import notes
     from refinesynth.cli.tuning import split_fallback, tuned, tuned_fallback
     from refinesynth.episode import plays
     from refinesynth.errors import InputError
     from refinesynth.run import free_run_folder
     from refinesynth.settings import RunSettings
+    from refinesynth.settings.run import FORMER, with_present_names
     from refinesynth.synthesis.configured import settings_of
 
-    of_file = {} if config is None else settings_of(config)
+    with warnings.catch_warnings(record=True, action="always") as former:
+        typed = with_present_names(
+            {name: value for name, value in typed.items() if value is not None or name not in FORMER}
+        )
+        of_file = {} if config is None else settings_of(config)
+    for warning in former:
+        notes().print(f"! {warning.message}", soft_wrap=True)
     given = _given(typed, of_file)
     named = None if preset is None else preset.value
     layers = [(f"preset {named}", options.preset(named)), (str(config), of_file)]
@@ -95,8 +105,6 @@ def run(
     if show_config:
         options.show_config(asked, layers)
         return
-    if retry_failed:
-        options.check_retry_failed(asked.get("output"), fresh=fresh, dry_run=dry_run)
     if dry_run:
         asked.pop("output", None)
         from refinesynth.cli.dry_running import estimate_and_report
@@ -109,9 +117,7 @@ def run(
     place = asked.pop("output", None) or free_run_folder()
     if invocation.own_process and (asked.get("cluster") or (asked.get("workers") or 1) > 1):
         supervise()
-    raise typer.Exit(
-        run_and_report({**asked, "fresh": fresh, "retry_failed": retry_failed}, place, invocation.arguments, json=json)
-    )
+    raise typer.Exit(run_and_report({**asked, "fresh": fresh}, place, invocation.arguments, json=json))
 
 
 def _given(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,14 +98,7 @@ Fresh = Annotated[
     bool,
     typer.Option("--fresh", help="Start over; a run that is in FOLDER is kept beside it, as FOLDER.old-1."),
 ]
-RetryFailed = Annotated[
-    bool,
-    typer.Option(
-        "--retry-failed",
-        help="Go on with the run in FOLDER, and first play those personas again that gave nothing; max_tokens, output_mode "
-        "and extra may be others now.",
-    ),
-]
+RetryFailed = Annotated[bool | None, typer.Option("--retry-failed", hidden=True)]
 Terse = Annotated[
     bool | None,
     typer.Option("--terse", help="Grounded: the world answers in the rulebook's own words, without any model."),
@@ -240,15 +233,16 @@ BudgetOption = Annotated[
         help="A hard stop: 50usd, 20Mtok, or 50usd,20Mtok. The same command with a higher one goes on.",
     ),
 ]
-PatienceOption = Annotated[
+EarlyStop = Annotated[
     int | None,
     typer.Option(
-        "--patience",
+        "--early-stop",
         metavar="N",
         min=0,
-        help="Stop after N finished episodes without one accepted, or with too few for -n; by default 32. 0 goes on to the end.",
+        help="Stop after N finished episodes without one accepted; by default 32. 0 goes on to the end.",
     ),
 ]
+Patience = Annotated[int | None, typer.Option("--patience", min=0, hidden=True)]
 Fallback = Annotated[
     str | None,
     typer.Option(

@@ -1,8 +1,6 @@
 """Personas as they are needed, numbered, with what could not be read counted beside."""
 
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
-from itertools import chain
+from collections.abc import AsyncGenerator, Callable
 from typing import Self
 
 import anyio.to_thread
@@ -66,14 +64,6 @@ class Personas:
         self._rows = self._picked(self._rows)
         self._opened.append(self._rows)
 
-    def repeat(self, rounds: Iterable[tuple[int, Sequence[int]]]) -> None:
-        """Give personas again: where so many were given, those with these positions, which came before, and then the
-        others; for each of `rounds`, in order. Nothing may be taken yet.
-        """
-        self._rows = _repeating(self._rows, rounds, self._read_ahead)
-        self._opened.append(self._rows)
-        self._read_ahead = None
-
     async def at_most(self) -> int | None:
         """Upper bound of the number of personas; None where it is unknown before a stream or large files are read."""
         count = await anyio.to_thread.run_sync(self._count, abandon_on_cancel=True)
@@ -129,33 +119,3 @@ class Personas:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def _repeating(
-    rows: AsyncGenerator[Row, None], rounds: Iterable[tuple[int, Sequence[int]]], first: Persona | None
-) -> AsyncGenerator[Row, None]:
-    """See `Personas.repeat`; `first` was taken from `rows` already. In memory are those that are still to be repeated."""
-    left = deque(rounds)
-    wanted = frozenset(chain.from_iterable(positions for _, positions in left))
-    kept: dict[int, Persona] = {}
-    count = 0
-
-    def given(persona: Persona) -> Record:
-        nonlocal count
-        if count in wanted:
-            kept[count] = persona
-        count += 1
-        return Record(0, persona, {})
-
-    def due() -> Generator[Row]:
-        while left and left[0][0] == count:
-            yield from (given(kept.pop(position)) for position in left.popleft()[1])
-
-    if first is not None:
-        yield given(first)
-    async for row in rows:
-        for again in due():
-            yield again
-        yield given(row.persona) if isinstance(row, Record) else row
-    for again in due():
-        yield again

@@ -2,6 +2,7 @@
 files is this.
 """
 
+import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -23,8 +24,12 @@ from refinesynth.settings.shard import WHOLE, Shard
 
 DEADLINE: Final = 7_200.0
 """Seconds that an episode may take, unless a run says otherwise: far beyond what any but a stuck one needs."""
-PATIENCE: Final = 32
+EARLY_STOP: Final = 32
 """Finished episodes without one accepted after which a run stops, unless it says otherwise."""
+
+FORMER: Final[Mapping[str, str | None]] = {"patience": "early_stop", "retry_failed": None}
+"""Former names of arguments, which are accepted for one release, to the present ones; None where there is none and nothing
+is done."""
 
 _MOST: Final = 100_000
 """Episodes in flight that may be asked for: each is a task with a few kilobytes of its own, before it does anything."""
@@ -141,7 +146,7 @@ class RunSettings(PlaySettings):
     `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine."""
     budget: Any = None
     """What may be spent in all, such as `50usd` or `20Mtok`: a hard stop."""
-    patience: Annotated[Whole, Field(ge=0)] = PATIENCE
+    early_stop: Annotated[Whole, Field(ge=0)] = EARLY_STOP
     """Finished episodes without one accepted after which the run stops early; 0 goes on to the end."""
     fallback: Any = None
     """A second backend, asked while the first is down or cannot be asked any more."""
@@ -180,6 +185,18 @@ class RunSettings(PlaySettings):
     def played(self) -> dict[str, Any]:
         """The fields of `PlaySettings`, by name."""
         return {name: getattr(self, name) for name in PlaySettings.model_fields}
+
+
+def with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their present names; for each former one that is given, a `DeprecationWarning`."""
+    found = {name: value for name, value in given.items() if name not in FORMER}
+    for name in given.keys() & FORMER.keys():
+        present = FORMER[name]
+        instead = "is gone and does nothing" if present is None else f"is now called {present}; give that instead"
+        warnings.warn(f"{name} {instead}", DeprecationWarning, stacklevel=2)
+        if present is not None and found.get(present) is None:
+            found[present] = given[name]
+    return found
 
 
 def _problem(error: ErrorDetails, given: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
