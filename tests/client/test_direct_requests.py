@@ -23,6 +23,8 @@ from refinesynth.client.http.errors import UnsupportedParamsError
 from refinesynth.client.http.request import body_of
 from refinesynth.rehearsal import Rehearsal
 
+pytestmark = pytest.mark.process
+
 MODELS = [
     "openai/served",
     "gpt-4o",

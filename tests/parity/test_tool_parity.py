@@ -24,7 +24,7 @@ from refinesynth.train.tokens import Label, Rendered
 from refinesynth.trajectory import Trajectory
 
 # The families' chat templates are TRL's.
-pytestmark = installed("trl", "verifiers", "tinker")
+pytestmark = [pytest.mark.train, installed("trl", "verifiers", "tinker")]
 
 OF_AXOLOTL = {"message_field_training": "training"}
 

@@ -18,6 +18,8 @@ from refinesynth.train.events import LOSS, LOSS_CORRECT, LOSS_MISTAKE, LOSS_REFI
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
 
+pytestmark = pytest.mark.train
+
 TRAJECTORIES = 200
 HELD_OUT = 20
 """Environments, of which each trajectory has one of its own."""

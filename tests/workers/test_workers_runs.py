@@ -17,7 +17,7 @@ from refinesynth import synthesize
 from refinesynth.run import RunFolder, worker_journals
 from refinesynth.settings.curation import Curation
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
 
 FILES = ("trajectories.jsonl", "rejected.jsonl")
 

@@ -28,9 +28,10 @@ from refinesynth.train.engine.distributed import Distributed, resolved_parallel
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer
 from refinesynth.train.memory import Load, ModelShape, estimate_memory
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`is_gradient_checkpointing`:FutureWarning"
-)  # as peft asks when it loads
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+]  # as peft asks when it loads
 SHAPE = ModelShape("toy", 10**6, 10**5, 2, 32, 48, 64)
 
 

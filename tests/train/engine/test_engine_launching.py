@@ -23,6 +23,8 @@ from refinesynth.train.engine import launching, outcome
 from refinesynth.train.engine.launching import launch
 from refinesynth.train.result import TrainResult
 
+pytestmark = pytest.mark.train
+
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run this in the place of torchrun and its ranks."""

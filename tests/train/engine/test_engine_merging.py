@@ -20,9 +20,10 @@ from refinesynth.errors import InputError, TrainingError
 from refinesynth.train import TrainConfig, merge
 from refinesynth.train.engine import merging
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`is_gradient_checkpointing`:FutureWarning"
-)  # as peft asks when it loads
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+]  # as peft asks when it loads
 
 
 @pytest.fixture(scope="module")

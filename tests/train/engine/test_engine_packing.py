@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from refinesynth.train.engine.packing import balanced, best_fit, padded
 from refinesynth.train.engine.schedule import Schedule
 
+pytestmark = pytest.mark.train
+
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 
 

@@ -22,6 +22,8 @@ from refinesynth.train.engine.neftune import EmbeddingNoise
 from refinesynth.train.engine.passthrough import check_passthrough, passthrough_arguments
 from refinesynth.train.engine.running import _Training
 
+pytestmark = pytest.mark.train
+
 
 def trained(folder: Path, *, steps: int = 3, conversations: int = 11, **fields: Any) -> Any:
     asked = toys.config(folder, max_steps=steps, **fields)

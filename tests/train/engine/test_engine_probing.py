@@ -23,6 +23,8 @@ from refinesynth.train.engine.head import token_losses
 from refinesynth.train.engine.measuring import Moved, Probe
 from refinesynth.train.engine.probing import choose_layout
 
+pytestmark = pytest.mark.train
+
 SMALL: dict[str, Any] = {**toys.SIZES, **toys.NO_SPECIAL}
 
 

@@ -19,6 +19,8 @@ from refinesynth.train.engine.loading import shape_of
 from refinesynth.train.host_usage import Host, estimate_host_usage
 from refinesynth.train.memory import MemoryEstimate
 
+pytestmark = pytest.mark.train
+
 _SCRIPT = Path(__file__).with_name("engine_ranks.py")
 
 

@@ -23,6 +23,8 @@ from refinesynth.train.engine.loading import load_model, load_tokenizer
 from refinesynth.train.engine.scratch import make_tokenizer
 from refinesynth.train.result import TrainResult
 
+pytestmark = pytest.mark.train
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

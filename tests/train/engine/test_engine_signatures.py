@@ -20,6 +20,8 @@ from refinesynth.train.engine import agent, outcome, plan, run, signatures
 from refinesynth.train.engine.starting import check_trainer
 from refinesynth.train.preview import preview_data
 
+pytestmark = pytest.mark.train
+
 
 def test_the_versions_that_are_called_tested_are_allowed_ones() -> None:
     for package, version in signatures._TESTED.items():

@@ -21,6 +21,8 @@ from refinesynth.train import Trainer
 from refinesynth.train.engine import saving
 from refinesynth.train.result import TrainResult
 
+pytestmark = pytest.mark.train
+
 FIELDS: dict[str, Any] = {
     "max_length": 128,
     "batch_size": 4,
