@@ -19,7 +19,7 @@ from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.settings.attempts import Attempts
 from refinesynth.settings.presets import paper
-from refinesynth.synthesis import stream, synthesize
+from refinesynth.synthesis import synthesize
 
 FAULTY = "rehearsal:invalid_json=0.1,missing_keys=0.1,no_success=0.1,too_few_errors=0.1,ambiguous_pattern=0.1,false_alarm=0.05"
 Play = Literal["live", "narrated"]
@@ -133,13 +133,6 @@ async def test_episodes_that_never_pass_are_counted_by_rule(tmp_path: Path) -> N
     assert not result.reached
     assert result.by_rule["TaskSucceed"] == 2
     assert "most refusals by TaskSucceed" in str(result.shortfall)
-
-
-async def test_a_stream_of_the_rehearsal(tmp_path: Path) -> None:
-    async with stream(n=3, play="narrated", output=tmp_path / "run") as trajectories:
-        ids = [trajectory.id async for trajectory in trajectories]
-    assert ids == [trajectory.id for trajectory in trajectories.result()]
-    assert len(ids) == 3
 
 
 HANGING = """
