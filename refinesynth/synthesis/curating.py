@@ -41,7 +41,7 @@ class Curator:
         self._novelty = novelty
         self._contamination = contamination
         self._refuse_contaminated = refuse_contaminated
-        self.report = report
+        self.report: Report | None = report
 
     @classmethod
     def of(cls, curation: Curation) -> "Curator":
