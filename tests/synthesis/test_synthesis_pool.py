@@ -80,17 +80,6 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
 
 
 @FEWER
-@given(steps=st.lists(st.integers(0, 9), min_size=1, max_size=9), n=st.integers(1, 100), concurrency=st.integers(1, 64))
-async def test_with_every_episode_accepted_no_more_than_an_eighth_is_surplus(
-    steps: list[int], n: int, concurrency: int
-) -> None:
-    stage = Fates([Fate(steps=count) for count in steps])
-    with scratch() as home:
-        await run(Path(home, "run"), stage, n=n, concurrency=concurrency, count=300)
-    assert n <= len(stage.played) <= n + n // 8
-
-
-@FEWER
 @given(fates=FATES, n=st.integers(1, 30), concurrency=st.integers(1, 32))
 async def test_progress_adds_up_at_every_moment(fates: list[Fate], n: int, concurrency: int) -> None:
     seen: list[Progress] = []
