@@ -1,4 +1,4 @@
-"""What a run came to: the funnel from personas to trajectories, what it took, what to do next; and what to try where it
+"""Report of a run: the funnel from personas to trajectories, what it took, what to do next; and what to try where it
 stopped early.
 """
 

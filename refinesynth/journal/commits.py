@@ -1,4 +1,6 @@
-"""What is committed in one transaction, who waits for it, and the connection that writes it."""
+"""Commits of the journal: batches, the connection that writes them, and the one thread that commits together everything
+that has come meanwhile.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a run gave: read from its folder when it is looked at."""
+"""Result of a run, read from its folder when it is looked at."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
