@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refinesynth.cli.plays import PlayOption
-from refinesynth.cli.run_options import Set
+from refinesynth.cli.tuning import Set
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend
