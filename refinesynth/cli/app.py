@@ -36,7 +36,6 @@ from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.supervised import report_end
 from refinesynth.cli.train import train
-from refinesynth.cli.train_merge import merge as merge_adapters
 from refinesynth.cli.verify import verify
 from refinesynth.cli.view import view
 
@@ -75,11 +74,6 @@ class CommandLine(TyperGroup):
             code = _report(error, traceback=invocation.debug)
         report_end()
         sys.exit(code or ExitCode.OK)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Commands of two words (`train merge`) come before the argument that the second word would be to the first."""
-        two = " ".join(args[:2])
-        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
@@ -145,7 +139,6 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "filter": filter_,
     "sample": sample,
     "train": train,
-    "train merge": merge_adapters,
     "evaluate": evaluate,
     "compare": compare,
     "view": view,

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
     from refinesynth.train.events import Events
     from refinesynth.train.layers import RECIPES, Layered, layered
-    from refinesynth.train.merging import Merged, merge
     from refinesynth.train.plan import Plan
     from refinesynth.train.result import TrainResult
     from refinesynth.train.token_file import TokenFile, write_tokens
@@ -25,7 +24,6 @@ _HOMES = {
     "conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
     "events": ["Events"],
     "layers": ["RECIPES", "Layered", "layered"],
-    "merging": ["Merged", "merge"],
     "plan": ["Plan"],
     "result": ["TrainResult"],
     "token_file": ["TokenFile", "write_tokens"],
@@ -40,7 +38,6 @@ __all__ = [
     "Layered",
     "LoraConfig",
     "LossOn",
-    "Merged",
     "Plan",
     "TokenFile",
     "TrainConfig",
@@ -49,7 +46,6 @@ __all__ = [
     "Turn",
     "TurnLabel",
     "layered",
-    "merge",
     "write_tokens",
 ]
 

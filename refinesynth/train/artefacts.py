@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from refinesynth._version import __version__
-from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file, write_text_file
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.train import folder
 from refinesynth.train.card import ModelFacts, render_card
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.events import NullEvents
-from refinesynth.train.metrics import MetricsFile, read_metrics
+from refinesynth.train.metrics import MetricsFile
 from refinesynth.train.plan import Devices, Plan
-from refinesynth.train.plots import draw_plots
-from refinesynth.train.pushing import Pushing
 from refinesynth.train.result import TrainResult
 
 _PACKAGES: Final = (
@@ -27,11 +24,9 @@ _PACKAGES: Final = (
 
 
 class Artefacts(NullEvents):
-    """Writes settings, plan, versions, metrics and plots as a training goes on, and its card when it is finished; for
-    rank 0.
+    """Writes settings, plan, versions and metrics as a training goes on, and its card when it is finished; for rank 0.
 
     Raises:
-        ConfigurationError: A library that was asked for is not installed.
         StorageError: From every method: a file cannot be written.
     """
 
@@ -39,9 +34,6 @@ class Artefacts(NullEvents):
         self._config = config
         self._output = Path(config.output)
         self._metrics = MetricsFile(self._output / folder.METRICS)
-        if config.plots:
-            require("matplotlib", "train")
-        self._pushing = Pushing(config)
         self._plan: Plan | None = None
         self._lock: FolderLock | None = None
 
@@ -49,7 +41,6 @@ class Artefacts(NullEvents):
         self._plan = plan
         self.close()
         self._lock = folder.open_output(self._config, plan)
-        self._pushing.prepare()
         write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -57,32 +48,19 @@ class Artefacts(NullEvents):
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         self._metrics.evaluated(step, metrics)
-        self._draw()
 
     def finish(self, result: TrainResult) -> None:
-        """Draw the curves; if the training is finished, and not interrupted, write its card and its result, and push
-        them.
-
-        Raises:
-            TrainingError: The model is whole, but could not be pushed.
-        """
-        self._draw()
+        """Write the card and the result of a training that is finished, and not interrupted."""
         if result.signal is None and self._plan is not None:
             facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
             write_text_file(self._output / folder.CARD, render_card(facts))
             folder.note_result(result)
-            self._pushing.push()
 
     def close(self) -> None:
         """Let other trainings have the folder, however this one ended."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def _draw(self) -> None:
-        """The curves of all steps, those before a resume too."""
-        if self._config.plots:
-            draw_plots(list(read_metrics(self._output / folder.METRICS)), self._output / folder.PLOTS)
 
 
 def versions(devices: Devices) -> dict[str, str | int]:

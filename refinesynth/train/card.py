@@ -75,18 +75,13 @@ def shown_name(name: str) -> str:
 def header(facts: ModelFacts) -> str:
     """The YAML header, without its fences."""
     lora = facts.config.lora is not None
-    return hub_header(facts.plan.model.name, "peft" if lora else "transformers", *(["lora"] if lora else []))
-
-
-def hub_header(model: str, library: str, *tags: str) -> str:
-    """What the hub reads of a model that was made of `model`."""
-    base = published(model)[0]
+    base = published(facts.plan.model.name)[0]
     is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
-        "library_name": library,
+        "library_name": "peft" if lora else "transformers",
         "pipeline_tag": "text-generation",
         **({"base_model": base} if is_hub_name else {}),
-        "tags": ["refinesynth", "refinement-tuning", "agent", *tags],
+        "tags": ["refinesynth", "refinement-tuning", "agent", *(["lora"] if lora else [])],
     }
     text: str = require("yaml", "train").safe_dump(values, sort_keys=False, allow_unicode=False)
     return text.rstrip("\n")

@@ -27,7 +27,6 @@ METRICS: Final = "metrics.jsonl"
 VERSIONS: Final = "versions.json"
 RESULT: Final = "result.json"
 CARD: Final = "README.md"
-PLOTS: Final = "plots"
 TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
@@ -46,7 +45,6 @@ MAY_CHANGE: Final = frozenset(
         "keep",
         "log_every",
         "tensorboard",
-        "plots",
         "resume",
         "save_dtype",
         "trust_remote_code",

@@ -2,6 +2,7 @@
 
 import difflib
 import reprlib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,10 @@ DEFAULT: Final = "default"
 TO_BE_GIVEN: Final = "to be given"
 _SHORT: Final = {"lr": "learning_rate"}
 """Other names of settings, which are not near them."""
+RETIRED: Final = {
+    "plots": "setting plots is removed and ignored; TensorBoard (--tensorboard) and trackers (trainer.report_to) draw the curves"
+}
+"""Messages for settings that do nothing any more, by name; files may still hold them."""
 _RECIPE: Final = "recipe"
 _HOW_TO_GIVE: Final = {
     "data": "DATA...",
@@ -72,6 +77,8 @@ def layered(
     if file is not None:
         layers.append((str(file), written))
     layers.append((given_by, given or {}))
+    for name in RETIRED.keys() & (given or {}).keys():
+        warnings.warn(RETIRED[name], DeprecationWarning, stacklevel=3)
     values, origins = _merged(layers)
     if named is not None:
         values[_RECIPE], origins[_RECIPE] = named, given_by if recipe is not None else str(file)
@@ -114,6 +121,8 @@ def _merged(layers: list[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any]
     origins: dict[str, str] = {}
     for origin, layer in layers:
         for name, value in layer.items():
+            if name in RETIRED:
+                continue
             owner, dot, inner = name.partition(".")
             if settings_in(owner) is not None:
                 _merge_inside(values, origins, origin, owner, {inner: value} if dot else value)

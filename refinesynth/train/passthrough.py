@@ -74,14 +74,16 @@ _DECIDED: Final[tuple[tuple[str, str | None, str], ...]] = (
     ("it would hide a loss that is no number, which ends a training here", None, "logging_nan_inf_filter"),
     ("what is shown comes from here, line by line or as a board", None, "disable_tqdm"),
     ("it is a secret, and would stand in train.yaml; log in with `hf auth login`, or set HF_TOKEN", None, "hub_token"),
-    ("the model is pushed once, when it is whole and has its card", None, "hub_strategy hub_always_push"),
+    (
+        "a finished model is pushed with the hub's own command: hf upload OWNER/NAME FOLDER",
+        None,
+        "push_to_hub hub_model_id hub_private_repo hub_revision hub_strategy hub_always_push",
+    ),
 )
 """Why fields are not passed on, our own setting to give instead, and the fields."""
 _WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in names.split()}
 
-PUSHING: Final = frozenset({"push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"})
-"""Fields that mean here what they mean there, and are done here: see `pushing.py`."""
-MAY_CHANGE_FIELDS: Final = PUSHING.union(
+MAY_CHANGE_FIELDS: Final = frozenset(
     [
         "report_to",
         "run_name",

@@ -13,7 +13,6 @@ from refinesynth.train.events import CombinedEvents, Events, NullEvents
 from refinesynth.train.folder import check_output
 from refinesynth.train.layers import layered
 from refinesynth.train.plan import Plan
-from refinesynth.train.pushing import Pushing
 from refinesynth.train.ranks import is_launched, rank
 from refinesynth.train.result import TrainResult
 
@@ -104,8 +103,6 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
     config = with_own_settings(config)
     given: dict[str, Any] = {} if sources is None else {"sources": sources}
     if (done := check_output(config)) is not None:
-        if rank() == 0:
-            Pushing(config).push()
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, **given)

@@ -166,11 +166,11 @@ def test_artefacts_of_a_finished_training(tmp_path: Path) -> None:
     artefacts.saved(tmp_path)
     artefacts.finish(a_result(tmp_path))
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {*FINISHED, "plots/loss.png", "plots/learning_rate.png"}
+    assert names == FINISHED
 
 
 def test_an_interrupted_training_has_no_card_yet(tmp_path: Path) -> None:
-    config = a_config(output=str(tmp_path), plots=False)
+    config = a_config(output=str(tmp_path))
     artefacts = Artefacts(config)
     artefacts.planned(a_plan(config))
     artefacts.evaluated(10, {"loss": 1.0})

@@ -156,7 +156,7 @@ def test_checking_changes_nothing(output: Path) -> None:
 def test_what_changes_no_result_may_change(output: Path) -> None:
     begun(output)
     opened(output)
-    opened(output, processes=8, parallel="ddp", tokens_per_pack=16_384, log_every=1, plots=False)
+    opened(output, processes=8, parallel="ddp", tokens_per_pack=16_384, log_every=1)
     assert layered(file=output / "train.yaml").config.processes == 8
 
 

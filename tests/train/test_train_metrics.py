@@ -1,19 +1,16 @@
-"""`metrics.jsonl`, and the curves drawn from it."""
+"""`metrics.jsonl`."""
 
 import math
-import struct
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from train_values import a_config, a_plan
+from train_values import a_plan
 
 from refinesynth.errors import StorageError
 from refinesynth.train import events
-from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.metrics import Measured, MetricsFile, read_metrics
-from refinesynth.train.plots import PLOTS, draw_plots
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 
@@ -77,40 +74,3 @@ def test_a_loss_that_is_no_number_is_null_and_read_as_such(tmp_path: Path) -> No
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"metrics\.jsonl"):
         MetricsFile(tmp_path / "nowhere" / "metrics.jsonl").logged(1, {})
-
-
-def size_of(png: Path) -> tuple[int, int]:
-    content = png.read_bytes()
-    assert content.startswith(b"\x89PNG\r\n")
-    return struct.unpack(">II", content[16:24])
-
-
-def test_curves_are_drawn_after_every_evaluation(tmp_path: Path) -> None:
-    artefacts = Artefacts(a_config(output=str(tmp_path)))
-    artefacts.logged(1, {events.LOSS: 2.5, events.LEARNING_RATE: 5e-6})
-    assert not (tmp_path / "plots").exists()
-    artefacts.evaluated(2, HELD_OUT)
-    drawn = sorted((tmp_path / "plots").iterdir())
-    assert [png.name for png in drawn] == sorted(f"{name}.png" for name in PLOTS)
-    assert {size_of(png) for png in drawn} == {(840, 480)}
-
-
-def test_what_was_not_measured_is_not_drawn(tmp_path: Path) -> None:
-    measured = [Measured("train", step, {events.LOSS: 1 / step}) for step in (1, 2)]
-    assert [png.name for png in draw_plots(measured, tmp_path)] == ["loss.png"]
-    assert draw_plots([], tmp_path / "none") == []
-
-
-def test_the_same_metrics_give_the_same_picture_and_others_another(tmp_path: Path) -> None:
-    measured = [Measured("held_out", step, HELD_OUT) for step in (1, 2)]
-    pictures = [(tmp_path / name / "held_out.png") for name in ("a", "b", "c")]
-    for picture in pictures[:2]:
-        draw_plots(measured, picture.parent)
-    draw_plots([*measured, Measured("held_out", 3, {**HELD_OUT, events.LOSS_MISTAKE: 9.0})], pictures[2].parent)
-    first, same, other = (picture.read_bytes() for picture in pictures)
-    assert first == same != other
-
-
-def test_gaps_are_drawn_around(tmp_path: Path) -> None:
-    measured = [Measured("train", step, {events.LOSS: math.nan if step == 2 else 1.0}) for step in (1, 2, 3)]
-    assert len(draw_plots(measured, tmp_path)) == 1

@@ -64,7 +64,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
 
 
 def trainer(output: Path, **fields: Any) -> Trainer:
-    return Trainer(model="m/base", data="runs/first", output=output, plots=False, **fields)
+    return Trainer(model="m/base", data="runs/first", output=output, **fields)
 
 
 def test_every_public_name_is_there() -> None:

@@ -20,7 +20,6 @@ from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.extras import missing
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import TENSORBOARD
-from refinesynth.train.passthrough import PUSHING
 
 _NONE: Final[tuple[Any, ...]] = (None, "none", [], ["none"])
 
@@ -32,8 +31,7 @@ def passthrough_arguments(config: TrainConfig) -> dict[str, Any]:
         ConfigurationError: A value is of another type.
     """
     hints = get_type_hints(TrainingArguments)
-    typed = {name: _typed(name, value, hints[name]) for name, value in config.trainer.items()}
-    found = {name: value for name, value in typed.items() if name not in PUSHING}
+    found = {name: _typed(name, value, hints[name]) for name, value in config.trainer.items()}
     found["report_to"] = _trackers(config, found.get("report_to", "none"))
     if found["report_to"] != "none":
         found.setdefault("run_name", Path(config.output).name)

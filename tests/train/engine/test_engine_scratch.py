@@ -51,7 +51,7 @@ def smoke(run: Path, output: Path, **fields: Any) -> Trainer:
         "save_every": 2,
         "keep": "all",
     }
-    return Trainer(data=run, output=output, recipe="smoke", device="cpu", plots=False, **short | fields)
+    return Trainer(data=run, output=output, recipe="smoke", device="cpu", **short | fields)
 
 
 @pytest.fixture(scope="module")
