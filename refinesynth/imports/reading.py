@@ -9,8 +9,8 @@ from zstandard import ZstdError
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import open_binary
+from refinesynth.files.lines import bounded_lines, read_document
 from refinesynth.files.regular import irregular
-from refinesynth.personas.lines import Lines, read_whole
 from refinesynth.text.jsontext import load_json, write_json
 from refinesynth.train.data.files import COMPRESSIONS, MOST_BYTES
 
@@ -63,15 +63,13 @@ def records(source: Path) -> Iterator[Raw]:
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[Raw]:
-    lines = Lines(file, most=MOST_BYTES)
-    for line in lines:
-        if line.strip() or lines.too_long:
-            lines.too_long = False
-            yield Raw(f"{path}:{lines.number}", line)
+    for number, line in bounded_lines(file, MOST_BYTES):
+        if line.strip():
+            yield Raw(f"{path}:{number}", line if len(line) <= MOST_BYTES else b"")
 
 
 def _document(file: BinaryIO, path: Path) -> Iterator[Raw]:
-    whole = read_whole(file, path)
+    whole = read_document(file, path)
     try:
         found: object = load_json(whole)
     except ValueError:

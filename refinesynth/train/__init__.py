@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig
     from refinesynth.train.conversation import Conversation, LossOn, Turn, TurnLabel
-    from refinesynth.train.events import Events
+    from refinesynth.train.events import Events, TrainResult
     from refinesynth.train.layers import RECIPES, Layered, layered
     from refinesynth.train.plan import Plan
-    from refinesynth.train.result import TrainResult
     from refinesynth.train.token_file import TokenFile, write_tokens
     from refinesynth.train.trainer import Trainer
 
 _HOMES = {
     "config": ["LoraConfig", "TrainConfig"],
     "conversation": ["Conversation", "LossOn", "TurnLabel", "Turn"],
-    "events": ["Events"],
+    "events": ["Events", "TrainResult"],
     "layers": ["RECIPES", "Layered", "layered"],
     "plan": ["Plan"],
-    "result": ["TrainResult"],
     "token_file": ["TokenFile", "write_tokens"],
     "trainer": ["Trainer"],
 }

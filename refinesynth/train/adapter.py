@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from refinesynth.errors import InputError
 from refinesynth.train.config import SCRATCH, LoraConfig, TrainConfig
 from refinesynth.train.hub import bare, find_on_hub
-from refinesynth.train.settings import portable, published
+from refinesynth.train.layers import portable, published
 
 SETTINGS: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"

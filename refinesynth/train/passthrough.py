@@ -4,12 +4,15 @@ torch.
 
 import ast
 import difflib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
+
+from refinesynth.errors import InputError
 
 _LOSS: Final = "the loss is equation 1, over the trained tokens of all devices"
 _BATCHES: Final = "conversations are packed, spread and loaded by a schedule of our own"
@@ -162,3 +165,40 @@ def problems(given: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:
 def deciding(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields that are given, those that decide about the weights."""
     return {name: value for name, value in sorted(given.items()) if name not in MAY_CHANGE_FIELDS}
+
+
+_OURS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+"""What the schedule decides: conversations are packed, so that these do not mean what the file's writer thinks of."""
+_ZERO_2: Final = 2
+_ZERO_3: Final = 3
+
+
+def own_deepspeed(name: str) -> dict[str, Any]:
+    """The file's configuration, with what a training here cannot do without.
+
+    Raises:
+        InputError: It cannot be read, is no JSON object, or has no ZeRO stage 2 or 3.
+    """
+    try:
+        found: Any = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"the DeepSpeed file {name!r} cannot be read: {exc}") from exc
+    if not isinstance(found, dict):
+        raise InputError(f"the DeepSpeed file {name!r} holds {type(found).__name__}, not an object")
+    given = cast("dict[str, Any]", found)
+    zero: Any = given.get("zero_optimization")
+    stage = cast("dict[str, Any]", zero).get("stage") if isinstance(zero, dict) else None
+    if stage not in {_ZERO_2, _ZERO_3}:
+        raise InputError(
+            f"the DeepSpeed file {name!r} asks for ZeRO stage {stage!r}; set zero_optimization.stage to 2 or 3"
+        )
+    kept = {key: value for key, value in given.items() if key not in _OURS}
+    batches: dict[str, Any] = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+    # Without the second the model would be saved in DeepSpeed's own pieces alone.
+    needed: dict[str, Any] = {"stage3_gather_16bit_weights_on_model_save": True} if stage == _ZERO_3 else {}
+    return {"zero_allow_untested_optimizer": True} | kept | batches | {"zero_optimization": {**zero, **needed}}
+
+
+def stage_of(settings: dict[str, Any]) -> Literal["zero2", "zero3"]:
+    """What it makes of the training."""
+    return "zero3" if settings["zero_optimization"]["stage"] == _ZERO_3 else "zero2"

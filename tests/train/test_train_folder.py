@@ -14,8 +14,7 @@ from refinesynth.errors import InputError, StorageError
 from refinesynth.train import folder
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.folder import check_output, finished, note_plan, note_result, open_output
-from refinesynth.train.layers import layered
-from refinesynth.train.settings import to_yaml
+from refinesynth.train.layers import layered, to_yaml
 
 BEGINNING = {".refinesynth-training", "train.yaml", "plan.json"}
 """Files of a training that has not made a step."""

@@ -10,7 +10,7 @@ from train_values import a_plan
 
 from refinesynth.errors import StorageError
 from refinesynth.train import events
-from refinesynth.train.metrics import Measured, MetricsFile, read_metrics
+from refinesynth.train.artefacts import Measured, MetricsFile, read_metrics
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 

@@ -10,9 +10,8 @@ import refinesynth.train
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.train import Trainer
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import CombinedEvents, Events, NullEvents
+from refinesynth.train.events import CombinedEvents, Events, NullEvents, TrainResult
 from refinesynth.train.plan import Plan
-from refinesynth.train.result import TrainResult
 
 
 class Noting:

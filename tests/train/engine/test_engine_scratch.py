@@ -21,7 +21,7 @@ import refinesynth as rs
 from refinesynth.train import Trainer
 from refinesynth.train.engine.loading import load_model, load_tokenizer
 from refinesynth.train.engine.scratch import make_tokenizer
-from refinesynth.train.result import TrainResult
+from refinesynth.train.events import TrainResult
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.train import Trainer
 from refinesynth.train.engine import saving
-from refinesynth.train.result import TrainResult
+from refinesynth.train.events import TrainResult
 
 FIELDS: dict[str, Any] = {
     "max_length": 128,
