@@ -4,8 +4,7 @@ import json
 import math
 import platform
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +23,7 @@ from refinesynth.text.markdown import code_in_table
 from refinesynth.train import events, folder
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.conversation import LossOn
-from refinesynth.train.events import NullEvents, TrainResult
+from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.layers import published
 from refinesynth.train.passthrough import deciding
 from refinesynth.train.plan import Devices, Plan
@@ -64,25 +63,13 @@ _SHOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What the card says."""
-
-    config: TrainConfig
-    plan: Plan
-    result: TrainResult
-    versions: Mapping[str, str | int]
-
-
 def shown_name(name: str) -> str:
     """A hub name or relative path as it was given; of an absolute path, which may name a user, the end."""
     return Path(name).name if Path(name).is_absolute() or name.startswith("~") else name
 
 
-def header(facts: ModelFacts) -> str:
+def _header(base: str, *, lora: bool) -> str:
     """The YAML header, without its fences."""
-    lora = facts.config.lora is not None
-    base = published(facts.plan.model.name)[0]
     is_hub_name = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
     values: dict[str, Any] = {
         "library_name": "peft" if lora else "transformers",
@@ -94,58 +81,48 @@ def header(facts: ModelFacts) -> str:
     return text.rstrip("\n")
 
 
-def render_card(facts: ModelFacts) -> str:
-    """The card's text."""
+def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
+    """The model card: a README.md that the Hugging Face Hub understands.
+
+    Names of data and models are text that others wrote: in the YAML header they are quoted by PyYAML, in the body they
+    stand in code spans.
+    """
     from jinja2 import Environment, StrictUndefined
 
     # Markdown, not HTML: all text of others goes through the filter `code`.
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701
     environment.filters.update(code=code_in_table, name=shown_name, json=json.dumps, count=lambda number: f"{number:,}")
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    config = facts.config
     settings = {name: getattr(config, name) for name in _SHOWN if getattr(config, name) is not None}
     settings |= {f"trainer.{name}": value for name, value in deciding(config.trainer).items()}
     if config.max_steps is not None:
         settings.pop("epochs")
-    losses = facts.result.held_out
+    losses = result.held_out
     by_source = {name: code_in_table(of) for name in losses if (of := name.removeprefix(events.LOSS_OF_SOURCE)) != name}
     held_out = {
         what: f"{losses[name]:.4f}"
         for name, what in {**METRIC_TITLES, **by_source}.items()
         if math.isfinite(losses.get(name, math.nan))
     }
-    return (
-        template.render(
-            facts=facts,
-            base=published(facts.plan.model.name)[0],
-            header=header(facts),
-            title=shown_name(config.output.rstrip("/")),
-            loss=LOSSES[config.loss_on],
-            settings=settings,
-            held_out=held_out,
-            counts=facts.plan.sizes.counts,
-        ).strip()
-        + "\n"
+    base = published(plan.model.name)[0]
+    text = template.render(
+        config=config,
+        plan=plan,
+        result=result,
+        versions=versions(plan.devices),
+        base=base,
+        header=_header(base, lora=config.lora is not None),
+        title=shown_name(config.output.rstrip("/")),
+        loss=LOSSES[config.loss_on],
+        settings=settings,
+        held_out=held_out,
+        counts=plan.sizes.counts,
     )
+    return f"{text.strip()}\n"
 
 
-MetricsKind = Literal["train", "held_out"]
-_FIXED: Final = {"kind", "step", "time"}
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One line of metrics."""
-
-    kind: MetricsKind
-    step: int
-    """Optimizer steps done."""
-    values: Mapping[str, float]
-    """By the names in `train/events.py`."""
-
-
-class MetricsFile(NullEvents):
-    """Writes `metrics.jsonl` from a training's events.
+class MetricsFile:
+    """Writes `metrics.jsonl`, one line for every time that a training says where it stands.
 
     When a training goes on from a checkpoint, the lines of steps that are done again are taken out first, so that each
     step is there once. Infinite and undefined numbers are written as null.
@@ -155,58 +132,31 @@ class MetricsFile(NullEvents):
         self._path = path
         self._fresh = True
 
-    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._write("train", step, metrics)
+    def write(self, kind: Literal["train", "held_out"], step: int, metrics: Mapping[str, float]) -> None:
+        """Append a line.
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._write("held_out", step, metrics)
-
-    def _write(self, kind: MetricsKind, step: int, metrics: Mapping[str, float]) -> None:
-        if self._fresh:
-            self._fresh = False
-            _forget_from(self._path, step)
+        Raises:
+            StorageError: The file cannot be read or written.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
         try:
+            if self._fresh and self._path.exists():
+                kept = [each for each in self._path.read_bytes().splitlines(keepends=True) if _step_of(each) < step]
+                write_file(self._path, b"".join(kept))
+            self._fresh = False
             with open_to_append(self._path) as file:
                 file.write(line + b"\n")
         except OSError as error:
             raise StorageError(f"{str(self._path)!r} cannot be written: {error.strerror}") from error
 
 
-def read_metrics(path: Path) -> Iterator[Measured]:
-    """The lines of a `metrics.jsonl`, in order; none if there is no such file. A torn line, at the end after a crash,
-    is left out.
-    """
-    for _, found in _lines(path):
-        yield found
-
-
-def _lines(path: Path) -> Iterator[tuple[bytes, Measured]]:
+def _step_of(line: bytes) -> float:
+    """The step of a line of metrics; infinite for one that is torn, as a crash leaves the last."""
     try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-    for line in lines:
-        try:
-            found: Any = orjson.loads(line)
-            values = {name: _number(value) for name, value in found.items() if name not in _FIXED}
-            yield line, Measured(found["kind"], int(found["step"]), values)
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
-            continue
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _forget_from(path: Path, step: int) -> None:
-    """Take out the lines of `step` and later ones, and torn ones."""
-    kept = [line for line, found in _lines(path) if found.step < step]
-    if path.exists():
-        write_file(path, b"".join(line + b"\n" for line in kept))
+        return int(orjson.loads(line)["step"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return math.inf
 
 
 _PACKAGES: Final = (
@@ -215,37 +165,42 @@ _PACKAGES: Final = (
 )
 
 
-class Artefacts(NullEvents):
-    """Writes settings, plan, versions and metrics as a training goes on, and its card when it is finished; for rank 0.
+class Artefacts:
+    """Events of a training that write its settings, plan, versions and metrics, and are passed on; for rank 0.
 
     Raises:
         StorageError: From every method: a file cannot be written.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, events: Events) -> None:
         self._config = config
+        self._events = events
         self._output = Path(config.output)
         self._metrics = MetricsFile(self._output / folder.METRICS)
         self._plan: Plan | None = None
         self._lock: FolderLock | None = None
+        self.saved = events.saved
+        self.note = events.note
 
     def planned(self, plan: Plan) -> None:
         self._plan = plan
         self.close()
         self._lock = folder.open_output(self._config, plan)
         write_json_file(self._output / folder.VERSIONS, versions(plan.devices))
+        self._events.planned(plan)
 
     def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._metrics.logged(step, metrics)
+        self._metrics.write("train", step, metrics)
+        self._events.logged(step, metrics)
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._metrics.evaluated(step, metrics)
+        self._metrics.write("held_out", step, metrics)
+        self._events.evaluated(step, metrics)
 
     def finish(self, result: TrainResult) -> None:
         """Write the card and the result of a training that is finished, and not interrupted."""
         if result.signal is None and self._plan is not None:
-            facts = ModelFacts(self._config, self._plan, result, versions(self._plan.devices))
-            write_text_file(self._output / folder.CARD, render_card(facts))
+            write_text_file(self._output / folder.CARD, render_card(self._config, self._plan, result))
             folder.note_result(result)
 
     def close(self) -> None:

@@ -68,33 +68,6 @@ class NullEvents:
     def note(self, text: str) -> None: ...
 
 
-class CombinedEvents:
-    """Passes every event to several receivers, in order."""
-
-    def __init__(self, *events: Events) -> None:
-        self._events = events
-
-    def planned(self, plan: Plan) -> None:
-        for each in self._events:
-            each.planned(plan)
-
-    def logged(self, step: int, metrics: Mapping[str, float]) -> None:
-        for each in self._events:
-            each.logged(step, metrics)
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        for each in self._events:
-            each.evaluated(step, metrics)
-
-    def saved(self, path: Path) -> None:
-        for each in self._events:
-            each.saved(path)
-
-    def note(self, text: str) -> None:
-        for each in self._events:
-            each.note(text)
-
-
 @dataclass(frozen=True, slots=True)
 class TrainResult:
     """How a training ended and where its model is."""

@@ -29,26 +29,11 @@ CARD: Final = "README.md"
 TENSORBOARD: Final = "tensorboard"
 CHECKPOINTS: Final = "checkpoints"
 
-MAY_CHANGE: Final = frozenset(
-    [
-        "output",
-        "recipe",
-        "tokens_per_pack",
-        "packing",
-        "gradient_checkpointing",
-        "attention",
-        "processes",
-        "parallel",
-        "device",
-        "save_every",
-        "keep",
-        "log_every",
-        "tensorboard",
-        "resume",
-        "save_dtype",
-        "trust_remote_code",
-    ]
+_MAY_CHANGE = (
+    "output recipe tokens_per_pack packing gradient_checkpointing attention processes parallel device "
+    "save_every keep log_every tensorboard resume save_dtype trust_remote_code"
 )
+MAY_CHANGE: Final = frozenset(_MAY_CHANGE.split())
 """Settings that may be others when a training goes on: they change how it is computed or what is shown, not what is
 learned."""
 

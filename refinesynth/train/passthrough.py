@@ -86,34 +86,13 @@ _DECIDED: Final[tuple[tuple[str, str | None, str], ...]] = (
 """Why fields are not passed on, our own setting to give instead, and the fields."""
 _WHY: Final = {name: (why, own) for why, own, names in _DECIDED for name in names.split()}
 
-MAY_CHANGE_FIELDS: Final = frozenset(
-    [
-        "report_to",
-        "run_name",
-        "project",
-        "trackio_space_id",
-        "trackio_bucket_id",
-        "trackio_static_space_id",
-        "log_level",
-        "log_level_replica",
-        "log_on_each_node",
-        "logging_first_step",
-        "debug",
-        "skip_memory_metrics",
-        "ddp_timeout",
-        "ddp_backend",
-        "ddp_bucket_cap_mb",
-        "ddp_find_unused_parameters",
-        "ddp_static_graph",
-        "torch_compile",
-        "torch_compile_backend",
-        "torch_compile_mode",
-        "torch_empty_cache_steps",
-        "use_liger_kernel",
-        "liger_kernel_config",
-        "full_determinism",
-    ]
+_MAY_CHANGE = (
+    "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id log_level "
+    "log_level_replica log_on_each_node logging_first_step debug skip_memory_metrics ddp_timeout ddp_backend "
+    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_static_graph torch_compile torch_compile_backend "
+    "torch_compile_mode torch_empty_cache_steps use_liger_kernel liger_kernel_config full_determinism"
 )
+MAY_CHANGE_FIELDS: Final = frozenset(_MAY_CHANGE.split())
 """Fields that change how it is computed or what is reported, not what is learned."""
 
 

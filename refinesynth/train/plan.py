@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _GIB: Final = 2**30
 _TINY_STEP: Final = 1e-4
 """Learning rates below it are mostly rounded away in bf16 weights, which have 8 bits of precision."""
-_FEW_GROUPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from refinesynth.train.artefacts import Artefacts
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.reading import weighed
 from refinesynth.train.engine.launching import is_launched, rank
-from refinesynth.train.events import CombinedEvents, Events, NullEvents, TrainResult
+from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.folder import check_output
 from refinesynth.train.layers import layered
 from refinesynth.train.plan import Plan
@@ -105,9 +105,9 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         return done
     if rank() != 0 or (config.processes > 1 and not is_launched()):
         return launch(config, **given)
-    artefacts = Artefacts(config)
+    artefacts = Artefacts(config, events or NullEvents())
     try:
-        result = launch(config, events=CombinedEvents(artefacts, events or NullEvents()), **given)
+        result = launch(config, events=artefacts, **given)
         artefacts.finish(result)
     finally:
         artefacts.close()

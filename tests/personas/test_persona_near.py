@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refinesynth.personas.bands import choose_bands
 
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.personas.near import NearDuplicates, Similar, fingerprint, grams, words
+from refinesynth.personas.near import NearDuplicates, Similar, choose_bands, fingerprint, grams, words
 
 VOCABULARY = ["a", "smith", "in", "oaxaca", "who", "paints", "dragons", "for", "tourists", "baker"]
 PERSONAS = st.lists(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=12).map(" ".join), max_size=12)

@@ -2,37 +2,36 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from train_values import a_plan
 
 from refinesynth.errors import StorageError
 from refinesynth.train import events
-from refinesynth.train.artefacts import Measured, MetricsFile, read_metrics
+from refinesynth.train.artefacts import MetricsFile
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 
 
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
 def steps(path: Path) -> list[tuple[str, int]]:
-    return [(found.kind, found.step) for found in read_metrics(path)]
+    return [(found["kind"], found["step"]) for found in lines(path)]
 
 
-def test_what_is_told_is_read_again(tmp_path: Path) -> None:
+def test_each_line_has_kind_step_metrics_and_time(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path)
-    file.planned(a_plan())
-    file.logged(10, {events.LOSS: 2.5, events.LEARNING_RATE: 5e-6})
-    file.evaluated(10, HELD_OUT)
-    assert list(read_metrics(path)) == [
-        Measured("train", 10, {events.LOSS: 2.5, events.LEARNING_RATE: 5e-6}),
-        Measured("held_out", 10, HELD_OUT),
-    ]
-
-
-def test_no_file_has_no_metrics(tmp_path: Path) -> None:
-    assert list(read_metrics(tmp_path / "metrics.jsonl")) == []
+    file.write("train", 10, {events.LOSS: 2.5, events.LEARNING_RATE: 5e-6})
+    file.write("held_out", 10, HELD_OUT)
+    first, second = lines(path)
+    assert {**first, "time": ""} == {"kind": "train", "step": 10, "loss": 2.5, "learning_rate": 5e-6, "time": ""}
+    assert {**second, "time": ""} == {"kind": "held_out", "step": 10, **HELD_OUT, "time": ""}
 
 
 @given(
@@ -46,31 +45,27 @@ def test_after_a_resume_each_step_is_there_once(
     for run in (first, again):
         file = MetricsFile(path)
         for step in run:
-            file.logged(step, {events.LOSS: 1.0})
-            file.evaluated(step, HELD_OUT)
+            file.write("train", step, {events.LOSS: 1.0})
+            file.write("held_out", step, HELD_OUT)
     expected = [step for step in first if step < again[0]] + again
     assert steps(path) == [(kind, step) for step in expected for kind in ("train", "held_out")]
 
 
-def test_torn_and_foreign_lines_are_left_out(tmp_path: Path) -> None:
+def test_torn_and_foreign_lines_are_taken_out_when_a_training_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    MetricsFile(path).logged(1, {events.LOSS: 1.0})
+    MetricsFile(path).write("train", 1, {events.LOSS: 1.0})
     with path.open("ab") as file:
         file.write(b'[]\n{"kind": "train"}\n{"kind": "train", "step": 2, "lo')
-    assert steps(path) == [("train", 1)]
-    MetricsFile(path).logged(2, {events.LOSS: 1.0})
+    MetricsFile(path).write("train", 2, {events.LOSS: 1.0})
     assert steps(path) == [("train", 1), ("train", 2)]
-    assert path.read_bytes().count(b"\n") == 2
 
 
-def test_a_loss_that_is_no_number_is_null_and_read_as_such(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_null(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    MetricsFile(path).logged(1, {events.LOSS: math.nan, events.GRAD_NORM: math.inf})
-    assert b'"loss":null' in path.read_bytes()
-    (found,) = read_metrics(path)
-    assert all(math.isnan(value) for value in found.values.values())
+    MetricsFile(path).write("train", 1, {events.LOSS: math.nan, events.GRAD_NORM: math.inf})
+    assert b'"loss":null,"grad_norm":null' in path.read_bytes()
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"metrics\.jsonl"):
-        MetricsFile(tmp_path / "nowhere" / "metrics.jsonl").logged(1, {})
+        MetricsFile(tmp_path / "nowhere" / "metrics.jsonl").write("train", 1, {})

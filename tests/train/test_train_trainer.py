@@ -10,7 +10,7 @@ import refinesynth.train
 from refinesynth.errors import ConfigurationError, StorageError
 from refinesynth.train import Trainer
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.events import CombinedEvents, Events, NullEvents, TrainResult
+from refinesynth.train.events import Events, TrainResult
 from refinesynth.train.plan import Plan
 
 
@@ -124,10 +124,3 @@ def test_a_disk_that_cannot_be_written_is_said(tmp_path: Path, launched: list[Tr
     with pytest.raises(StorageError, match="cannot be written"):
         trainer(tmp_path / "out" / "deeper").train()
     assert len(launched) == 1
-
-
-def test_several_are_told_the_same_in_order(tmp_path: Path) -> None:
-    first, second = Noting(), Noting()
-    tell(CombinedEvents(first, NullEvents(), second), tmp_path, a_plan())
-    assert first.told == second.told
-    assert len(first.told) == 5
