@@ -39,7 +39,6 @@ from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.supervised import report_end
 from refinesynth.cli.train import train
-from refinesynth.cli.train_merge import merge as merge_adapters
 from refinesynth.cli.verify import verify
 from refinesynth.cli.view import view
 
@@ -80,13 +79,10 @@ class CommandLine(TyperGroup):
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Commands of two words (`train merge`) come before the argument that the second word would be to the first.
-
-        A command whose options are fields of settings gets them here: the settings take a second to import, and the
-        list of commands does without.
+        """The command that is called. One whose options are fields of settings gets them here: the settings take a
+        second to import, and the list of commands does without.
         """
-        two = " ".join(args[:2])
-        name, command, rest = super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+        name, command, rest = super().resolve_command(ctx, args)
         return name, _with_options(name) if name in _SETTINGS else command, rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -153,7 +149,6 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "filter": filter_,
     "sample": sample,
     "train": train,
-    "train merge": merge_adapters,
     "evaluate": evaluate,
     "compare": compare,
     "view": view,

@@ -52,7 +52,7 @@ def show(
     from refinesynth.cli.tuning import backend_spec, tuned
     from refinesynth.episode import plays
     from refinesynth.episode.preview import preview, settings_of
-    from refinesynth.personas.shipped import shipped
+    from refinesynth.personas import shipped
     from refinesynth.trajectory import Persona
 
     if persona is not None and not persona.strip():

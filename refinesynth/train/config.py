@@ -214,8 +214,6 @@ class TrainConfig(BaseModel):
     """Steps between two lines of metrics."""
     tensorboard: Annotated[bool, Option(OUTPUT)] = False
     """Write TensorBoard event files to `tensorboard/` in the output folder: short for `trainer.report_to`."""
-    plots: bool = True
-    """Draw the curves as PNG in `plots/` in the output folder."""
     save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the weights of the finished model; `auto`: the base's, of adapters as they were trained (fp32).
     Checkpoints to go on from hold all that was trained."""
