@@ -139,5 +139,5 @@ def _given(typed: Mapping[str, Any], of_file: Mapping[str, Any]) -> dict[str, An
         "batch": typed["batch"] or None,
         "player_form": read("player_form", str),
         "log_level": read("log_level", str),
-        "tracing": Tracing(export=True) if typed["otel"] else None,
+        "tracing": Tracing() if typed["otel"] else None,
     }

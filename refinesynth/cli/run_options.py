@@ -286,7 +286,9 @@ Journals = Annotated[
 LogLevel = Annotated[
     LevelName | None, typer.Option("--log-level", help="How much events.jsonl holds; debug lists every completion.")
 ]
-Otel = Annotated[bool, typer.Option("--otel", help="Send OpenTelemetry spans over OTLP, as OTEL_EXPORTER_OTLP_* say.")]
+Otel = Annotated[
+    bool, typer.Option("--otel", help="Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.")
+]
 DryRun = Annotated[
     bool,
     typer.Option(

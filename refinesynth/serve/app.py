@@ -16,7 +16,7 @@ import anyio
 from aiohttp import web
 
 from refinesynth.backends import Completion
-from refinesynth.client.http.errors import HttpError
+from refinesynth.client.http.reply import HttpError
 from refinesynth.serve import wire
 from refinesynth.serve.faults import HttpFaults
 from refinesynth.serve.traffic import SESSION_HEADER, Exchange, Traffic
