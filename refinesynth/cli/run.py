@@ -44,7 +44,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON obj
 Otel = Annotated[
     bool,
     typer.Option(
-        "--otel", help="Send OpenTelemetry spans over OTLP, as OTEL_EXPORTER_OTLP_* say.", rich_help_panel=OUTPUT
+        "--otel",
+        help="Make OpenTelemetry spans; run it under opentelemetry-instrument to send them.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 PresetOption = Annotated[
@@ -148,7 +150,7 @@ def run(
     if show_config:
         options.show_config(asked, layers)
         return
-    asked["tracing"] = Tracing(export=True) if otel else None
+    asked["tracing"] = Tracing() if otel else None
     if dry_run:
         asked.pop("output", None)
         from refinesynth.cli.dry_running import estimate_and_report

@@ -175,10 +175,15 @@ def _value(text: str) -> object:
 
 def _with(backend: "Backend", name: str, value: object) -> "Backend":
     from refinesynth.backends import Backend
-    from refinesynth.backends.backend import Mixed
+    from refinesynth.backends.backend import RETIRED, Mixed
 
     if len(backend.each) > 1:
         return Mixed.of([_with(one, name, value) for one in backend.each])
+    if name in RETIRED:
+        from refinesynth.cli.terminal import notes
+
+        notes().print(f"--set {name} has no effect any more; {RETIRED[name]}", style="yellow")
+        return backend
     known = [field for field in Backend.model_fields if field not in {"model", "name"}]
     if name not in known:
         near = get_close_matches(name, known, n=1)
