@@ -37,15 +37,16 @@ LONGEST = 45.0
 """Seconds after which a run is ended, wherever it is."""
 
 _STATUSES = (408, 409, 425, 429, 500, 501, 502, 503, 504, 520, 522, 524, 529)
-MIX = ",".join([*(f"{kind}=0.0105" for kind in (*_STATUSES, "busy", "before", "middle", "garbage")), "hang=0.0015"])
+Faults = dict[int | str, float]
+MIX: Faults = {**dict.fromkeys((*_STATUSES, "busy", "before", "middle", "garbage"), 0.0105), "hang": 0.0015}
 """18 kinds, 18 % of all requests."""
-KINDS = {
-    "HTTP 500 at 3 %": "500=0.03",
-    "HTTP 529, overloaded, at 3 %": "529=0.03",
-    "connection reset at 3 %": "before=0.03",
-    "429 without Retry-After at 3 %": "busy=0.03",
-    "429 with Retry-After: 1 at 3 %": "429=0.03",
-    "hang at 0.5 %": "hang=0.005",
+KINDS: dict[str, Faults] = {
+    "HTTP 500 at 3 %": {500: 0.03},
+    "HTTP 529, overloaded, at 3 %": {529: 0.03},
+    "connection reset at 3 %": {"before": 0.03},
+    "429 without Retry-After at 3 %": {"busy": 0.03},
+    "429 with Retry-After: 1 at 3 %": {429: 0.03},
+    "hang at 0.5 %": {"hang": 0.005},
     "18 kinds at 18 %": MIX,
 }
 _QUICK = ("HTTP 500 at 3 %", "429 with Retry-After: 1 at 3 %")
@@ -76,35 +77,32 @@ class Ran:
 
 def measure(*, quick: bool) -> Section:
     """Each kind of fault with our limit and with the fixed one, after runs without faults."""
-    kinds = {"none": "", **{name: KINDS[name] for name in (_QUICK if quick else KINDS)}}
+    kinds: dict[str, Faults] = {"none": {}, **{name: KINDS[name] for name in (_QUICK if quick else KINDS)}}
     figures: list[Figure] = []
     with process(_serve, tuple(kinds.values())) as server, process(_run) as client:
         addresses = ask(server)
         for (name, faults), address in zip(kinds.items(), addresses, strict=True):
             free, ours, fixed = (
-                ask(client, question)
-                for question in ((addresses[0], False, False), (address, False, False), (address, True, False))
+                ask(client, question) for question in ((addresses[0], False), (address, False), (address, True))
             )
             figures.append(_figure(name, faults, ours, fixed, free))
-            if "hang" in faults:
-                figures.append(_hedged(name, faults, ask(client, (address, False, True)), free))
             print(figures[-1], file=sys.stderr, flush=True)
     return Section(
         title="Faults at random",
-        how=f"{CALLS:,} calls, {IN_FLIGHT} in flight, against `refinesynth serve --fail` at {LATENCY * 1000:.0f} ms, "
+        how=f"{CALLS:,} calls, {IN_FLIGHT} in flight, against the mock server of the tests at {LATENCY * 1000:.0f} ms, "
         f"which breaks requests at random, whatever the load. Ratios are to a run without faults in the same minute, and where requests "
-        f"hang and are not sent twice, to that and one timeout ({TIMEOUT:.0f} s). The fixed limit is {IN_FLIGHT}.",
+        f"hang, to that and one timeout ({TIMEOUT:.0f} s). The fixed limit is {IN_FLIGHT}.",
         figures=tuple(figures),
     )
 
 
-def _figure(name: str, faults: str, ours: Ran, fixed: Ran, free: Ran) -> Figure:
+def _figure(name: str, faults: Faults, ours: Ran, fixed: Ran, free: Ran) -> Figure:
     return Figure(
         what=name,
         value=ours.rate(),
         unit="/s",
         reference=free.rate(after=TIMEOUT if "hang" in faults else 0.0),
-        goal={"": None, MIX: 0.4}.get(faults, 0.6),
+        goal=0.4 if faults == MIX else 0.6 if faults else None,
         aim="at least",
         of_ratio=True,
         note=f"{ours.seconds:.1f} s, {ours.sent:,} requests for {ours.answers:,} answers; "
@@ -112,25 +110,11 @@ def _figure(name: str, faults: str, ours: Ran, fixed: Ran, free: Ran) -> Figure:
     )
 
 
-def _hedged(name: str, faults: str, hedged: Ran, free: Ran) -> Figure:
-    """Without a timeout in the reference: those are what a second request saves."""
-    return Figure(
-        what=f"{name}, hedged",
-        value=hedged.rate(),
-        unit="/s",
-        reference=free.rate(),
-        goal=None if faults == MIX else 0.6,
-        aim="at least",
-        of_ratio=True,
-        note=f"{hedged.seconds:.1f} s, {hedged.sent:,} requests for {hedged.answers:,} answers",
-    )
-
-
 def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
     """A server for each kind of faults."""
     pin("server")
-    from refinesynth.serve import create_app, running
-    from refinesynth.serve.faults import parse_faults
+    from refinesynth.serve import running
+    from tests.faulty_server import faulty_app
 
     said = orjson.loads(completion("It is done."))
 
@@ -138,7 +122,7 @@ def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
         return said
 
     with ExitStack() as stack:
-        apps = [create_app(answer, latency=LATENCY, faults=parse_faults(faults)) for faults in kinds]
+        apps = [faulty_app(answer, faults, latency=LATENCY) for faults in kinds]
         parent.send([stack.enter_context(running(app)) for app in apps])
         parent.recv()
 
@@ -148,14 +132,14 @@ def _run(parent: Connection) -> None:
     calm()
     ours = endpoints.ConcurrencyLimit
     while True:
-        address, fixed, hedge = parent.recv()
+        address, fixed = parent.recv()
         endpoints.ConcurrencyLimit = _Fixed if fixed else ours
-        parent.send(anyio.run(_calls, address, hedge))
+        parent.send(anyio.run(_calls, address))
 
 
-async def _calls(address: str, hedge: bool) -> Ran:
+async def _calls(address: str) -> Ran:
     """So many callers, each with one call after the other, over one model."""
-    model = open_model(Backend(model=MODEL, base_url=f"{address}/v1", timeout=TIMEOUT, hedge=hedge))
+    model = open_model(Backend(model=MODEL, base_url=f"{address}/v1", timeout=TIMEOUT))
     left, answers, before = iter(range(CALLS)), 0, await to_thread.run_sync(_sent, address)
 
     async def caller() -> None:

@@ -61,9 +61,7 @@ def funnel(result: SynthesisResult) -> RenderableType:
         f"{counted(usage.requests, 'request')}, {usage.input_tokens:,} tokens in ({usage.cached_tokens:,} cached), "
         f"{usage.output_tokens:,} out, {cost}"
     )
-    went = [
-        part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model, shares.hedged)
-    ]
+    went = [part(spending) for part in (shares.estimated, shares.by_outcome, shares.by_role, shares.by_model)]
     done = result.finished
     why = reasons(done.commonest_reason, done.last_reason, failed=done.failed)
     return Group(table, *map(styled, why), "", *(styled(line, "dim") for line in (took, *went) if line))

@@ -276,8 +276,6 @@ def _went(found: "RunStatus") -> "RenderableType | None":
         table.add_row("went", went)
     if estimated := shares.estimated(spending):
         table.add_row("estimated", estimated)
-    if hedged := shares.hedged(spending):
-        table.add_row("hedged", hedged)
     for rule, spent in sorted(spending.wasted.items(), key=lambda item: -item[1].tokens):
         wasted = f"{shares.amount(spent, of=spending.total)} on what {one_line(rule, most=40)} refused"
         table.add_row("", styled(wasted, "dim"))

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
+from faulty_server import faulty_app
 from samples import POT
 from server_manners import Mannered, bare
 from typer.testing import CliRunner, Result
@@ -26,7 +27,7 @@ from refinesynth.rehearsal import Rehearsal
 from refinesynth.rules import Violation
 from refinesynth.rules.rule import BUILT_IN
 from refinesynth.run import next_run_folder
-from refinesynth.serve import HttpFaults, create_app
+from refinesynth.serve import create_app
 from refinesynth.serve import running as serving
 from refinesynth.synthesis import Progress
 from refinesynth.trajectory import Draft, Persona, PlayerTurn
@@ -238,8 +239,8 @@ def test_the_papers_few_completions_are_not_spent_on_a_play_turn_by_turn(tmp_pat
         (["--rules", "strickt()"], "--rules: "),
         (["--rules", "strict("], "--rules: "),
         (["--script-rules", "Nothing()"], "--script-rules: "),
-        (["--mistakes", "many"], "--mistakes 'many' is none of"),
-        (["--attempts", "drafts=0"], "--attempts 'drafts=0': drafts"),
+        (["--mistakes", "many"], "mistakes is 'many'; expected one of: spread"),
+        (["--attempts", "drafts=0"], "attempts is 'drafts=0'; drafts: "),
         (["--prompts", "no-such-folder"], "no-such-folder"),
         (["--resume"], "No such option: --resume"),
         (["--backend", "replay:nowhere"], "there is no run to replay"),
@@ -394,7 +395,7 @@ def test_log_lines_come_while_nothing_happens(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_backend_that_refuses_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(create_app(Rehearsal(), faults=HttpFaults(statuses={401: 1.0}))) as address:
+    with serving(faulty_app(Rehearsal(), {401: 1.0})) as address:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", f"{address}/v1")
         monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-canary-4711")
         result = run("-n", 2, "-o", tmp_path / "run", "--backend", "hosted_vllm/rehearsal")

@@ -3,13 +3,14 @@
 import anyio
 import httpx
 from backend_doubles import Waits
+from faulty_server import faulty_app
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelRequest
 
 from refinesynth.backends import Backend
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.serve import HttpFaults, create_app, running
+from refinesynth.serve import running
 
 
 class Client:
@@ -30,8 +31,8 @@ class Client:
 
 
 async def test_a_server_that_refuses_some_requests_answers_all_in_the_end() -> None:
-    faults = HttpFaults(busy=0.15, statuses={429: 0.02})
-    with running(create_app(Rehearsal(), latency=0.01, faults=faults, seed=3)) as url:
+    faults = {429: 0.02, "busy": 0.15}
+    with running(faulty_app(Rehearsal(), faults, latency=0.01, seed=3)) as url:
         async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as http:
             model = LiteLLMModel(Backend(model="m"), call=Client(url, http), sleep=Waits())
             answered = 0

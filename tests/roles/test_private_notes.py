@@ -5,6 +5,7 @@ import re
 from typing import get_args
 
 import pytest
+from grounded_corruptions import grounded_corruptions
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import SHED, dm, player
@@ -14,7 +15,7 @@ from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, TakenBack
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.settings.mistakes import Way
-from refinesynth.testing import Corruption, corruptions, grounded_corruptions
+from refinesynth.testing import Corruption, corruptions
 from refinesynth.trajectory import Draft, MistakeKind
 
 SHIPPED = Prompts()

@@ -64,7 +64,6 @@ def test_rehearsed_trajectories_teach_a_small_model_what_held_out_environments_a
         warmup=0.1,
         precision="fp32",
         device="cpu",
-        plots=False,
     )
     result = trainer.train()
     auto: Any = AutoTokenizer

@@ -252,7 +252,7 @@ class Member:
         if message.usage is None:
             hold.release()
             return
-        hold.settle(message.usage, message.cost_usd, assumed=message.assumed)
+        hold.settle(message.usage, message.cost_usd)
         if playing is not None:
             playing.paid.enter(message.usage, message.cost_usd)
 
