@@ -7,8 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
+from refinesynth.backends import BackendSpec
+from refinesynth.client.budget.budget import Budget
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
 from refinesynth.personas import PersonaSource
@@ -23,10 +25,6 @@ from refinesynth.synthesis.synthesize import synthesize
 from refinesynth.text.figures import compact, dollars, duration
 from refinesynth.text.notebook import html_table
 from refinesynth.trajectory import Persona
-
-if TYPE_CHECKING:
-    from refinesynth.backends import BackendSpec
-    from refinesynth.client.budget.budget import Budget
 
 CONFIDENCE = 0.9
 """How often the yield lies within its range."""
@@ -239,11 +237,11 @@ _LOOKED_AT = 1_000
 async def estimate(
     personas: PersonaSource | None = None,
     n: int = 100,
-    backend: "BackendSpec" = "rehearsal",
+    backend: BackendSpec = "rehearsal",
     *,
     sample: int = SAMPLE,
     concurrency: int | Literal["auto"] = "auto",
-    budget: "Budget | str | None" = None,
+    budget: Budget | str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Estimate:
