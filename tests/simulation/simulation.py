@@ -25,8 +25,7 @@ from virtual_time import in_virtual_time
 from refinesynth.backends import Backend
 from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import StorageError
-from refinesynth.journal.commits import Batch, Commits
-from refinesynth.journal.writer import Writer
+from refinesynth.journal.commits import Batch, Commits, Writer
 from refinesynth.personas import shipped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize
