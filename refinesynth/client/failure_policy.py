@@ -42,7 +42,6 @@ class Retries:
     """
 
     def __init__(self, backend: Backend) -> None:
-        """No fault was met yet."""
         self.attempts = 0
         """Failed attempts."""
         self._backend = backend
@@ -98,7 +97,6 @@ class FailurePolicy:
     """The failures of one backend: each ends one episode, or the run."""
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
-        """No request was answered yet."""
         self.answered = 0
         """Requests that were answered."""
         self.usable = False

@@ -1,4 +1,4 @@
-"""What a server turned out not to have: found out once for each backend, and from then on requests go without it.
+"""Features that a server turned out to lack: found out once for each backend, and from then on requests go without it.
 
 That it has not is believed once a request without it is answered: a refusal may as well be about the prompt, which it
 often repeats.
@@ -49,7 +49,6 @@ class Lacks:
     """What is known of the servers of a run's backends; kept in its journal once that is open."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._found: dict[str, frozenset[Lack]] = {}
         self._journal: Journal | None = None
 
@@ -147,7 +146,6 @@ class Trial:
 
 
 def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
-    """What a server may lack that names an argument."""
     if name not in set(Lack):
         return ()
     # A choice is named as well where there is none: tools that the model may call or not.

@@ -12,8 +12,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.completion import Completion
+from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
@@ -24,10 +23,9 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.failure_policy import FailurePolicy, Retries
 from refinesynth.client.lacks import Lack, Lacks, Trial, carried
-from refinesynth.client.limiter.endpoints import limiter_of
 from refinesynth.client.limiter.permit import Permit
 from refinesynth.client.limiter.rate_headers import headers_of
-from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.limiter.rate_limiter import RateLimiter, limiter_of
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
@@ -302,7 +300,6 @@ class LiteLLMModel(Model):
         return answer, cost
 
     async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
-        """One completion; its outcome is reported to the limiter."""
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):

@@ -1,4 +1,4 @@
-"""What has happened so far in a scene, replayed through the executor.
+"""The past of a scene, replayed through the executor.
 
 Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again.
 Where it is known which episode asks, its scenes are kept as long as the episode goes on.

@@ -172,7 +172,6 @@ def outline(label: str) -> Outline:
 
 
 def _drawn(label: str) -> tuple[Family, Plot, Random]:
-    """Family and plot, and the generator that goes on to choose the words."""
     number = label.removesuffix(GROUNDED)
     rng = _generator(number)
     family = FAMILIES[number.rpartition("-")[0]]
@@ -189,13 +188,11 @@ def _generator(name: str) -> Random:
 
 
 def _at_the_start(world: World) -> str:
-    """What a look around shows before the first action."""
     looking = next(action.name for action in world.script.actions if "{" not in action.name and not action.requires)
     return world.step(world.script.environment, looking).text
 
 
 def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:
-    """The script with a way to its goal."""
     solution = plan(world, script.environment, candidates=useful) or ()
     return script.model_copy(
         update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}

@@ -156,7 +156,6 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _text_of(content: object) -> str:
-    """A message's text; of a list of parts, the text parts."""
     if isinstance(content, str):
         return content
     parts = [_mapping(part).get("text") for part in _items(content)]

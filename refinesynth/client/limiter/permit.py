@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
 from refinesynth.client.classify_error import Fault
-from refinesynth.client.limiter.rate_headers import RateHeaders, read_rate_headers
+from refinesynth.client.limiter.rate_headers import read_rate_headers
 from refinesynth.client.limiter.token_buckets import TokenBuckets
+
+if TYPE_CHECKING:
+    from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 _current: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
 
@@ -65,31 +68,11 @@ def current_deadline() -> Deadline | None:
     return _current.get()
 
 
-class Listener(Protocol):
-    """What hears how requests end."""
-
-    def note_answer(
-        self,
-        permit: "Permit",
-        *,
-        output_tokens: float,
-        seconds: float | None,
-        billed: float | None,
-        rate_headers: RateHeaders,
-    ) -> None:
-        """See `Permit.answered`."""
-        ...
-
-    def note_fault(self, permit: "Permit", fault: Fault, rate_headers: RateHeaders) -> None:
-        """See `Permit.failed`."""
-        ...
-
-
 @dataclass(eq=False, slots=True)
 class Permit:
     """One request's leave to be in flight. Report to it how the request ended; one without a report was cancelled."""
 
-    limiter: Listener
+    limiter: "RateLimiter"
     priority: float
     buckets: TokenBuckets
     tokens: float

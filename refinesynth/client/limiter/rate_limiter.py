@@ -1,17 +1,20 @@
-"""Who may ask a backend, and when: one limiter for everyone who asks the same server with the same key."""
+"""Permits for requests to a backend: one limiter for everyone who asks the same server with the same key."""
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 import anyio
 
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState, StaysClosed
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
 from refinesynth.client.limiter.permit import Permit, Queue, current_deadline
 from refinesynth.client.limiter.rate_headers import RateHeaders
@@ -162,7 +165,6 @@ class RateLimiter:
         billed: float | None,
         rate_headers: RateHeaders,
     ) -> None:
-        """See `Permit.answered`."""
         now = self._now()
         took = now - permit.since if seconds is None else seconds
         self._latency = took if self._latency is None else self._latency + (took - self._latency) / _EASY
@@ -180,7 +182,6 @@ class RateLimiter:
         self._up()
 
     def note_fault(self, permit: Permit, fault: Fault, rate_headers: RateHeaders) -> None:
-        """See `Permit.failed`."""
         now = self._now()
         permit.buckets.settle(now, permit.charged, billed=0.0)
         self._learn(permit, rate_headers, now, after=fault.after)
@@ -288,7 +289,6 @@ class RateLimiter:
         permit.held_until = now + min(asked, self._longest_wait)
 
     def _let_go(self, now: float) -> None:
-        """Forget the places that are held no longer."""
         while self._held and self._held[0] <= now:
             heappop(self._held)
 
@@ -341,3 +341,43 @@ class RateLimiter:
         self._queue = Queue()
         self._in_flight = 0
         self._held = []
+
+
+Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
+"""A server, and the variables that may hold its key."""
+
+
+def endpoint(backend: Backend) -> Endpoint:
+    """The server and where its key is looked for; backends that agree in this are one to the server."""
+    return server_of(backend) or split(backend.model)[0], key_variables(backend)
+
+
+def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: bool = False) -> RateLimiter:
+    """A limiter for backends of one endpoint; where they ask for different bounds, it keeps the strictest.
+
+    Unless it `waits`, requests do not wait for the end of an outage; if they are `batched`,
+    all go that there are, and what comes of them says nothing of the server.
+    """
+    backends = (backend, *others)
+    ceilings = [one.max_in_flight for one in backends if one.max_in_flight is not None]
+    longest_wait = min(one.longest_wait for one in backends)
+    outage = min(one.outage for one in backends) if waits else 0.0
+    return RateLimiter(
+        backend.label,
+        # The embedded backend is this process: it takes whatever comes, and there is nothing to find out.
+        limit=ConcurrencyLimit(start=None)
+        if backend.rehearses or batched
+        else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
+        breaker=(StaysClosed if batched else CircuitBreaker)(longest_wait=longest_wait, outage=outage),
+        # For a server that asks to be left alone is waited as for one that is down.
+        longest_wait=max(longest_wait, outage),
+    )
+
+
+def limiters_of(backends: Iterable[Backend], *, fallback: Backend | None = None) -> dict[Endpoint, RateLimiter]:
+    """One limiter for each endpoint among `backends`; where there is a `fallback`, only its own waits for an outage."""
+    grouped: dict[Endpoint, list[Backend]] = {}
+    for backend in backends:
+        grouped.setdefault(endpoint(backend), []).append(backend)
+    last = None if fallback is None else endpoint(fallback)
+    return {where: limiter_of(*group, waits=last in {None, where}) for where, group in grouped.items()}

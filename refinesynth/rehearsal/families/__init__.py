@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from refinesynth.rehearsal.families import files, household, laboratory, office, warehouse
+from refinesynth.rehearsal.families import files
+from refinesynth.rehearsal.families.drawing import draw_household, draw_laboratory, draw_office, draw_warehouse
 from refinesynth.rehearsal.families.family import Act, Family, Plot, Verb, read_family
 
 DRAWING: Mapping[str, Callable[[Family, Random], Plot]] = {
-    "household": household.draw,
+    "household": draw_household,
     "files": files.draw,
-    "laboratory": laboratory.draw,
-    "warehouse": warehouse.draw,
-    "office": office.draw,
+    "laboratory": draw_laboratory,
+    "warehouse": draw_warehouse,
+    "office": draw_office,
 }
 """How a world of each family is drawn: what its file cannot say."""
 

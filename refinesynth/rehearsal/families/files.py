@@ -83,7 +83,6 @@ def _tree(rng: Random, words: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
 
 
 def _files(rng: Random, words: Mapping[str, tuple[str, ...]], directories: tuple[str, ...]) -> dict[str, Any]:
-    """Seven files, of which one has settings."""
     config = rng.choice(words["configs"])
     names = [config, *(f"{stem}.{rng.choice(words['endings'])}" for stem in rng.sample(words["stems"], 6))]
     files: dict[str, Any] = {
@@ -129,5 +128,4 @@ def _path(parents: Mapping[str, str], start: str, end: str) -> list[str]:
 
 
 def _least(parents: Mapping[str, str], start: str, stops: list[str]) -> int:
-    """How many changes of directory it takes to get to all of these."""
     return min(sum(len(_path(parents, *leg)) for leg in pairwise((start, *order))) for order in permutations(stops))
