@@ -28,7 +28,8 @@ from bench.recording import people
 from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder, worker_journals
-from refinesynth.serve import create_app, running
+from refinesynth.serve import running
+from tests.faulty_server import faulty_app
 
 WORKERS = 4
 IN_FLIGHT = 32
@@ -43,12 +44,12 @@ def measure(*, quick: bool) -> Section:
     kills, n = (6, 40) if quick else (50, 360)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with running(create_app(Rehearsal(), log=folder / "asked-whole.jsonl")) as address:
+        with running(faulty_app(Rehearsal(), log=folder / "asked-whole.jsonl")) as address:
             asked = _command(address, n, folder / "whole")
             subprocess.run(asked, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         whole = _asked(folder / "asked-whole.jsonl")
         server = _Counted()
-        app = create_app(server, latency=LATENCY, jitter=0.5, log=folder / "asked.jsonl")
+        app = faulty_app(server, latency=LATENCY, jitter=0.5, log=folder / "asked.jsonl")
         with running(app) as address, cluster() as nodes:
             ordeal = _Ordeal(nodes, folder, server, urlsplit(address).port or 0)
             began = time.perf_counter()

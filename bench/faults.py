@@ -37,15 +37,16 @@ LONGEST = 45.0
 """Seconds after which a run is ended, wherever it is."""
 
 _STATUSES = (408, 409, 425, 429, 500, 501, 502, 503, 504, 520, 522, 524, 529)
-MIX = ",".join([*(f"{kind}=0.0105" for kind in (*_STATUSES, "busy", "before", "middle", "garbage")), "hang=0.0015"])
+Faults = dict[int | str, float]
+MIX: Faults = {**dict.fromkeys((*_STATUSES, "busy", "before", "middle", "garbage"), 0.0105), "hang": 0.0015}
 """18 kinds, 18 % of all requests."""
-KINDS = {
-    "HTTP 500 at 3 %": "500=0.03",
-    "HTTP 529, overloaded, at 3 %": "529=0.03",
-    "connection reset at 3 %": "before=0.03",
-    "429 without Retry-After at 3 %": "busy=0.03",
-    "429 with Retry-After: 1 at 3 %": "429=0.03",
-    "hang at 0.5 %": "hang=0.005",
+KINDS: dict[str, Faults] = {
+    "HTTP 500 at 3 %": {500: 0.03},
+    "HTTP 529, overloaded, at 3 %": {529: 0.03},
+    "connection reset at 3 %": {"before": 0.03},
+    "429 without Retry-After at 3 %": {"busy": 0.03},
+    "429 with Retry-After: 1 at 3 %": {429: 0.03},
+    "hang at 0.5 %": {"hang": 0.005},
     "18 kinds at 18 %": MIX,
 }
 _QUICK = ("HTTP 500 at 3 %", "429 with Retry-After: 1 at 3 %")
@@ -76,7 +77,7 @@ class Ran:
 
 def measure(*, quick: bool) -> Section:
     """Each kind of fault with our limit and with the fixed one, after runs without faults."""
-    kinds = {"none": "", **{name: KINDS[name] for name in (_QUICK if quick else KINDS)}}
+    kinds: dict[str, Faults] = {"none": {}, **{name: KINDS[name] for name in (_QUICK if quick else KINDS)}}
     figures: list[Figure] = []
     with process(_serve, tuple(kinds.values())) as server, process(_run) as client:
         addresses = ask(server)
@@ -88,20 +89,20 @@ def measure(*, quick: bool) -> Section:
             print(figures[-1], file=sys.stderr, flush=True)
     return Section(
         title="Faults at random",
-        how=f"{CALLS:,} calls, {IN_FLIGHT} in flight, against `refinesynth serve --fail` at {LATENCY * 1000:.0f} ms, "
+        how=f"{CALLS:,} calls, {IN_FLIGHT} in flight, against the mock server of the tests at {LATENCY * 1000:.0f} ms, "
         f"which breaks requests at random, whatever the load. Ratios are to a run without faults in the same minute, and where requests "
         f"hang, to that and one timeout ({TIMEOUT:.0f} s). The fixed limit is {IN_FLIGHT}.",
         figures=tuple(figures),
     )
 
 
-def _figure(name: str, faults: str, ours: Ran, fixed: Ran, free: Ran) -> Figure:
+def _figure(name: str, faults: Faults, ours: Ran, fixed: Ran, free: Ran) -> Figure:
     return Figure(
         what=name,
         value=ours.rate(),
         unit="/s",
         reference=free.rate(after=TIMEOUT if "hang" in faults else 0.0),
-        goal={"": None, MIX: 0.4}.get(faults, 0.6),
+        goal=0.4 if faults == MIX else 0.6 if faults else None,
         aim="at least",
         of_ratio=True,
         note=f"{ours.seconds:.1f} s, {ours.sent:,} requests for {ours.answers:,} answers; "
@@ -112,8 +113,8 @@ def _figure(name: str, faults: str, ours: Ran, fixed: Ran, free: Ran) -> Figure:
 def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
     """A server for each kind of faults."""
     pin("server")
-    from refinesynth.serve import create_app, running
-    from refinesynth.serve.faults import parse_faults
+    from refinesynth.serve import running
+    from tests.faulty_server import faulty_app
 
     said = orjson.loads(completion("It is done."))
 
@@ -121,7 +122,7 @@ def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
         return said
 
     with ExitStack() as stack:
-        apps = [create_app(answer, latency=LATENCY, faults=parse_faults(faults)) for faults in kinds]
+        apps = [faulty_app(answer, faults, latency=LATENCY) for faults in kinds]
         parent.send([stack.enter_context(running(app)) for app in apps])
         parent.recv()
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from refinesynth import testing
 from refinesynth.rules import Rule, verify
-from refinesynth.testing import GROUNDED_CORRUPTIONS, Corruption
+from refinesynth.testing import Corruption
+from tests.grounded_corruptions import GROUNDED_CORRUPTIONS, grounded_corruptions
 
 
 def let_through(chains: Mapping[str, Rule], *, each: int) -> tuple[int, dict[str, int]]:
@@ -25,7 +25,7 @@ def let_through(chains: Mapping[str, Rule], *, each: int) -> tuple[int, dict[str
             deadline=None,
             phases=[Phase.generate],
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-        )(given(testing.grounded_corruptions(name))(keep))
+        )(given(grounded_corruptions(name))(keep))
         run()
     accepted = {
         name: sum(verify(corruption.draft, chain).accepted for corruption in drawn) for name, chain in chains.items()

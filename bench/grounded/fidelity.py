@@ -32,9 +32,9 @@ from refinesynth import rules
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import draw_scene
 from refinesynth.rules import Rule
-from refinesynth.testing import GROUNDED_CORRUPTIONS
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import World, world_of
+from tests.grounded_corruptions import GROUNDED_CORRUPTIONS
 
 SHIPPED = Path(__file__).parents[2] / "refinesynth" / "prompts" / "examples" / "grounded"
 """The rulebooks that were written by hand."""

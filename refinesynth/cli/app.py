@@ -6,10 +6,13 @@ quick.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from refinesynth._version import __version__
@@ -36,7 +39,6 @@ from refinesynth.cli.show import show
 from refinesynth.cli.status import status
 from refinesynth.cli.supervised import report_end
 from refinesynth.cli.train import train
-from refinesynth.cli.train_merge import merge as merge_adapters
 from refinesynth.cli.verify import verify
 from refinesynth.cli.view import view
 
@@ -77,9 +79,11 @@ class CommandLine(TyperGroup):
         sys.exit(code or ExitCode.OK)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Commands of two words (`train merge`) come before the argument that the second word would be to the first."""
-        two = " ".join(args[:2])
-        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+        """The command that is called. One whose options are fields of settings gets them here: the settings take a
+        second to import, and the list of commands does without.
+        """
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _with_options(name) if name in _SETTINGS else command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; when the reader of its output went away, end quietly, as any Unix tool does."""
@@ -109,9 +113,9 @@ def _report(error: Exception, *, traceback: bool) -> ExitCode:
     return code
 
 
-app = typer.Typer(
-    cls=CommandLine, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
-)
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False, context_settings=_HELP)
 
 
 @app.callback(invoke_without_command=True)
@@ -145,7 +149,6 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "filter": filter_,
     "sample": sample,
     "train": train,
-    "train merge": merge_adapters,
     "evaluate": evaluate,
     "compare": compare,
     "view": view,
@@ -154,7 +157,33 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "serve": serve,
     "serve-world": serve_world,
 }
-app.command(cls=ListsPlays)(run)
+_SETTINGS: Mapping[str, tuple[Callable[..., None], str]] = {"run": (run, "refinesynth.settings.run:RunSettings")}
+"""Commands whose options are fields, and the model that has them."""
+
+
+@cache
+def _with_options(name: str) -> Any:
+    from refinesynth.cli.fields import options_from
+
+    command, model = _SETTINGS[name]
+    module, _, model_name = model.partition(":")
+    of_one = typer.Typer(context_settings=_HELP, add_completion=False)
+    of_one.command(name, cls=ListsPlays)(options_from(getattr(import_module(module), model_name), command))
+    return typer.main.get_command(of_one)
+
+
+def _listed(command: Callable[..., None]) -> Callable[[], None]:
+    """The command as it stands in the list of commands, without its options."""
+
+    def without_options() -> None:
+        raise AssertionError("its options are added before it is called")
+
+    without_options.__doc__ = command.__doc__
+    return without_options
+
+
+for name, (command, _) in _SETTINGS.items():
+    app.command(name)(_listed(command))
 app.command(cls=ListsPlays)(check_backend)
 for name, command in _COMMANDS.items():
     app.command(name)(command)

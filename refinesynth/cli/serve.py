@@ -1,11 +1,15 @@
 """`refinesynth serve`: the rehearsal as an HTTP server."""
 
-from pathlib import Path
+import re
 from typing import Annotated
 
 import typer
 
 from refinesynth.errors import InputError
+
+_DURATION = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?)[ ]?(?P<unit>ms|s|m)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_LONGEST_SECONDS = 3_600.0
 
 BackendOption = Annotated[
     str, typer.Option("--backend", metavar="NAME", help="rehearsal, or rehearsal:FAULT=RATE,... with an LLM's faults.")
@@ -15,20 +19,7 @@ Latency = Annotated[
     str, typer.Option("--latency", metavar="TIME", help="Until an answer begins, on average: 200ms, 1.5s.")
 ]
 Jitter = Annotated[float, typer.Option("--jitter", min=0, max=1, help="Share by which the latency varies.")]
-Fail = Annotated[
-    str,
-    typer.Option(
-        "--fail",
-        metavar="KIND=SHARE,...",
-        help="Shares of requests that fail, such as 429=0.05,hang=0.001: an HTTP status, or busy (429 without Retry-After), hang, "
-        "before, middle, after (reset before, in or after the body), drip, garbage (no JSON).",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Decides which request fails, and how long each takes.")]
-Log = Annotated[
-    Path | None,
-    typer.Option("--log", metavar="FILE", help="Append a line of JSON for each request: whose, what, paid for or not."),
-]
+Seed = Annotated[int, typer.Option("--seed", help="Decides how long each request takes.")]
 
 
 def serve(
@@ -37,11 +28,11 @@ def serve(
     port: Port = 8400,
     latency: Latency = "0",
     jitter: Jitter = 0.0,
-    fail: Fail = "",
     seed: Seed = 0,
-    log: Log = None,
+    fail: Annotated[str, typer.Option("--fail", hidden=True)] = "",
+    log: Annotated[str, typer.Option("--log", hidden=True)] = "",
 ) -> None:
-    """Serve the rehearsal as an OpenAI-compatible API on this machine, for load and fault tests.
+    """Serve the rehearsal as an OpenAI-compatible API on this machine, for load tests.
 
     Ends with Ctrl-C.
     """
@@ -49,20 +40,19 @@ def serve(
     from refinesynth.backends.names import rehearsal_faults
     from refinesynth.cli.terminal import output
     from refinesynth.rehearsal import Faults, Rehearsal
-    from refinesynth.serve import create_app, parse_duration, parse_faults
+    from refinesynth.serve import create_app
     from refinesynth.serve import serve as serve_app
 
+    if fail or log:
+        raise InputError(
+            "--fail and --log were removed: `serve` no longer breaks or records requests. Leave them out, and put a "
+            "proxy that injects HTTP faults, such as Toxiproxy or mitmproxy, in front of it"
+        )
     chosen = resolve(backend)
     if not chosen.rehearses:
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")
-    app = create_app(
-        Rehearsal(faults=Faults.model_validate(rehearsal_faults(chosen.model))),
-        latency=parse_duration(latency),
-        jitter=jitter,
-        faults=parse_faults(fail),
-        seed=seed,
-        log=log,
-    )
+    rehearsal = Rehearsal(faults=Faults.model_validate(rehearsal_faults(chosen.model)))
+    app = create_app(rehearsal, latency=parse_duration(latency), jitter=jitter, seed=seed)
     console = output()
 
     def ready(address: str) -> None:
@@ -70,3 +60,20 @@ def serve(
         console.print(f"counts are at {address}/stats; Ctrl-C ends it", style="dim", soft_wrap=True)
 
     serve_app(app, port=port, on_ready=ready)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of `200ms`, `1.5s`, `2m` or `0`; an hour at most.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    given = text.strip().casefold()
+    if given in {"0", "0.0"}:
+        return 0.0
+    if not (read := _DURATION.fullmatch(given)):
+        raise InputError(f"{text!r} is no duration; write a number and a unit, as in 200ms, 1.5s or 2m")
+    seconds = float(read["number"]) * _SECONDS[read["unit"]]
+    if seconds > _LONGEST_SECONDS:
+        raise InputError(f"{text!r} is too long; an hour (60m) is the most")
+    return seconds

@@ -243,12 +243,16 @@ def train(
     """Tune a model on trajectories: it learns from the repair, never from the mistake.
 
     The same command again continues a training that was interrupted.
-    `train merge ADAPTER` makes a whole model of adapters.
 
     Exits with 0 when it is done, 1 when it could not go on, 2 when it was asked
     wrongly, 3 when the folder cannot be written, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = {name: value for name, value in locals().items() if name not in _NO_SETTINGS}
+    if data and data[0] == "merge":
+        raise InputError(
+            "refinesynth train merge is removed. Merge an adapter with peft: AutoPeftModelForCausalLM.from_pretrained(ADAPTER)"
+            ".merge_and_unload().save_pretrained(FOLDER). A data folder of this name is ./merge"
+        )
     if show_config + preview + dry_run > 1:
         raise InputError("give one of --show-config, --preview and --dry-run")
     if sample is not None and not preview:

@@ -7,7 +7,7 @@ from typing import Any
 from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
 from refinesynth.journal.values import ESTIMATED, model_of
-from refinesynth.run.episodes import Totals
+from refinesynth.run.stats import RunStats
 from refinesynth.trajectory import Usage
 
 
@@ -31,7 +31,7 @@ class Spending:
     """On episodes that are in no file: in flight, broken off, waiting for an earlier one, or more than were needed."""
 
     @classmethod
-    def of(cls, rows: Sequence[SpentRow], totals: Totals) -> "Spending":
+    def of(cls, rows: Sequence[SpentRow], totals: RunStats) -> "Spending":
         """From what the journal has summed up, and the sums over the episodes in the files."""
         wasted = sum(totals.wasted.values(), Cost())
         total = sum(map(spent_of, rows), Cost()) if rows else totals.spent

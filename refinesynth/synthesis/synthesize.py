@@ -9,12 +9,12 @@ from anyio import get_cancelled_exc_class
 from refinesynth.client.tracing import Tracing
 from refinesynth.personas import PersonaSource
 from refinesynth.settings import Attempts, Curation, Grounding, Mistakes
-from refinesynth.settings.run import DEADLINE, PATIENCE
-from refinesynth.synthesis.beginning import begin
+from refinesynth.settings.run import DEADLINE, EARLY_STOP
 from refinesynth.synthesis.configured import configured
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.request import Request
 from refinesynth.synthesis.result import SynthesisResult
+from refinesynth.synthesis.setup import begin
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend, BackendSpec, Completion
@@ -51,9 +51,8 @@ async def synthesize(
     judge: bool = False,
     max_turns: int | None = None,
     fresh: bool = False,
-    retry_failed: bool = False,
     budget: "Budget | str | None" = None,
-    patience: int = PATIENCE,
+    early_stop: int = EARLY_STOP,
     fallback: "str | Backend | None" = None,
     deadline: float | None = DEADLINE,
     batch: bool = False,
@@ -66,15 +65,15 @@ async def synthesize(
     progress: bool = False,
     call: "Completion | None" = None,
 ) -> SynthesisResult:
-    """Start personas until `n` trajectories are accepted, the personas run out, or `patience` does
-    (`SynthesisResult.ended` says so).
+    """Start personas until `n` trajectories are accepted, the personas run out, or `early_stop`
+    episodes gave none (`SynthesisResult.ended` says so).
 
     Trajectories are in the order of the personas. The same personas, seed and deterministic backend give the same bytes
     in trajectories.jsonl and rejected.jsonl, at any concurrency. Memory grows with the episodes in flight, not with `n`.
 
     A run that was cancelled or killed, at any instant, is resumed when it is asked for again with the same `output`: no
     accepted trajectory is lost or written twice, and no completion is paid for twice but those that were in flight.
-    Settings that would change the data must be the same then; `n`, `concurrency`, `budget`, `patience` and how servers
+    Settings that would change the data must be the same then; `n`, `concurrency`, `budget`, `early_stop` and how servers
     are reached may differ.
 
     Args:
@@ -112,16 +111,10 @@ async def synthesize(
         judge: Whether an LLM judge must agree to what the rules accept.
         max_turns: Longest draft, in turns; None for the default.
         fresh: Start over. A run that is in `output` is kept beside it, as `NAME.old-1` or the next free number.
-        retry_failed: Go on with a run in `output`, and first play those of its personas again whose episodes gave nothing:
-            as new episodes behind all that were begun, with ids and seeds of their own. What was accepted stays as it
-            is, what the first tries have cost stays counted, and `max_tokens`, `output_mode` and `extra` may be others
-            now. Interrupted, the same call goes on with them and begins no second round.
         budget: A hard stop, such as `"50usd"` or `"20Mtok"`, which the total passes by less than one request. The run
             then ends as when its personas run out, and goes on with a higher one.
-        patience: Finished episodes without one accepted after which the run stops early. So it does once as many have
-            ended, in the first half of what personas and budget allow, where at the yield so far `n` is out of reach of
-            the two. What decides is the order in which outcomes are committed. 0 goes on to the end; so does the same
-            call with 0 later.
+        early_stop: Finished episodes without one accepted after which the run stops early. The order in which outcomes
+            are committed decides. 0 goes on to the end; so does the same call with 0 later.
         fallback: A second backend, asked while the first is down or cannot be asked any more; back to the first when it
             is there again. Which one answered is in each trajectory's provenance.
         deadline: Seconds that an episode may take; None for no end.

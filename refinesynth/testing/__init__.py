@@ -15,8 +15,8 @@
     def test_my_chain_still_catches(corruption):
         assert not rules.verify(corruption.draft, rules.strict() & MyRule()).accepted
 
-For grounded play there are the same of scripts with a rulebook and of drafts that were played by it:
-`valid_grounded_scripts`, `valid_grounded_drafts`, `grounded_corruptions`, `rulebook_corruptions`.
+For grounded play there are scripts with a rulebook and drafts that were played by it: `valid_grounded_scripts` and
+`valid_grounded_drafts`.
 
 Needs `pip install refinesynth[testing]`.
 """
@@ -29,11 +29,9 @@ except ModuleNotFoundError as error:
 from refinesynth.testing.breaking import Corruption
 from refinesynth.testing.completions import Answer, ScriptedCompletion
 from refinesynth.testing.corruptions import CORRUPTIONS, corruptions
-from refinesynth.testing.grounded_corruptions import GROUNDED_CORRUPTIONS, grounded_corruptions
 from refinesynth.testing.grounded_drafts import valid_grounded_drafts
 from refinesynth.testing.grounded_worlds import valid_grounded_scripts
 from refinesynth.testing.hostile import drafts, scripts, texts, turns
-from refinesynth.testing.rulebook_corruptions import RULEBOOK_CORRUPTIONS, rulebook_corruptions
 from refinesynth.testing.script_corruptions import SCRIPT_CORRUPTIONS, script_corruptions
 from refinesynth.testing.valid import valid_drafts, valid_scripts
 
@@ -41,16 +39,12 @@ del _hypothesis
 
 __all__ = [
     "CORRUPTIONS",
-    "GROUNDED_CORRUPTIONS",
-    "RULEBOOK_CORRUPTIONS",
     "SCRIPT_CORRUPTIONS",
     "Answer",
     "Corruption",
     "ScriptedCompletion",
     "corruptions",
     "drafts",
-    "grounded_corruptions",
-    "rulebook_corruptions",
     "script_corruptions",
     "scripts",
     "texts",

@@ -9,15 +9,15 @@ from typing import Any
 import httpx
 import orjson
 from aiohttp import web
+from faulty_server import FAULTS, faulty_app
 from spoiling import SPOILING, spoils
 
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.serve import NAMES, HttpFaults, create_app
 
 STATUSES = (429, 500, 502, 503, 529)
 
-KINDS = (*NAMES, *sorted(SPOILING))
+KINDS = (*FAULTS, *sorted(SPOILING))
 """What may go wrong beside a status."""
 
 PATHS = ("litellm", "direct")
@@ -33,17 +33,15 @@ def backend(address: str, *, path: str = "litellm", **settings: Any) -> rs.Backe
 
 
 def served(
-    faults: HttpFaults | None = None, *, seed: int = 0, slips: Faults | None = None, **settings: Any
+    faults: Mapping[int | str, float] | None = None, *, seed: int = 0, slips: Faults | None = None, **settings: Any
 ) -> web.Application:
     """An application that rehearses with few faults of its own and fails as told."""
-    return create_app(Rehearsal(faults=slips or Faults.none()), faults=faults, seed=seed, **settings)
+    return faulty_app(Rehearsal(faults=slips or Faults.none()), faults, seed=seed, **settings)
 
 
 def failing(shares: Mapping[str | int, float], *, seed: int) -> tuple[web.Application, Counter[str]]:
     """An application that rehearses and fails in these ways, and how often it has spoilt an answer so far."""
-    named = {kind: share for kind, share in shares.items() if kind in NAMES}
-    statuses = {kind: share for kind, share in shares.items() if isinstance(kind, int)}
-    app = served(HttpFaults.model_validate({**named, "statuses": statuses}), seed=seed)
+    app = served({kind: share for kind, share in shares.items() if kind not in SPOILING}, seed=seed)
     return app, spoils(app, {kind: shares[kind] for kind in shares if kind in SPOILING}, seed=seed)  # pyright: ignore[reportArgumentType]
 
 

@@ -14,7 +14,9 @@ from launching import Launcher
 
 import refinesynth as rs
 from refinesynth.errors import RefinesynthError
-from refinesynth.serve import HttpFaults, running
+from refinesynth.serve import running
+
+pytestmark = pytest.mark.process
 
 PATIENCE = 120
 PERSONAS = ["A sailor who mends nets", "A cook on a train"]
@@ -144,7 +146,7 @@ def test_a_whole_run_its_reports_and_its_export_do_not_hold_a_key(launcher: Laun
         assert code == 0, printed
         return printed
 
-    faults = HttpFaults(statuses={500: 0.1, 429: 0.1}, before=0.05, garbage=0.05)
+    faults = {500: 0.1, 429: 0.1, "before": 0.05, "garbage": 0.05}
     with running(served(faults)) as address:
         printed = [call("--debug", *run_options(address, folder, retries=9, longest_wait=0.05))]
     commands = (["status"], ["status", "--json"], ["show", "--full"], ["show", "--raw"], ["verify"])

@@ -14,7 +14,9 @@ from chaos_stage import KINDS, PATHS, STATUSES, backend, check_folder, counts, f
 import refinesynth as rs
 from refinesynth.errors import RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.serve import HttpFaults, running
+from refinesynth.serve import running
+
+pytestmark = pytest.mark.process
 
 LONGEST_SECONDS = 120
 """A run of seconds that takes longer hangs."""
@@ -89,7 +91,7 @@ async def test_a_server_that_always_fails_ends_the_run_with_a_reason(
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_server_that_fails_for_a_while_changes_nothing(path: str, tmp_path: Path) -> None:
     inside = await rs.synthesize(n=4, play="narrated", output=tmp_path / "inside", call=Rehearsal(faults=Faults.none()))
-    faults = HttpFaults(statuses={500: 0.2}, before=0.2, middle=0.2, garbage=0.1)
+    faults = {500: 0.2, "before": 0.2, "middle": 0.2, "garbage": 0.1}
     with running(served(faults)) as address:
         result = await run(address, tmp_path / "outside", n=4, path=path)
     assert result is not None

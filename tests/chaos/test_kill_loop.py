@@ -11,19 +11,22 @@ from typing import Any, Literal
 
 import pytest
 from chaos_stage import check_folder
+from faulty_server import faulty_app
 from launching import Launcher
 
 import refinesynth as rs
 from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.serve import HttpFaults, create_app, running
+from refinesynth.serve import running
+
+pytestmark = pytest.mark.process
 
 KILLS = 26
 CONCURRENCY = 4
 LATENCY = 0.02
 """Seconds until the server answers."""
 SLIPS = Faults(invalid_json=0.05, missing_keys=0.05, too_few_errors=0.15, wrong_parameters=0.1)
-UNWELL = HttpFaults(statuses={500: 0.03}, busy=0.02)
+UNWELL = {500: 0.03, "busy": 0.02}
 DATA = ("trajectories.jsonl", "rejected.jsonl")
 
 
@@ -100,11 +103,11 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(
     logs = {name: tmp_path / f"{name}.jsonl" for name in ("whole", "killed")}
     servers = {name: Counted() for name in logs}
     launcher = Launcher(warm, tmp_path / "said")
-    with running(create_app(servers["whole"], latency=LATENCY, jitter=0.5, log=logs["whole"])) as address:
+    with running(faulty_app(servers["whole"], latency=LATENCY, jitter=0.5, log=logs["whole"])) as address:
         assert launcher.make(asked(address, tmp_path / "whole", play, n, **several)).wait() == 0, (
             launcher.said.read_text()
         )
-    app = create_app(servers["killed"], latency=LATENCY, jitter=0.5, faults=UNWELL, log=logs["killed"])
+    app = faulty_app(servers["killed"], UNWELL, latency=LATENCY, jitter=0.5, log=logs["killed"])
     with running(app) as address:
         run = asked(address, tmp_path / "killed", play, n, **several)
         kills = kill_often(launcher, run, servers["killed"], answers=servers["whole"].answers, random=Random(n))

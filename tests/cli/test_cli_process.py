@@ -18,6 +18,8 @@ from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.serve import create_app, running
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "refinesynth"]
 CANARY = "sk-canary-0815"
 PATIENCE = 120
@@ -318,7 +320,7 @@ def test_serve_says_where_it_is_and_ends_with_ctrl_c() -> None:
     [
         (["--backend", "gpt-4o"], "only the rehearsal is served"),
         (["--latency", "soon"], "'soon' is no duration"),
-        (["--fail", "429"], "'429' is no fault"),
+        (["--fail", "429=0.1"], "--fail and --log were removed"),
         (["--port", "99999"], "--port"),
     ],
 )

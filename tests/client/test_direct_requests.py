@@ -22,6 +22,8 @@ from refinesynth.client.http.dialects import COMMON, DIALECTS, body_of
 from refinesynth.client.http.reply import UnsupportedParamsError
 from refinesynth.rehearsal import Rehearsal
 
+pytestmark = pytest.mark.process
+
 MODELS = [
     "openai/served",
     "gpt-4o",

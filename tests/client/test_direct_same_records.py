@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from faulty_server import faulty_app
 
 from refinesynth import Backend, synthesize
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.serve import HttpFaults, create_app, running
+from refinesynth.serve import running
 
 PERSONAS = ["a lighthouse keeper who repairs clocks", "a baker", "a night nurse", "a bicycle courier", "a beekeeper"]
-SERVERS = {"well": HttpFaults(), "failing": HttpFaults(statuses={429: 0.05, 500: 0.05, 503: 0.02}, garbage=0.05)}
+SERVERS: dict[str, dict[int | str, float]] = {
+    "well": {},
+    "failing": {429: 0.05, 500: 0.05, 503: 0.02, "garbage": 0.05},
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def addresses() -> Iterator[dict[str, str]]:
     closing them."""
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(running(create_app(Rehearsal(faults=Faults()), faults=faults)))
+            name: stack.enter_context(running(faulty_app(Rehearsal(faults=Faults()), faults)))
             for name, faults in SERVERS.items()
         }
 

@@ -5,16 +5,17 @@ import re
 from typing import get_args
 
 import pytest
+from grounded_corruptions import grounded_corruptions
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import SHED, dm, player
 
 from refinesynth import rules
-from refinesynth.episode.taken_back import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
+from refinesynth.episode.conversation import IN_GENERAL, IN_THE_SCENE, TakenBack, privately
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.settings.mistakes import Way
-from refinesynth.testing import Corruption, corruptions, grounded_corruptions
+from refinesynth.testing import Corruption, corruptions
 from refinesynth.trajectory import Draft, MistakeKind
 
 SHIPPED = Prompts()

@@ -1,12 +1,14 @@
 """Laws of grounded drafts: what was played by the rulebook is accepted, and nothing else is."""
 
 import pytest
+from grounded_corruptions import GROUNDED_CORRUPTIONS, grounded_corruptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rulebook_corruptions import RULEBOOK_CORRUPTIONS, rulebook_corruptions
 
 from refinesynth import rules, testing
 from refinesynth.rules.registry import BUILT_IN
-from refinesynth.testing import GROUNDED_CORRUPTIONS, RULEBOOK_CORRUPTIONS, Corruption
+from refinesynth.testing import Corruption
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 
 FEWER = settings(max_examples=max(8, settings().max_examples // 8))
@@ -41,7 +43,7 @@ def test_every_prefix_of_it_verifies(draft: Draft) -> None:
 @FEWER
 @given(data=st.data())
 def test_no_corruption_is_accepted(name: str, data: st.DataObject) -> None:
-    corruption = data.draw(testing.grounded_corruptions(name))
+    corruption = data.draw(grounded_corruptions(name))
     _caught(corruption, CHAIN)
     kept = corruption.draft.prefix(rules.verify(corruption.draft, CHAIN).verified_turns)
     assert accepts(CHAIN, kept), "what was kept of it may be gone on with"
@@ -51,7 +53,7 @@ def test_no_corruption_is_accepted(name: str, data: st.DataObject) -> None:
 @FEWER
 @given(data=st.data())
 def test_every_broken_rulebook_is_caught_at_the_stage_named_for_it(name: str, data: st.DataObject) -> None:
-    _caught(data.draw(testing.rulebook_corruptions(name)), STAGES)
+    _caught(data.draw(rulebook_corruptions(name)), STAGES)
 
 
 def _caught(corruption: Corruption, chain: rules.Rule) -> None:
@@ -62,7 +64,7 @@ def _caught(corruption: Corruption, chain: rules.Rule) -> None:
 
 
 @FEWER
-@given(testing.rulebook_corruptions())
+@given(rulebook_corruptions())
 def test_one_stage_speaks_at_a_time(corruption: Corruption) -> None:
     stages = [
         v.rule for v in rules.verify(corruption.draft, STAGES).violations if isinstance(BUILT_IN[v.rule](), rules.Stage)

@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from grounded_corruptions import grounded_corruptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import dm, player
@@ -208,7 +209,7 @@ def test_it_never_raises(draft: Draft) -> None:
 
 
 @FEWER
-@given(testing.grounded_corruptions())
+@given(grounded_corruptions())
 def test_what_it_keeps_verifies(corruption: testing.Corruption) -> None:
     rule, draft = KnowsOnlyWhatWasSeen(), corruption.draft
     verdict = rules.verify(draft, rule)

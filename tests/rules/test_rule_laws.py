@@ -1,16 +1,16 @@
 """Laws of all rules: they never raise, agree with themselves, keep prefixes that hold, and compose as logic does."""
 
 import pytest
+from grounded_corruptions import GROUNDED_CORRUPTIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rulebook_corruptions import RULEBOOK_CORRUPTIONS
 
 from refinesynth import rules, testing
 from refinesynth.rules.registry import BUILT_IN
 from refinesynth.rules.rule import BaseRule, Rule
 from refinesynth.testing import (
     CORRUPTIONS,
-    GROUNDED_CORRUPTIONS,
-    RULEBOOK_CORRUPTIONS,
     SCRIPT_CORRUPTIONS,
     Corruption,
 )

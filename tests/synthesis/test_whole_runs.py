@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 import httpx
 import pytest
+from faulty_server import faulty_app
 
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
-from refinesynth.serve import HttpFaults, create_app, running
+from refinesynth.serve import create_app, running
 
 SPOILT = Faults(invalid_json=0.05, missing_keys=0.05, too_few_errors=0.1, wrong_parameters=0.1)
-UNWELL = HttpFaults(statuses={429: 0.06, 500: 0.03, 503: 0.03}, garbage=0.03, hang=0.005)
+UNWELL = {429: 0.06, 500: 0.03, 503: 0.03, "garbage": 0.03, "hang": 0.005}
 
 
 def backend(address: str, model: str = "rehearsal") -> rs.Backend:
@@ -24,7 +25,7 @@ async def test_a_failing_server_changes_nothing_about_the_trajectories(
     tmp_path: Path, play: Literal["live", "narrated", "grounded"], n: int
 ) -> None:
     inside = await rs.synthesize(n=n, play=play, output=tmp_path / "inside", call=Rehearsal(faults=SPOILT))
-    with running(create_app(Rehearsal(faults=SPOILT), faults=UNWELL, seed=3)) as address:
+    with running(faulty_app(Rehearsal(faults=SPOILT), UNWELL, seed=3)) as address:
         outside = await rs.synthesize(
             n=n, play=play, backend=backend(address), output=tmp_path / "outside", concurrency=4
         )

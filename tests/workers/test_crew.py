@@ -29,7 +29,7 @@ from refinesynth.synthesis.workers.messages import Ready
 from refinesynth.synthesis.workers.worker import Assignment, Given, journal_of, share
 from refinesynth.trajectory import Draft, Persona
 
-pytestmark = pytest.mark.usefixtures("local_ray")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("local_ray")]
 
 PERSONAS = [Persona(text=f"A clerk with {number} keys.") for number in range(6)]
 SETTINGS = settings_for(seed=3)

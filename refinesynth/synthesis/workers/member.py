@@ -16,7 +16,7 @@ from refinesynth.client.account import CostTracker, Count, Price, Reservation
 from refinesynth.errors import ConfigurationError, RunStopped
 from refinesynth.run import Finished, JournalSums
 from refinesynth.run.away import tell_lost
-from refinesynth.synthesis.status_probe import How
+from refinesynth.synthesis.progress import How
 from refinesynth.synthesis.workers.actor import Worker
 from refinesynth.synthesis.workers.cluster import answered, number_of, ray
 from refinesynth.synthesis.workers.messages import Ended, Ready, Reserve, Reserved, Said, Settle, Sums
