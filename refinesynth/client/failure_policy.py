@@ -114,9 +114,7 @@ class FailurePolicy:
         self._doubtful = 0
 
     def note_calls(self, artefact: str | None) -> None:
-        """Note an answer with calls, and the artefact that the server's tool parser left in it; warn once if each has
-        one.
-        """
+        """Note an answer with calls and what the server's tool parser left in it; warn once if each has something."""
         self._calls += 1
         self._artefacts += artefact is not None
         if self._calls == self._artefacts == _PARSED:

@@ -132,9 +132,7 @@ class Trial:
         return True
 
     def _after_a_crash(self, request: Mapping[str, Any]) -> Lack | None:
-        """Some servers break over a schema and do not say so: once another form is tried, and where that breaks too,
-        the schema is back.
-        """
+        """Try once without a schema, over which some servers break silently; put it back where that breaks too."""
         self._crashes += 1
         if self._crashes > _CRASHES:
             self.without -= {Lack.SCHEMA}
@@ -153,9 +151,7 @@ def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
 
 
 def carried(request: Mapping[str, Any]) -> dict[Lack, str]:
-    """What a request asks for that a server may lack, each with what an answer proves: of a schema only that this one
-    is taken.
-    """
+    """Features that a request asks for and a server may lack, each with what an answer proves."""
     found = {lack: lack.value for lack in (Lack.TOOLS, Lack.SEED) if lack.value in request}
     if request.get(Lack.DEMAND) == "required":
         found[Lack.DEMAND] = Lack.DEMAND.value

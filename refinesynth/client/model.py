@@ -128,9 +128,7 @@ class LiteLLMModel(Model):
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
-        """As every model does, after choosing another output mode where the schema cannot be expressed in the usual one,
-        or the server does not take it.
-        """
+        """As every model does, in an output mode that can express the schema and that the server takes."""
         return self._prepare(model_settings, model_request_parameters, self.lacks)
 
     def _prepare(
@@ -274,9 +272,7 @@ class LiteLLMModel(Model):
         )
 
     async def _buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
-        """A completion that was not paid for before, and its price: bought in its turn, within the budget, and kept
-        before anyone uses it.
-        """
+        """Buy a completion, with its price: in its turn, within the budget, and kept before anyone uses it."""
         prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
         call.enter(CallStage.TURN)
         async with self.limiter.permit(

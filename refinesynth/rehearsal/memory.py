@@ -93,9 +93,7 @@ class Position:
 
 
 def _planned(position: Position) -> tuple[str, ...]:
-    """What is left of the plan of the position before, if that one's next action or one to the same effect was
-    taken.
-    """
+    """The rest of the earlier plan, if its next action or one to the same effect was taken; else a new plan."""
     world, state = position.scene.world, position.state
     rulebook = position.scene.executed.rulebook
     if position.before is None and rulebook is not None and rulebook.solution:

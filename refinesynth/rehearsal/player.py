@@ -81,9 +81,7 @@ def _world_of(task: str) -> Position | None:
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
-    """What was done and answered. An answer that held no action was not played, nor is what was said about it an
-    observation.
-    """
+    """Actions and their answers. An answer without an action was not played; what was said about it is left out."""
     action: str | None = None
     for role, text in chat:
         if role == "assistant":

@@ -169,9 +169,7 @@ def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]
 
 
 def unreadable(luck: Luck, kind: str, text: str) -> str:
-    """Prose instead of JSON, or JSON that breaks off before its required keys; a trajectory breaks off before the last
-    of them.
-    """
+    """Prose instead of JSON, or JSON that breaks off before its required keys; a trajectory before the last of them."""
     rng = luck.rng("unreadable")
     if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
         return rng.choice(_PROSE)

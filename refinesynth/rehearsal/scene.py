@@ -69,9 +69,7 @@ class Scene:
 
     @cached_property
     def likely(self) -> tuple[str, ...]:
-        """Action texts in which a plan is looked for: those that are useful, and where one has to search the ways to
-        everywhere.
-        """
+        """Action texts in which a plan is looked for: the useful ones, and where one has to search all ways."""
         return (*self.useful, *(self.seeking if self.hidden else ()))
 
     @cached_property

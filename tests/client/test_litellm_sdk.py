@@ -150,23 +150,6 @@ async def test_what_may_pass_is_tried_again(model: str, server: ChatServer) -> N
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_retry_after_is_honoured(model: str, server: ChatServer, waits: Waits) -> None:
-    server.replies.extend([fails(429, "slow down", retry_after="2"), fails(503, retry_after="9000")])
-    with pytest.raises(RunStopped, match=r"asks to wait 9,000 s \(Retry-After\)"):
-        await Agent(asking(server, model, waits, longest_wait=1)).run("hi")
-    assert waits == [2]
-
-
-@pytest.mark.parametrize("model", MODELS)
-async def test_a_server_that_does_not_answer_is_given_up_on_and_asked_again(
-    model: str, server: ChatServer, waits: Waits
-) -> None:
-    server.replies.append(Reply(json.dumps(completion()), delay=2))
-    await Agent(asking(server, model, waits, timeout=0.3)).run("hi")
-    assert len(waits) == 1
-
-
-@pytest.mark.parametrize("model", MODELS)
 async def test_a_server_that_is_not_there_stops_the_run_and_says_so(model: str, waits: Waits) -> None:
     backend = Backend(model=model, base_url="http://127.0.0.1:9/v1")
     with pytest.raises(RunStopped, match=r"cannot be reached at http://127.0.0.1:9/v1 .*address right\.$") as stopped:

@@ -152,9 +152,7 @@ def _own_prices(backend: Backend) -> dict[str, float]:
 
 
 def _asked(backend: Backend) -> Rates | None:
-    """What litellm answers for a model that its map alone does not settle; it is not asked about servers of one's
-    own.
-    """
+    """Ask litellm about a model that its map alone does not settle; never about servers of one's own."""
     provider = PROVIDERS.get(split(backend.model)[0])
     if backend.base_url is not None or (provider is not None and provider.base_url is not None):
         return None

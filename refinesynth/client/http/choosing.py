@@ -109,9 +109,7 @@ def base_url_of(backend: Backend, dialect: Dialect) -> str | None:
 
 
 def proxy_of(url: str) -> str | None:
-    """The URL of the proxy that the environment names for this one; None where there is none, or its host needs
-    none.
-    """
+    """The URL of the proxy that the environment names for this one; None where there is none or none is needed."""
     from urllib.request import getproxies, proxy_bypass
 
     address, proxies = urlsplit(url), getproxies()

@@ -128,9 +128,7 @@ async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[N
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
-    """Close a generator in its loop; called in whichever thread collects the garbage. A loop that ended has closed
-    it.
-    """
+    """Close a generator in its loop, from any thread that collects the garbage; a loop that ended has closed it."""
 
     async def close() -> None:
         await guard.aclose()
@@ -157,9 +155,7 @@ def _too_long(headers: Mapping[str, str]) -> HttpError:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Take an error's tracebacks off: the frames of aiohttp have the headers among their locals, and with them the
-    key.
-    """
+    """Remove an error's tracebacks: the locals of aiohttp's frames hold the headers, and with them the key."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:

@@ -50,9 +50,7 @@ class Deadline:
 
 @contextmanager
 def deadline(seconds: float | None) -> Generator[Deadline]:
-    """Cancel the block after this long, None for never; what the block was in time for is kept (see
-    `Deadline.passed`).
-    """
+    """Cancel the block after this long, None for never; what it was in time for is kept (`Deadline.passed`)."""
     limit = float("inf") if seconds is None else anyio.current_time() + seconds
     with anyio.CancelScope(deadline=limit) as scope:
         found = Deadline(scope)

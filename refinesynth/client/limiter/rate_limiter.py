@@ -233,9 +233,7 @@ class RateLimiter:
         self._advance()
 
     def _advance(self) -> None:
-        """Let through the requests that may go now, and see to it that this is looked at again when time alone lets
-        more through.
-        """
+        """Let through the requests that may go now; set a timer where time alone lets more through."""
         now = self._now()
         if not self._breaker.closed:
             self._advance_trials(now)
