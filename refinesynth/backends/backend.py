@@ -131,11 +131,13 @@ class Backend(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, given: Any) -> Any:
-        for name in RETIRED.keys() & given.keys() if isinstance(given, Mapping) else ():
+    def _without_retired(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        settings = cast("Mapping[str, object]", given)
+        for name in RETIRED.keys() & settings.keys():
             warnings.warn(f"Backend: {name} has no effect any more; {RETIRED[name]}", DeprecationWarning, stacklevel=2)
-            given = {key: value for key, value in cast("Mapping[str, Any]", given).items() if key != name}
-        return given
+        return {name: value for name, value in settings.items() if name not in RETIRED}
 
     @field_validator("base_url", mode="after")
     @classmethod

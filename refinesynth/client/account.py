@@ -93,12 +93,15 @@ class Memory(Protocol):
     @property
     def ended(self) -> bool:
         """Whether the episode had ended, and is made again from what it has paid for alone."""
+        ...
 
     def recall(self, role: str, step: int, digest: bytes) -> Paid | None:
         """The completion that this request of an episode's `role` was answered with before."""
+        ...
 
     async def keep(self, *paid: Paid) -> None:
         """Returns when the completions will be there even if the process is killed: all of them, or none."""
+        ...
 
 
 class Reservation(Protocol):
@@ -106,9 +109,11 @@ class Reservation(Protocol):
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
         """Count what the request has cost."""
+        ...
 
     def release(self) -> None:
         """The request was not answered; nothing was paid."""
+        ...
 
 
 class CostTracker(Protocol):
@@ -120,6 +125,7 @@ class CostTracker(Protocol):
         Raises:
             RunStopped: It would go beyond the budget.
         """
+        ...
 
 
 class Account(Protocol):
@@ -128,25 +134,30 @@ class Account(Protocol):
     @property
     def priority(self) -> float:
         """Smaller goes first where requests wait for each other."""
+        ...
 
     @property
     def episode(self) -> str:
         """Whose request it is, to be shown."""
+        ...
 
     @property
     def role(self) -> str:
         """Which of its roles asks."""
+        ...
 
     @property
     def ended(self) -> bool: ...
 
     def recall(self) -> Paid | None:
         """The next completion of this request, if it was paid for before; it is entered as if it came now."""
+        ...
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation: ...
 
     async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
         """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""
+        ...
 
 
 class Unlimited:

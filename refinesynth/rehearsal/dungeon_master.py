@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
-from refinesynth.rehearsal.scene import label_in
+from refinesynth.rehearsal.scene import label_of
 from refinesynth.rehearsal.strangers import judge_plainly
 from refinesynth.rehearsal.wording import WORDINGS, meaning, reason, refusal, say, shown
 from refinesynth.rules.ending import SUCCESS
@@ -32,9 +32,7 @@ def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue
 
 def world_of(script: JsonValue) -> Position | None:
     """The opening of the scene that a script names, if its actions are that scene's."""
-    if not isinstance(script, dict) or not isinstance(introduction := script.get("introduction"), str):
-        return None
-    label, actions = label_in(introduction), script.get("actions")
+    label, actions = label_of(script), script.get("actions") if isinstance(script, dict) else None
     if label is None or not isinstance(actions, list):
         return None
     position = opening(label)
@@ -126,8 +124,7 @@ def word(
 ) -> dict[str, Any]:
     """Thought and observation for a ruling, which may be anything, in a script that may be anything."""
     said = shown(action if isinstance(action, str) else "")
-    introduction = script.get("introduction") if isinstance(script, dict) else None
-    label = label_in(introduction) if isinstance(introduction, str) else None
+    label = label_of(script)
     said_before = frozenset(_said_before(history))
     rng = luck.rng("word")
     ways = (_observation(luck, rng, label, said, ruling) for _ in range(_TRIES))

@@ -48,7 +48,12 @@ class Rehearsal:
         content = self._content(request, luck)
         if content is not None:
             return completion(request, content, luck)
-        if request.form.kind == "tool" and not request.form.insisted and _answers_a_call(request):
+        if (
+            request.form.kind == "tool"
+            and not request.form.insisted
+            and request.messages
+            and request.messages[-1][0] == "tool"
+        ):
             # Whoever brings a tool's result waits for words, not for the same call again.
             request = replace(request, form=Form("text"))
         return completion(request, _greeting(request.form), luck)
@@ -117,12 +122,10 @@ class Rehearsal:
 
 
 def _asked_in(request: Request) -> Asked | None:
-    private = request.blocks.get("private")
-    return _asked(private) if isinstance(private, dict) else None
-
-
-def _asked(private: Mapping[str, object]) -> Asked | None:
     """What the Player's private note asks for; None if it asks for nothing that is known."""
+    private = request.blocks.get("private")
+    if not isinstance(private, dict):
+        return None
     kind, way = private.get("slip"), private.get("way", "fresh")
     if kind not in list(MistakeKind) or way not in get_args(Way):
         return None
@@ -135,10 +138,6 @@ def _greeting(form: Form) -> str:
     return dumped({"answer": GREETING} if form.schema is None else instance(form.schema))
 
 
-def _answers_a_call(request: Request) -> bool:
-    return bool(request.messages) and request.messages[-1][0] == "tool"
-
-
 _PROSE = (
     "I would rather describe this in my own words than as data. There is a lot to be said about it.",
     "Certainly! Before I answer, could you tell me a little more about what you have in mind?",
@@ -148,8 +147,6 @@ _PROSE = (
 _REQUIRED = {
     "script": ("environment", "goal", "completion_conditions", "actions"),
     "grounded script": ("environment", "goal", "completion_conditions", "actions", "rulebook"),
-    "world": ("environment", "actions"),
-    "goal": ("goal", "completion_conditions", "rulebook"),
     "words": ("thought", "observation"),
     "ruling": ("thought", "observation", "parameter_error", "place_error", "logic_error"),
     "judgement": ("accepted",),

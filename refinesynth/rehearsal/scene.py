@@ -15,6 +15,8 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
 from refinesynth.rehearsal.families import DRAWING, FAMILIES, Act, Family, Plot, Verb
 from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
@@ -96,6 +98,12 @@ def label_in(text: str) -> str | None:
     """The first scene label in a text (an introduction, a task), if there is one."""
     found = _LABEL.search(text)
     return f"{found[1]}-{found[2]}" if found else None
+
+
+def label_of(script: JsonValue) -> str | None:
+    """The label of the scene that a script as JSON, or a part of one, is about."""
+    introduction = script.get("introduction") if isinstance(script, dict) else None
+    return label_in(introduction) if isinstance(introduction, str) else None
 
 
 def random_label(rng: Random) -> str:

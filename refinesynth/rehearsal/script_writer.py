@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import opening
-from refinesynth.rehearsal.scene import GROUNDED, Scene, is_grounded, label_in, outline, random_label
+from refinesynth.rehearsal.scene import GROUNDED, Scene, is_grounded, label_of, outline, random_label
 from refinesynth.rehearsal.wire import dumped
 from refinesynth.trajectory import Script
 
@@ -31,12 +31,6 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
     if luck.strikes("ambiguous_pattern"):
         blur(luck, script, written)
     return written
-
-
-def label_of(previous: JsonValue) -> str | None:
-    """The label of the scene that a script, or a part of one, is about."""
-    introduction = previous.get("introduction") if isinstance(previous, dict) else None
-    return label_in(introduction) if isinstance(introduction, str) else None
 
 
 def dedicated(script: Script, persona: str) -> str:

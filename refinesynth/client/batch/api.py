@@ -42,6 +42,7 @@ class BatchApi(Protocol):
 
     def accepts(self, parameter: str) -> bool:
         """Whether requests may carry this OpenAI parameter."""
+        ...
 
     async def ask(self, request: Mapping[str, Any], answer: Answer) -> object:
         """The completion for a request, which `answer` gets for its body.
@@ -49,21 +50,27 @@ class BatchApi(Protocol):
         Raises:
             Exception: What came instead, or the request cannot be written as a body.
         """
+        ...
 
     async def send(self, requests: Mapping[str, Body], *, key: str) -> str:
         """Send bodies, each by its id; the id of the batch."""
+        ...
 
     async def candidates(self, batch: Batch) -> list[str]:
         """The ids of batches that may be this one, if it was sent."""
+        ...
 
     async def look(self, batch: str) -> Ended | None:
         """What has become of a batch; None while it is worked on."""
+        ...
 
     async def outcomes(self, ended: Ended, key: str) -> dict[str, Outcome]:
         """What became of the requests that were sent with this key, by their ids, as far as its files say."""
+        ...
 
     async def aclose(self) -> None:
         """Close the connections."""
+        ...
 
 
 def missing(ended: Ended) -> HttpError:
