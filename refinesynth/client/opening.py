@@ -42,7 +42,7 @@ def open_model(
     from refinesynth.client.budget.price_table import price_of
     from refinesynth.client.model import LiteLLMModel
 
-    price, accepts_seed = price_of(backend, listings=call is None), True
+    accepts_seed, injected = True, call is not None
     if call is None and backend.rehearses:
         call = _rehearsal(backend)
     elif call is None:
@@ -58,7 +58,13 @@ def open_model(
             call = litellm_sdk.completion
             accepts_seed = litellm_sdk.accepts(backend.model, "seed")
     return LiteLLMModel(
-        backend, call=call, price=price, accepts_seed=accepts_seed, limiter=limiter, calls=calls, lacks=lacks
+        backend,
+        call=call,
+        price=price_of(backend, listings=not injected),
+        accepts_seed=accepts_seed,
+        limiter=limiter,
+        calls=calls,
+        lacks=lacks,
     )
 
 
