@@ -5,7 +5,7 @@ quick.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
@@ -21,7 +21,7 @@ from refinesynth.cli.check_backend import check_backend
 from refinesynth.cli.compare import compare
 from refinesynth.cli.evaluate import evaluate
 from refinesynth.cli.exits import ExitCode, describe, traced
-from refinesynth.cli.export import export
+from refinesynth.cli.export import OF_TOKENS, export
 from refinesynth.cli.fetch import fetch
 from refinesynth.cli.import_ import import_
 from refinesynth.cli.interrupt import EXIT_CODES, end_promptly
@@ -137,38 +137,46 @@ def _refinesynth(
         raise typer.Exit(ExitCode.WRONG_INPUT)
 
 
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "status": status,
-    "list": list_runs,
-    "show": show,
-    "verify": verify,
-    "export": export,
-    "fetch": fetch,
-    "import": import_,
-    "merge": merge,
-    "filter": filter_,
-    "sample": sample,
-    "train": train,
-    "evaluate": evaluate,
-    "compare": compare,
-    "view": view,
-    "backends": backends,
-    "rules": rules,
-    "serve": serve,
-    "serve-world": serve_world,
+_COMMANDS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+    "Make data": {
+        "run": run,
+        "check-backend": check_backend,
+        "backends": backends,
+        "personas": personas,
+        "prompts": prompts,
+        "rules": rules,
+    },
+    "Look": {"status": status, "list": list_runs, "show": show, "verify": verify, "view": view},
+    "Curate": {
+        "merge": merge,
+        "filter": filter_,
+        "sample": sample,
+        "export": export,
+        "import": import_,
+        "fetch": fetch,
+    },
+    "Train": {"train": train},
+    "Evaluate": {"evaluate": evaluate, "compare": compare},
+    "Serve": {"serve": serve, "serve-world": serve_world},
 }
-_SETTINGS: Mapping[str, tuple[Callable[..., None], str]] = {"run": (run, "refinesynth.settings.run:RunSettings")}
-"""Commands whose options are fields, and the model that has them."""
+"""Panel of the help to its commands, by name."""
+_TRAINING = "refinesynth.train.config:TrainConfig"
+_SETTINGS: Mapping[str, tuple[Callable[..., None], str, Collection[str] | None]] = {
+    "run": (run, "refinesynth.settings.run:RunSettings", None),
+    "train": (train, _TRAINING, None),
+    "export": (export, _TRAINING, OF_TOKENS),
+}
+"""Commands whose options are fields, the model that has them, and which; None for all that are marked."""
 
 
 @cache
 def _with_options(name: str) -> Any:
     from refinesynth.cli.fields import options_from
 
-    command, model = _SETTINGS[name]
+    command, model, only = _SETTINGS[name]
     module, _, model_name = model.partition(":")
     of_one = typer.Typer(context_settings=_HELP, add_completion=False)
-    of_one.command(name, cls=ListsPlays)(options_from(getattr(import_module(module), model_name), command))
+    of_one.command(name, cls=ListsPlays)(options_from(getattr(import_module(module), model_name), command, only=only))
     return typer.main.get_command(of_one)
 
 
@@ -182,13 +190,13 @@ def _listed(command: Callable[..., None]) -> Callable[[], None]:
     return without_options
 
 
-for name, (command, _) in _SETTINGS.items():
-    app.command(name)(_listed(command))
-app.command(cls=ListsPlays)(check_backend)
-for name, command in _COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(personas)
-app.add_typer(prompts)
+for panel, commands in _COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            kind = ListsPlays if command is check_backend else None
+            app.command(name, cls=kind, rich_help_panel=panel)(_listed(command) if name in _SETTINGS else command)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Options of a command, made from the fields of a settings model: name, type, default, help and panel."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import Enum
 from functools import wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,8 +15,10 @@ from typer.models import ArgumentInfo, OptionInfo
 from refinesynth.settings.option import PANELS, Option
 
 
-def options_from(model: type[BaseModel], command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with an option for each marked field of `model`, those of models inside it included.
+def options_from(
+    model: type[BaseModel], command: Callable[..., None], *, only: Collection[str] | None = None
+) -> Callable[..., None]:
+    """`command` with an option for each marked field of `model`, those of models inside it included, or for some.
 
     It gets their values by name, None for what was not given. A parameter of its own that is named as a field stands in
     the place of that field's option.
@@ -23,7 +26,11 @@ def options_from(model: type[BaseModel], command: Callable[..., None]) -> Callab
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     taken = {each.name for each in own}
-    made = [_parameter(name, field, option) for name, field, option in _marked(model) if name not in taken]
+    made = [
+        _parameter(name, field, option)
+        for name, field, option in _marked(model)
+        if name not in taken and (only is None or name in only)
+    ]
     arguments = [each for each in own if not isinstance(_info(each), OptionInfo)]
     options = sorted((each for each in [*own, *made] if each not in arguments), key=_panel)
 
@@ -88,7 +95,8 @@ def _typed(annotation: Any) -> Any:
     (kind,) = alternatives
     if get_origin(kind) is tuple:
         return list[str]
-    return kind if kind in {bool, int, float} or get_origin(kind) is Literal else str
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    return kind if is_enum or kind in {bool, int, float} or get_origin(kind) is Literal else str
 
 
 def _alternatives(annotation: Any) -> list[Any]:
