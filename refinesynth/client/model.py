@@ -23,9 +23,8 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.failure_policy import FailurePolicy, Retries
 from refinesynth.client.lacks import Lack, Lacks, Trial, carried
-from refinesynth.client.limiter.permit import Permit
 from refinesynth.client.limiter.rate_headers import headers_of
-from refinesynth.client.limiter.rate_limiter import RateLimiter, limiter_of
+from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
