@@ -91,7 +91,8 @@ class PlaySettings(BaseModel):
     same files if the backend is deterministic."""
     shard: Annotated[Shard | None, Option(MACHINES, "I/N")] = None
     """Part of a run that several machines share. `3/8` plays every 8th persona, beginning with the fourth (counted from
-    0), for an 8th of `n`. `refinesynth merge` puts the shards together."""
+    0), for an 8th of `n`. `refinesynth merge` puts the shards together. Budget and rate limits are each
+    shard's own."""
     max_turns: Annotated[Whole, Field(ge=1), Option(PLAY, "N")] = 60
     """Turns of both voices after which a live play is broken off. Evaluations allow 30 actions."""
     judge: Annotated[bool, Option(RULES)] = False
@@ -121,9 +122,11 @@ class RunSettings(PlaySettings):
     """Run folder, or file of its trajectories, whose scripts are played again, each once, instead of writing new ones:
     by another player, or under other rules. Replaces the personas."""
     n: Annotated[Whole, Field(ge=1, le=10**12), Option(INPUT, "N", ("-n", "--number"), shows_default=False)] = 100
-    """Accepted trajectories to make; the run ends when at least so many are accepted."""
+    """Accepted trajectories to make. The run ends when at least so many are accepted; an episode that brings more than
+    was missing is kept whole."""
     backend: Any = "rehearsal"
-    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`."""
+    """A preset's name, a litellm model string, a `Backend`, or a mapping from role to these with `default`;
+    there, a list for a role whose models take turns."""
     rules: Annotated[Any, Option(RULES, "CHAIN")] = None
     """Rules that a draft must pass, by default strict(), in grounded play grounded(); `refinesynth rules` lists them."""
     script_rules: Annotated[Any, Option(RULES, "CHAIN")] = None
@@ -134,7 +137,7 @@ class RunSettings(PlaySettings):
     """Folder with your own prompt templates; each replaces the shipped one of the same name."""
     output: Annotated[Any, AfterValidator(_a_place), Option(OUTPUT, "FOLDER", ("-o", "--output"))] = None
     """The run folder, also a URL: s3://, gs:// or az://; by default the next free `runs/NNN`. A run that is there is
-    continued."""
+    continued, with the same personas in the same order; more may follow at their end."""
     concurrency: Annotated[
         int | Literal["auto"], BeforeValidator(_in_flight), Option(LIMITS, "auto|N", ("--concurrency",))
     ] = "auto"
@@ -142,18 +145,21 @@ class RunSettings(PlaySettings):
     of the memory."""
     workers: Annotated[Whole, Field(ge=1, le=10_000), Option(MACHINES, "N")] = 1
     """Processes that play, each on one core; budget and rate limits hold for all together. More than one need Ray
-    (extra `cluster`)."""
+    (extra `cluster`), and rules and completion functions that can be pickled."""
     cluster: Annotated[str | None, Option(MACHINES, "ADDRESS")] = None
     """Ray cluster of the workers: `auto`, `HOST:6379` or `ray://HOST:10001`; None for this machine."""
     journals: Annotated[Any, AfterValidator(_a_folder_there), Option(MACHINES, "DIR")] = None
     """Folder on a local disk of each worker's machine for its journal, such as `/nvme/refinesynth` or
     `$TMPDIR/refinesynth`; None for the run folder, where all workers are on one machine."""
     budget: Annotated[Any, Option(LIMITS, "LIMIT")] = None
-    """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The same run with a higher one continues."""
+    """Hard stop on spending: 50usd, 20Mtok, or 50usd,20Mtok. The total passes it by less than one request. The same run
+    with a higher one continues."""
     early_stop: Annotated[Whole, Field(ge=0), Option(LIMITS, "N")] = EARLY_STOP
-    """Finished episodes without one accepted after which the run stops early; 0 goes on to the end."""
+    """Finished episodes without one accepted after which the run stops early, in the order of their commits; 0 goes on
+    to the end."""
     fallback: Any = None
-    """A second backend, asked while the first is down or cannot be asked any more."""
+    """A second backend, asked while the first is down or cannot be asked any more. Each trajectory's provenance names
+    the one that answered."""
     batch: Annotated[bool, Option(MODEL)] = False
     """Send the ScriptWriter's and the Narrator's requests in OpenAI's or Anthropic's batches: half the price, answers
     within a day. Use it with a large `concurrency`."""
