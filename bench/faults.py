@@ -23,7 +23,7 @@ from bench.recording import MODEL
 from bench.server import completion
 from refinesynth.backends import Backend
 from refinesynth.client import open_model
-from refinesynth.client.limiter import endpoints
+from refinesynth.client.limiter import rate_limiter
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.errors import EpisodeAbandoned
 
@@ -110,7 +110,7 @@ def _figure(name: str, faults: Faults, ours: Ran, fixed: Ran, free: Ran) -> Figu
     )
 
 
-def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
+def _serve(parent: Connection, kinds: tuple[Faults, ...]) -> None:
     """A server for each kind of faults."""
     pin("server")
     from refinesynth.serve import running
@@ -130,10 +130,10 @@ def _serve(parent: Connection, kinds: tuple[str, ...]) -> None:
 def _run(parent: Connection) -> None:
     pin("client")
     calm()
-    ours = endpoints.ConcurrencyLimit
+    ours = rate_limiter.ConcurrencyLimit
     while True:
         address, fixed = parent.recv()
-        endpoints.ConcurrencyLimit = _Fixed if fixed else ours
+        rate_limiter.ConcurrencyLimit = _Fixed if fixed else ours
         parent.send(anyio.run(_calls, address))
 
 

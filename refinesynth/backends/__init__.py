@@ -1,10 +1,9 @@
-"""Where completions come from, as values: backends, presets, providers, from names to these.
+"""Backends, presets and providers as values, and the names that stand for them.
 
 Importing this imports neither litellm nor pydantic-ai.
 """
 
-from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.completion import Completion
+from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.names import BackendSpec, resolve, resolve_roles
 from refinesynth.backends.presets import PRESETS, Preset
 from refinesynth.backends.role import Role

@@ -1,11 +1,11 @@
-"""Where completions come from, as a value: a litellm model string and the settings it is asked with."""
+"""A backend as a value: a litellm model string and the settings it is asked with; and the function that it is asked by."""
 
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
@@ -131,11 +131,13 @@ class Backend(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, given: Any) -> Any:
-        for name in RETIRED.keys() & given.keys() if isinstance(given, Mapping) else ():
+    def _without_retired(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        settings = cast("Mapping[str, object]", given)
+        for name in RETIRED.keys() & settings.keys():
             warnings.warn(f"Backend: {name} has no effect any more; {RETIRED[name]}", DeprecationWarning, stacklevel=2)
-            given = {key: value for key, value in cast("Mapping[str, Any]", given).items() if key != name}
-        return given
+        return {name: value for name, value in settings.items() if name not in RETIRED}
 
     @field_validator("base_url", mode="after")
     @classmethod
@@ -226,7 +228,6 @@ def _may_hold_a_session(header: str) -> bool:
 
 
 def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
-    """Every key of every object in a JSON value."""
     if isinstance(value, Mapping):
         for name, below in value.items():
             yield name
@@ -234,3 +235,17 @@ def _keys(value: Mapping[str, JsonValue] | JsonValue) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _keys(item)
+
+
+NO_REASON = "null"
+"""The finish reason of an answer whose server gives none, which counts as broken off."""
+
+
+class Completion(Protocol):
+    """A function that completes a chat: `litellm.acompletion`, the rehearsal, or another of that shape.
+
+    It takes litellm's keyword arguments and returns an OpenAI chat completion, as a dict or as an object with these
+    attributes. It need give no `finish_reason`: an answer without one is whole. What it raises is sorted by `refinesynth.client.classify_error`.
+    """
+
+    async def __call__(self, **request: object) -> object: ...

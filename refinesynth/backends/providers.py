@@ -1,4 +1,4 @@
-"""What is known of litellm's providers without importing litellm: keys, servers, profiles, names of models."""
+"""Facts about litellm's providers, known without importing litellm: keys, servers, profiles, names of models."""
 
 import os
 import re

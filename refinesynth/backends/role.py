@@ -1,4 +1,4 @@
-"""Which part of an episode a model plays."""
+"""The parts of an episode that models play."""
 
 from enum import StrEnum
 

@@ -81,7 +81,7 @@ def _role(given: str, known: "tuple[Role, ...]", play: str) -> "Role":
 
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     from refinesynth.cli.terminal import notes, output
-    from refinesynth.client.tokens import TOKENIZER, count_tokens
+    from refinesynth.client.bills import TOKENIZER, count_tokens
     from refinesynth.text.jsontext import write_json
     from refinesynth.text.printable import printable
 

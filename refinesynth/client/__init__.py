@@ -1,4 +1,4 @@
-"""What asks a model: a pydantic-ai `Model` over one completion function, with rate limiter, retry, budget and an
+"""Requests to models: a pydantic-ai `Model` over one completion function, with rate limiter, retry, budget and an
 episode's session.
 
 Importing this imports neither litellm nor pydantic-ai; `open_model` does.

@@ -1,5 +1,5 @@
-"""Who asks, who pays, and who remembers: what a model must know about the episode behind a request, and what that has
-used.
+"""Per-request context: the episode and role that ask, the budget that pays, the completions that were paid for before,
+and the sums of what was used.
 
 It goes by a context variable and not by arguments, because pydantic-ai's `Model.request` has no place for it.
 """
@@ -147,17 +147,13 @@ class Account(Protocol):
         ...
 
     @property
-    def ended(self) -> bool:
-        """See `Memory.ended`."""
-        ...
+    def ended(self) -> bool: ...
 
     def recall(self) -> Paid | None:
         """The next completion of this request, if it was paid for before; it is entered as if it came now."""
         ...
 
-    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        """See `CostTracker.reserve`."""
-        ...
+    async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation: ...
 
     async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
         """Enter a completion; it is committed when this returns, also if the caller is cancelled meanwhile."""

@@ -102,7 +102,6 @@ def _headed(request: _Request, **headers: str) -> _Request:
 
 
 def _with_body(request: _Request, **more: object) -> _Request:
-    """With more in the body; what the user says there stays."""
     return {**request, "extra_body": {**more, **request.get("extra_body", {})}}
 
 
@@ -124,7 +123,6 @@ class CacheWatch:
     """Says once that a provider which is expected to read prompts from its cache reports that of none."""
 
     def __init__(self, backend: Backend) -> None:
-        """Nothing was answered yet."""
         self._backend = backend
         self._uncached = 0
         self._settled = False
@@ -151,7 +149,6 @@ class CacheWatch:
 
 
 def _caches(backend: Backend) -> bool:
-    """Whether its cache was asked for, or the provider has a price for what is read from it."""
     if affinity_of(backend) != "none":
         return True
     rates = listed(backend.model) if backend.base_url is None else None

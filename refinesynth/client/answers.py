@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, Tool
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends.completion import NO_REASON
+from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.bills import billed, member
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.client.redaction import redact
@@ -45,7 +45,6 @@ Bedrock, Gemini, Cohere, Mistral, Z.ai, Baidu, Titan, watsonx. With any other, s
 
 
 def _ending(reason: str | None) -> str | None:
-    """Kind of ending that a finish reason stands for; None for an answer that was broken off."""
     if reason is None:
         return _WHOLE
     plain = reason.strip().casefold().replace("-", "_").replace(" ", "_")
@@ -67,7 +66,6 @@ def _words(value: object) -> str | None:
 
 
 def _name(value: object) -> str | None:
-    """A word or two that a server says of itself."""
     words = _words(value)
     return None if words is None else words[:_LONGEST_NAME]
 

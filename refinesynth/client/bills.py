@@ -1,14 +1,25 @@
-"""The tokens of a completion: as its server reports them, in whatever shape, and estimated where it reports none."""
+"""The tokens of a completion: as its server reports them, in whatever shape, and estimated where it reports none; and of
+a text, by a tokenizer.
+"""
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
-from typing import Any, cast
+from functools import cache, reduce
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 from pydantic_ai.usage import RequestUsage
 
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+TOKENIZER = "cl100k_base"
+"""OpenAI's of GPT-4, the one by which litellm counts for models whose own it does not know. Others may count a tenth
+otherwise, and more in other languages than English."""
 ESTIMATED = "estimated"
 """Key in the `details` of a usage of which a part is estimated."""
 _TOTAL = "total"
@@ -144,3 +155,26 @@ def _estimate(texts: Sequence[str]) -> int:
 def member(value: object, name: str) -> object:
     """A key of a dict, or an attribute of another object; None if there is none."""
     return cast("Mapping[str, object]", value).get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def count_tokens(text: str) -> int:
+    """Tokens of a text by `TOKENIZER`; what looks like a control token is counted as the text that it is."""
+    return len(_encoding().encode(text, disallowed_special=()))
+
+
+@cache
+def _encoding() -> "Encoding":
+    import tiktoken
+
+    folder = "TIKTOKEN_CACHE_DIR"
+    # litellm brings the file along; importing litellm itself would take seconds.
+    found = find_spec("litellm")
+    before = os.environ.get(folder)
+    if found is not None and found.origin is not None:
+        os.environ[folder] = str(Path(found.origin).parent / "litellm_core_utils" / "tokenizers")
+    try:
+        return tiktoken.get_encoding(TOKENIZER)
+    finally:
+        os.environ.pop(folder, None)
+        if before is not None:
+            os.environ[folder] = before

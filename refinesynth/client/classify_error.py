@@ -10,7 +10,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,12 +18,27 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, provider_of, server_of, split
-from refinesynth.client.error_words import causes_of, status_of, wait_in, words_of
 from refinesynth.client.limiter.rate_headers import headers_of, read_rate_headers
 from refinesynth.client.redaction import redact
 
 _SHOWN = 400
 """Characters of a server's own words that a message repeats."""
+
+
+_READ = 20_000
+"""Characters of a message that are looked at: what decides may stand behind a long echo."""
+_STATUS_ALONE = re.compile(r"\bError code: \d{3}\W*$")
+_AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
+_UNIT = r"(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|h|days?|d)(?![a-z])"
+_PART = re.compile(rf"({_AMOUNT}) ?({_UNIT})", re.IGNORECASE)
+_WAIT = re.compile(
+    rf"(?:again|retry|wait)(?:ing)?(?: (?:in|after|for|about)){{0,2}} (?P<words>(?:{_AMOUNT} ?{_UNIT} ?){{1,4}})"
+    rf"|retry[_-]?(?:after|delay)(?P<ms>[_-]?ms)?\W{{1,5}}(?P<number>{_AMOUNT})(?P<unit>{_UNIT})?(?![\d.a-z])",
+    re.IGNORECASE,
+)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_REPR = re.compile(r" ?(\b\w{1,20}[:=])?<[^<>]{1,200} at 0x[0-9a-f]+>| ssl:(default|None|True|False)\b", re.IGNORECASE)
+"""Python objects in a message, which say nothing to a reader."""
 
 
 class FaultStep(StrEnum):
@@ -201,7 +216,7 @@ def classify_error(error: Exception, backend: Backend) -> Fault:
     key, within = key_of(backend), getattr(error, "within", False)
     if isinstance(error, AnswerFault):
         return Fault(error.step, error.kind, f"{backend.label} {redact(str(error), key=key)}")
-    status, text = status_of(error), words_of(error, key)
+    status, text = _status_of(error), _words_of(error, key)
     page = _page(error, status, text)
     # A missing model is reported in JSON; this is a gateway's page.
     row = _BROKEN if page is not None and status == _NOT_FOUND else _row(error, status, text)
@@ -341,7 +356,7 @@ def _row_without_answer(error: Exception, status: int | None, text: str) -> _Row
         if (tls := _tls_fault(error, text)) is not None:
             return tls
         return _UNREACHED if _unconnected(error) else _DROPPED
-    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in causes_of(error)):
+    if status == _SUCCESS or any(isinstance(at, _UNPARSED) for at in _causes_of(error)):
         return _BROKEN
     if _has_answer(error, status):
         return None
@@ -354,7 +369,7 @@ def _wait(error: Exception, text: str, row: _Row) -> float | None:
     if row.step is not FaultStep.RETRY:
         return None
     after = read_rate_headers(headers_of(error)).retry_after
-    return wait_in(text) if after is None and row.kind is FaultKind.RATE_LIMIT else after
+    return _wait_in(text) if after is None and row.kind is FaultKind.RATE_LIMIT else after
 
 
 def _named(text: str, backend: Backend) -> tuple[str, ...]:
@@ -366,15 +381,15 @@ def _named(text: str, backend: Backend) -> tuple[str, ...]:
 def _out_of_reach(error: Exception) -> bool:
     return any(
         isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK
-        for cause in causes_of(error)
+        for cause in _causes_of(error)
         # httpx's own word for "the server answered with a status" is no word about the network.
         if type(cause).__name__ not in {"HTTPStatusError", "MaskedHTTPStatusError"}
     )
 
 
 def _tls_fault(error: Exception, text: str) -> _Row | None:
-    said = " ".join([text, *(str(cause) for cause in causes_of(error))])
-    if not _TLS.search(said) and not any(isinstance(cause, ssl.SSLError) for cause in causes_of(error)):
+    said = " ".join([text, *(str(cause) for cause in _causes_of(error))])
+    if not _TLS.search(said) and not any(isinstance(cause, ssl.SSLError) for cause in _causes_of(error)):
         return None
     if _CERTIFICATE.search(said):
         return _UNTRUSTED
@@ -389,7 +404,7 @@ def _trust_advice() -> str:
 
 
 def _unconnected(error: Exception) -> bool:
-    causes = list(causes_of(error))
+    causes = list(_causes_of(error))
     named = any(kind.__name__ in _UNCONNECTED for cause in causes for kind in type(cause).__mro__)
     refused = named or any(isinstance(cause, _REFUSED) for cause in causes)
     return refused and not any(isinstance(cause, _BROKEN_OFF) for cause in causes)
@@ -401,7 +416,7 @@ def _has_answer(error: Exception, status: int | None) -> bool:
 
 
 def _something_is_missing(error: Exception, text: str) -> bool:
-    return "No module named" in text or any(isinstance(at, ImportError) for at in causes_of(error))
+    return "No module named" in text or any(isinstance(at, ImportError) for at in _causes_of(error))
 
 
 def _page(error: Exception, status: int | None, text: str) -> str | None:
@@ -421,7 +436,6 @@ def _page(error: Exception, status: int | None, text: str) -> str | None:
 
 
 def _key_advice(backend: Backend) -> str:
-    """Which variable to look at: the one that is read for this backend, or the one that would be."""
     names = key_variables(backend)
     if names:
         read = next((name for name in names if os.environ.get(name)), None)
@@ -434,3 +448,58 @@ def _key_advice(backend: Backend) -> str:
         return f"check the credentials that litellm reads for {provider}"
     usual = f"{provider.upper()}_API_KEY" if provider.isidentifier() else "a variable of the provider's"
     return f"check the key that litellm reads, mostly from {usual}, or name another variable in api_key_env"
+
+
+def _causes_of(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _status_of(error: Exception) -> int | None:
+    response = getattr(error, "response", None)
+    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.isdecimal():
+            return int(value)
+    return None
+
+
+def _wait_in(text: str) -> float | None:
+    """Seconds that words ask to wait, such as `Please try again in 6m0s` or `"retryDelay":"12s"`; None if they do not."""
+    found = _WAIT.search(text)
+    if found is None:
+        return None
+    if found["number"] is not None:
+        unit = "ms" if found["ms"] else found["unit"] or "s"
+        return float(found["number"]) * _in_seconds(unit)
+    return sum(float(number) * _in_seconds(unit) for number, unit in _PART.findall(found["words"]))
+
+
+def _in_seconds(unit: str) -> float:
+    unit = unit.casefold()
+    return 1e-3 if unit.startswith(("ms", "mil")) else _SECONDS[unit[0]]
+
+
+def _words_of(error: Exception, key: str | None) -> str:
+    """Its message without keys, class names and tracebacks, in one line; its class if it has none."""
+    text = " ".join(redact(_said(error)[: 2 * _READ], key=key).split())
+    # litellm repeats class names and appends tracebacks; neither helps to fix this.
+    text = re.sub(r"^((litellm\.)?\w+(Error|Exception): ?|\w+Exception - )+", "", text).partition(" Traceback (")[0]
+    return _REPR.sub("", text[:_READ]) or type(error).__name__
+
+
+def _said(error: Exception) -> str:
+    """Its message; of one that only names the status, as openai's client makes of a page, what the server wrote."""
+    text = str(error)
+    if _STATUS_ALONE.search(text) is None:
+        return text
+    try:
+        body: object = getattr(getattr(error, "response", None), "text", None)
+    except Exception:  # noqa: BLE001 - of an answer that was never read
+        return text
+    return body if isinstance(body, str) and body.strip() else text

@@ -42,7 +42,6 @@ class Retries:
     """
 
     def __init__(self, backend: Backend) -> None:
-        """No fault was met yet."""
         self.attempts = 0
         """Failed attempts."""
         self._backend = backend
@@ -98,7 +97,6 @@ class FailurePolicy:
     """The failures of one backend: each ends one episode, or the run."""
 
     def __init__(self, backend: Backend, limiter: RateLimiter) -> None:
-        """No request was answered yet."""
         self.answered = 0
         """Requests that were answered."""
         self.usable = False
@@ -116,9 +114,7 @@ class FailurePolicy:
         self._doubtful = 0
 
     def note_calls(self, artefact: str | None) -> None:
-        """Note an answer with calls, and the artefact that the server's tool parser left in it; warn once if each has
-        one.
-        """
+        """Note an answer with calls and what the server's tool parser left in it; warn once if each has something."""
         self._calls += 1
         self._artefacts += artefact is not None
         if self._calls == self._artefacts == _PARSED:

@@ -1,4 +1,4 @@
-"""What a server turned out not to have: found out once for each backend, and from then on requests go without it.
+"""Features that a server turned out to lack: found out once for each backend, and from then on requests go without it.
 
 That it has not is believed once a request without it is answered: a refusal may as well be about the prompt, which it
 often repeats.
@@ -49,7 +49,6 @@ class Lacks:
     """What is known of the servers of a run's backends; kept in its journal once that is open."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._found: dict[str, frozenset[Lack]] = {}
         self._journal: Journal | None = None
 
@@ -133,9 +132,7 @@ class Trial:
         return True
 
     def _after_a_crash(self, request: Mapping[str, Any]) -> Lack | None:
-        """Some servers break over a schema and do not say so: once another form is tried, and where that breaks too,
-        the schema is back.
-        """
+        """Try once without a schema, over which some servers break silently; put it back where that breaks too."""
         self._crashes += 1
         if self._crashes > _CRASHES:
             self.without -= {Lack.SCHEMA}
@@ -147,7 +144,6 @@ class Trial:
 
 
 def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
-    """What a server may lack that names an argument."""
     if name not in set(Lack):
         return ()
     # A choice is named as well where there is none: tools that the model may call or not.
@@ -155,9 +151,7 @@ def _meant(name: str, request: Mapping[str, Any]) -> Sequence[Lack]:
 
 
 def carried(request: Mapping[str, Any]) -> dict[Lack, str]:
-    """What a request asks for that a server may lack, each with what an answer proves: of a schema only that this one
-    is taken.
-    """
+    """Features that a request asks for and a server may lack, each with what an answer proves."""
     found = {lack: lack.value for lack in (Lack.TOOLS, Lack.SEED) if lack.value in request}
     if request.get(Lack.DEMAND) == "required":
         found[Lack.DEMAND] = Lack.DEMAND.value

@@ -11,7 +11,7 @@ import orjson
 from pydantic_ai.models import check_allow_model_requests
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends.completion import NO_REASON
+from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.http.reply import HttpError, Reply, read_reply
 
 if TYPE_CHECKING:

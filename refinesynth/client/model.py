@@ -12,8 +12,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends.backend import Backend, OutputMode
-from refinesynth.backends.completion import Completion
+from refinesynth.backends.backend import Backend, Completion, OutputMode
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client import wire
 from refinesynth.client.account import Account, Price, current_account
@@ -24,10 +23,8 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.classify_error import FaultStep, classify_error
 from refinesynth.client.failure_policy import FailurePolicy, Retries
 from refinesynth.client.lacks import Lack, Lacks, Trial, carried
-from refinesynth.client.limiter.endpoints import limiter_of
-from refinesynth.client.limiter.permit import Permit
 from refinesynth.client.limiter.rate_headers import headers_of
-from refinesynth.client.limiter.rate_limiter import RateLimiter
+from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.client.watch import Call, Calls, CallStage
 from refinesynth.client.wire import forces_tools, is_open, output_mode, profile_of
@@ -130,9 +127,7 @@ class LiteLLMModel(Model):
     def prepare_request(
         self, model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
-        """As every model does, after choosing another output mode where the schema cannot be expressed in the usual one,
-        or the server does not take it.
-        """
+        """As every model does, in an output mode that can express the schema and that the server takes."""
         return self._prepare(model_settings, model_request_parameters, self.lacks)
 
     def _prepare(
@@ -276,9 +271,7 @@ class LiteLLMModel(Model):
         )
 
     async def _buy(self, request: dict[str, Any], account: Account, call: Call) -> tuple[Answer, float | None]:
-        """A completion that was not paid for before, and its price: bought in its turn, within the budget, and kept
-        before anyone uses it.
-        """
+        """Buy a completion, with its price: in its turn, within the budget, and kept before anyone uses it."""
         prompt_tokens, max_tokens = _rough_tokens(request), request.get("max_tokens")
         call.enter(CallStage.TURN)
         async with self.limiter.permit(
@@ -302,7 +295,6 @@ class LiteLLMModel(Model):
         return answer, cost
 
     async def _complete(self, request: dict[str, Any], permit: Permit) -> Answer:
-        """One completion; its outcome is reported to the limiter."""
         began = anyio.current_time()
         try:
             with anyio.fail_after(request["timeout"]):

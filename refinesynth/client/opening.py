@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from refinesynth.backends.backend import Backend
-from refinesynth.backends.completion import Completion
+from refinesynth.backends.backend import Backend, Completion
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.backends.providers import key_of, key_variables
 from refinesynth.backends.replayed import recorded_backend, replayed_folder
@@ -42,41 +42,52 @@ def open_model(
     from refinesynth.client.budget.price_table import price_of
     from refinesynth.client.model import LiteLLMModel
 
-    if call is not None:
-        return LiteLLMModel(
-            backend, call=call, price=price_of(backend, listings=False), limiter=limiter, calls=calls, lacks=lacks
-        )
-    if backend.rehearses:
-        from refinesynth.client.rehearsing import Rehearsing
-        from refinesynth.rehearsal import Faults, Rehearsal
+    accepts_seed, injected = True, call is not None
+    if call is None and backend.rehearses:
+        call = _rehearsal(backend)
+    elif call is None:
+        _require_key(backend)
+        if backend.path == "direct":
+            from refinesynth.client.http.completion import direct_completion
 
-        played = Rehearsing(Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model))))
-        return LiteLLMModel(backend, call=played, price=price_of(backend), limiter=limiter, calls=calls, lacks=lacks)
-    _require_key(backend)
-    if backend.path == "direct":
-        from refinesynth.client.http.completion import direct_completion
+            call = direct = direct_completion(backend)
+            accepts_seed = direct.accepts("seed")
+        else:
+            from refinesynth.client import litellm_sdk
 
-        direct = direct_completion(backend)
-        return LiteLLMModel(
-            backend,
-            call=direct,
-            price=price_of(backend),
-            accepts_seed=direct.accepts("seed"),
-            limiter=limiter,
-            calls=calls,
-            lacks=lacks,
-        )
-    from refinesynth.client import litellm_sdk
-
+            call = litellm_sdk.completion
+            accepts_seed = litellm_sdk.accepts(backend.model, "seed")
     return LiteLLMModel(
         backend,
-        call=litellm_sdk.completion,
-        price=price_of(backend),
-        accepts_seed=litellm_sdk.accepts(backend.model, "seed"),
+        call=call,
+        price=price_of(backend, listings=not injected),
+        accepts_seed=accepts_seed,
         limiter=limiter,
         calls=calls,
         lacks=lacks,
     )
+
+
+def _rehearsal(backend: Backend) -> Completion:
+    """The rehearsal in this process; it remembers the scenes of an episode as long as the episode's session lives."""
+    from refinesynth.client.account import current_account
+    from refinesynth.client.session import Session, SessionAccount
+    from refinesynth.rehearsal import Faults, Rehearsal
+    from refinesynth.rehearsal.memory import Scenes, among, scenes
+
+    rehearsal = Rehearsal(faults=Faults.model_validate(rehearsal_faults(backend.model)))
+    remembered: WeakKeyDictionary[Session, Scenes] = WeakKeyDictionary()
+
+    async def call(**request: Any) -> dict[str, Any]:
+        account = current_account()
+        if not isinstance(account, SessionAccount):
+            return await rehearsal(**request)
+        if account.session not in remembered:
+            remembered[account.session] = scenes()
+        with among(remembered[account.session]):
+            return await rehearsal(**request)
+
+    return call
 
 
 def open_models(
@@ -97,9 +108,9 @@ def open_models(
     Raises:
         ConfigurationError: A backend needs a key, and no variable holds one.
     """
-    from refinesynth.client.batch.roles import BATCHED
+    from refinesynth.client.batch.collecting import BATCHED
     from refinesynth.client.lacks import Lacks
-    from refinesynth.client.limiter.endpoints import endpoint, limiters_of
+    from refinesynth.client.limiter.rate_limiter import endpoint, limiters_of
     from refinesynth.client.several import FallbackModel, mixture
     from refinesynth.client.watch import Calls
 
@@ -143,7 +154,7 @@ def open_batched(backend: Backend, batches: "Batches", calls: "Calls", lacks: "L
     """
     from refinesynth.client.batch.collecting import DAY, BatchedCompletion
     from refinesynth.client.budget.price_table import price_of
-    from refinesynth.client.limiter.endpoints import limiter_of
+    from refinesynth.client.limiter.rate_limiter import limiter_of
     from refinesynth.client.model import LiteLLMModel
 
     _require_key(backend)
@@ -192,7 +203,7 @@ def open_replay(folder: Path, role: Role) -> "Model":
 
 async def close_models(models: "Iterable[Model]") -> None:
     """Close the connections of models; what was being asked is broken off."""
-    from refinesynth.client.limiter.endpoints import leaves_of
+    from refinesynth.client.several import leaves_of
 
     for model in leaves_of(models):
         if (close := getattr(model, "aclose", None)) is not None:

@@ -156,11 +156,9 @@ class SessionAccount:
 
     @property
     def ended(self) -> bool:
-        """See `Account.ended`."""
         return self.session.memory.ended
 
     def recall(self) -> Paid | None:
-        """See `Account.recall`."""
         session, role = self.session, self.role
         paid = session.memory.recall(role, session.step(role), self.digest)
         if paid is not None:
@@ -169,11 +167,9 @@ class SessionAccount:
         return paid
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        """See `CostTracker.reserve`."""
         return await self.session.tracker.reserve(prompt_tokens=prompt_tokens, max_tokens=max_tokens, price=price)
 
     async def keep(self, answer: Answer, cost_usd: float | None, *, model: str) -> None:
-        """See `Account.keep`."""
         session, role, usage = self.session, self.role, answer.usage
         paid = Paid(
             episode=session.id,

@@ -3,7 +3,7 @@ asked.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import anyio
@@ -12,6 +12,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.errors import BudgetSpent, RunStopped
 
 
@@ -85,7 +86,6 @@ class FallbackModel(WrapperModel):
         return await self.fallback.request(messages, self._passed_on(model_settings), model_request_parameters)
 
     def _passed_on(self, settings: ModelSettings | None) -> ModelSettings | None:
-        """Without what was only the first model's own."""
         own = cast("dict[str, object]", self.wrapped.settings or {})
         given = cast("dict[str, object]", settings or {})
         kept = {name: value for name, value in given.items() if name not in own or own[name] != value}
@@ -104,3 +104,25 @@ class FallbackModel(WrapperModel):
         if self._away:
             self._away = False
             _LOG.warning("%s answers again; requests return to it from %s", self.model_name, self.fallback.model_name)
+
+
+def leaves_of(models: Iterable[Model]) -> tuple[Model, ...]:
+    """Models without a fallback or a mixture around them, fallbacks included, each once."""
+    found: dict[int, Model] = {}
+    waiting = [*models]
+    while waiting:
+        model = waiting.pop(0)
+        if isinstance(model, FallbackModel):
+            waiting[:0] = (model.wrapped, model.fallback)
+        elif isinstance(model, MixedModel):
+            waiting[:0] = model.models
+        else:
+            found.setdefault(id(model), model)
+    return tuple(found.values())
+
+
+def limiters_in(models: Iterable[Model]) -> tuple[RateLimiter, ...]:
+    """The limiters of models, fallbacks included, each once."""
+    limiters = (getattr(model, "limiter", None) for model in leaves_of(models))
+    found = {id(limiter): limiter for limiter in limiters if isinstance(limiter, RateLimiter)}
+    return tuple(found.values())

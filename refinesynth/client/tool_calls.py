@@ -93,7 +93,6 @@ def _same(found: list[Called], settled: list[Called]) -> bool:
 
 
 def _tool(name: str, tools: Tools) -> str | None:
-    """The one tool that a name can mean."""
     if name in tools:
         return name
     plain = _INDEX.sub("", name.partition("<|")[0].strip(" \t\r\n`'\""))
@@ -165,7 +164,6 @@ def _written(text: str, tools: Tools) -> Iterator[tuple[int, str | None, str]]:
 
 
 def _arguments(text: str, at: int) -> tuple[str | None, int]:
-    """Those that begin there, as JSON text, and where they end."""
     if text.startswith("{", at):
         value, end = _object(text, at)
         return (None if end == at else orjson.dumps(value).decode()), end

@@ -9,10 +9,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry.trace import Span, TracerProvider
     from pydantic_ai.models import Model
 
 
@@ -32,20 +32,6 @@ class Tracing:
     """Whether prompts and answers are in the spans of requests."""
 
 
-class Span(Protocol):
-    """What can be said of a span."""
-
-    def set_attribute(self, key: str, value: Any, /) -> None:
-        """Say something of it."""
-        ...
-
-
-class _Nothing:
-    def set_attribute(self, key: str, value: Any, /) -> None:
-        """Nothing is recorded."""
-
-
-_NOTHING = _Nothing()
 _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 
 
@@ -60,14 +46,15 @@ def traced(tracing: Tracing | None) -> Generator[None]:
 
 
 @contextmanager
-def span(name: str, *, root: bool = False, **attributes: Any) -> Generator[Span]:
+def span(name: str, *, root: bool = False, **attributes: Any) -> "Generator[Span]":
     """A span around the block; with `root`, the beginning of a trace. Attributes get the prefix `refinesynth.`."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace import INVALID_SPAN, get_tracer
+
     tracing = _tracing.get()
     if tracing is None:
-        yield _NOTHING
+        yield INVALID_SPAN
         return
-    from opentelemetry.context import Context
-    from opentelemetry.trace import get_tracer
 
     tracer = get_tracer(NAME, tracer_provider=tracing.provider)
     named = {f"{NAME}.{key}": value for key, value in attributes.items() if value is not None}

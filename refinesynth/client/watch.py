@@ -1,9 +1,9 @@
-"""What is in flight, and a watchdog that says so when nothing seems to move."""
+"""The requests in flight, and a watchdog that warns when nothing seems to move."""
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
@@ -14,7 +14,7 @@ _LOG = logging.getLogger("refinesynth.backends")
 _OVERDUE = 3.0
 """Times its timeout that a call may take, its turns not counted, before it is reported."""
 _SHOWN = 20
-"""Calls that one report names."""
+"""Calls that one report names, the longest first."""
 
 
 class CallStage(StrEnum):
@@ -104,92 +104,42 @@ def _again(call: Call) -> int:
     return max(0, call.attempt - 1)
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A call at the moment of a report."""
-
-    model: str
-    role: str
-    episode: str
-    stage: CallStage
-    stage_seconds: float
-    """How long it has waited for that."""
-    seconds: float
-    """How long it has been in flight."""
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """Something takes longer than it should."""
-
-    reason: str
-    """For people: what takes how long."""
-    in_flight: int
-    calls: tuple[Waiting, ...]
-    """The longest ones first, not all if they are many."""
-
-
-@dataclass
-class _Watch:
-    calls: Calls
-    on_alarm: Callable[[Alarm], None]
-    idle: float
-    reported: set[int] = field(default_factory=set[int])
-    finished: int = 0
-    moved_at: float = 0.0
-
-    def look(self, now: float) -> None:
-        if not len(self.calls) or self.calls.finished != self.finished:
-            self.finished, self.moved_at = self.calls.finished, now
-        elif now - self.moved_at >= (idle := max(self.idle, min(call.timeout for call in self.calls))):
-            self.moved_at = now
-            self.on_alarm(_alarm(f"nothing has been answered for {idle:.0f} s", self.calls, len(self.calls), now))
-        overdue = [call for call in self.calls if call.overdue(now)]
-        new = [call for call in overdue if id(call) not in self.reported]
-        self.reported = {id(call) for call in overdue}
-        if new:
-            plural = "a call takes" if len(new) == 1 else f"{len(new)} calls take"
-            self.on_alarm(_alarm(f"{plural} more than {_OVERDUE:g} times the timeout", new, len(self.calls), now))
-
-
-async def watch(calls: Calls, on_alarm: Callable[[Alarm], None], *, every: float = 15.0, idle: float = 300.0) -> None:
-    """Look at `calls` every so many seconds, until cancelled; it only says what it sees.
+async def watch(calls: Calls, *, every: float = 15.0, idle: float = 300.0) -> None:
+    """Look at `calls` every so many seconds, until cancelled, and warn through the logger `refinesynth.backends`.
 
     A call that takes too long is reported once; that nothing is answered, while there are calls, every `idle` seconds, or as
     many as each of them may take.
     """
-    watched = _Watch(calls, on_alarm, idle, finished=calls.finished, moved_at=anyio.current_time())
+    reported = set[int]()
+    finished, moved_at = calls.finished, anyio.current_time()
     while True:
         await anyio.sleep(every)
-        watched.look(anyio.current_time())
+        now = anyio.current_time()
+        if not len(calls) or calls.finished != finished:
+            finished, moved_at = calls.finished, now
+        elif now - moved_at >= (longest := max(idle, min(call.timeout for call in calls))):
+            moved_at = now
+            _warn(f"nothing has been answered for {longest:.0f} s", calls, len(calls), now)
+        overdue = [call for call in calls if call.overdue(now)]
+        new = [call for call in overdue if id(call) not in reported]
+        reported = {id(call) for call in overdue}
+        if new:
+            plural = "a call takes" if len(new) == 1 else f"{len(new)} calls take"
+            _warn(f"{plural} more than {_OVERDUE:g} times the timeout", new, len(calls), now)
 
 
-def log_alarm(alarm: Alarm) -> None:
-    """Say it through the logger `refinesynth.backends`."""
-    facts = {
-        "event": "stuck",
-        "in_flight": alarm.in_flight,
-        "calls": [asdict(waiting) for waiting in alarm.calls],
-    }
-    _LOG.warning("%s; %d in flight", alarm.reason, alarm.in_flight, extra={"facts": facts})
-
-
-def _alarm(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> Alarm:
-    longest = sorted(calls, key=lambda call: call.since)[:_SHOWN]
-    return Alarm(
-        reason,
-        in_flight,
-        tuple(
-            Waiting(
-                model=call.model,
-                role=call.role,
-                episode=call.episode,
-                stage=call.stage,
-                stage_seconds=now - call.stage_since,
-                seconds=now - call.since,
-                attempt=call.attempt,
-            )
-            for call in longest
-        ),
-    )
+def _warn(reason: str, calls: Iterable[Call], in_flight: int, now: float) -> None:
+    rows = [
+        {
+            "model": call.model,
+            "role": call.role,
+            "episode": call.episode,
+            "stage": call.stage,
+            "stage_seconds": now - call.stage_since,
+            "seconds": now - call.since,
+            "attempt": call.attempt,
+        }
+        for call in sorted(calls, key=lambda call: call.since)[:_SHOWN]
+    ]
+    facts = {"event": "stuck", "in_flight": in_flight, "calls": rows}
+    _LOG.warning("%s; %d in flight", reason, in_flight, extra={"facts": facts})

@@ -8,7 +8,7 @@ from pydantic_ai.models import Model
 from refinesynth._version import __version__
 from refinesynth.backends.role import Role
 from refinesynth.client.account import CostTracker, Forgetful, Memory, Unlimited
-from refinesynth.client.limiter.permit import deadline
+from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.session import Session
 from refinesynth.client.tracing import ACCEPTED, span
 from refinesynth.cost import Cost

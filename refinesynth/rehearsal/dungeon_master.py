@@ -1,18 +1,20 @@
-"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into
-words.
+"""The DungeonMaster: replays the history, lets the executor rule on the newest action, and puts the ruling into words.
+
+In grounded play it is given the ruling; it decides nothing then and replays nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
+from typing import Any
 
 from pydantic import JsonValue
 
+from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
-from refinesynth.rehearsal.reasons import meaning, reason, shown
-from refinesynth.rehearsal.scene import label_in
+from refinesynth.rehearsal.scene import label_of
 from refinesynth.rehearsal.strangers import judge_plainly
-from refinesynth.rehearsal.wording import WORDINGS, refusal, say
+from refinesynth.rehearsal.wording import WORDINGS, meaning, reason, refusal, say, shown
 from refinesynth.rules.ending import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
@@ -30,9 +32,7 @@ def narrate(luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue
 
 def world_of(script: JsonValue) -> Position | None:
     """The opening of the scene that a script names, if its actions are that scene's."""
-    if not isinstance(script, dict) or not isinstance(introduction := script.get("introduction"), str):
-        return None
-    label, actions = label_in(introduction), script.get("actions")
+    label, actions = label_of(script), script.get("actions") if isinstance(script, dict) else None
     if label is None or not isinstance(actions, list):
         return None
     position = opening(label)
@@ -108,9 +108,78 @@ def _turn(thought: str, observation: str, kind: MistakeKind | None) -> DungeonMa
 
 
 def _exchanges(history: JsonValue) -> Iterator[Exchange]:
-    """The history's entries, as far as they are what they should be."""
     for entry in history if isinstance(history, list) else ():
         if isinstance(entry, dict) and isinstance(action := entry.get("action"), str):
             observation = entry.get("observation")
             seen = observation if isinstance(observation, str) else ""
             yield Exchange(action, seen, refused=entry.get("mistake") is not None)
+
+
+_TRIES = 4
+"""How often another way to say the same is looked for."""
+
+
+def word(
+    luck: Luck, script: JsonValue, history: JsonValue, action: JsonValue, ruling: Mapping[str, JsonValue]
+) -> dict[str, Any]:
+    """Thought and observation for a ruling, which may be anything, in a script that may be anything."""
+    said = shown(action if isinstance(action, str) else "")
+    label = label_of(script)
+    said_before = frozenset(_said_before(history))
+    rng = luck.rng("word")
+    ways = (_observation(luck, rng, label, said, ruling) for _ in range(_TRIES))
+    observation = next((way for way in ways if way not in said_before), None) or _observation(
+        luck, rng, label, said, ruling
+    )
+    if luck.strikes("unseen_name") and (name := _unseen(luck, label, script, said, ruling)):
+        observation = f"{observation} Not far off there is the {name}."
+    if luck.strikes("said_success"):
+        observation = f"{observation} {SUCCESS}"
+    return {"thought": _thought(rng, said, ruling), "observation": observation}
+
+
+def _observation(luck: Luck, rng: Random, label: str | None, said: str, ruling: Mapping[str, JsonValue]) -> str:
+    text = ruling.get("text")
+    text = text if isinstance(text, str) else ""
+    if ruling.get("transient") is True:
+        if luck.strikes("ignored_failure"):
+            return f"You {said}. It is done now."
+        return say(rng, "ruled_hindered")
+    accepted = ruling.get("accepted") is True
+    if luck.strikes("contradiction"):
+        return say(rng, "ruled_undone" if accepted else "ruled_done", action=said)
+    if accepted:
+        return f"{text or f'You {said}.'} {say(rng, 'ruled_more')}".rstrip()
+    family = FAMILIES.get((label or "").rpartition("-")[0])
+    if family is None or text == "Nothing happens.":
+        return text or "Nothing happens."
+    return refusal(rng, family, text)
+
+
+def _thought(rng: Random, said: str, ruling: Mapping[str, JsonValue]) -> str:
+    if ruling.get("transient") is True:
+        return say(rng, "ruled_passing", action=said)
+    kind, text = ruling.get("mistake"), ruling.get("text")
+    if isinstance(kind, str) and kind in list(MistakeKind):
+        return say(rng, f"refused_{kind}", action=said, hint=text if isinstance(text, str) else "")
+    return say(rng, "ruled_allowed", action=said)
+
+
+def _unseen(luck: Luck, label: str | None, script: JsonValue, said: str, ruling: Mapping[str, JsonValue]) -> str | None:
+    """Something of the scene's world that the player can neither see nor has heard of."""
+    if label is None or not isinstance(script, dict):
+        return None
+    visible = ruling.get("visible")
+    seen = [name for name in visible if isinstance(name, str)] if isinstance(visible, list) else []
+    known = " ".join(
+        (*seen, said, *(str(part) for part in (ruling.get("text"), script.get("introduction"), script.get("goal"))))
+    ).casefold()
+    values = opening(label).scene.plot.values
+    names = [name for allowed in values.values() for name in allowed if name.casefold() not in known]
+    return luck.rng("unseen").choice(names) if names else None
+
+
+def _said_before(history: JsonValue) -> Iterator[str]:
+    for entry in history if isinstance(history, list) else ():
+        if isinstance(entry, dict) and isinstance(observation := entry.get("observation"), str):
+            yield observation

@@ -67,9 +67,7 @@ class Faults(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Luck:
-    """Draws for one request. A draw depends on the request, the seed and the draw's name, not on what was drawn
-    before.
-    """
+    """Draws for one request. Each depends on the request, the seed and its name, not on what was drawn before."""
 
     digest: bytes
     faults: Faults

@@ -1,4 +1,4 @@
-"""What has happened so far in a scene, replayed through the executor.
+"""The past of a scene, replayed through the executor.
 
 Remembering changes no answer: positions are kept only so that the same replay and the same search are not done again.
 Where it is known which episode asks, its scenes are kept as long as the episode goes on.
@@ -93,9 +93,7 @@ class Position:
 
 
 def _planned(position: Position) -> tuple[str, ...]:
-    """What is left of the plan of the position before, if that one's next action or one to the same effect was
-    taken.
-    """
+    """The rest of the earlier plan, if its next action or one to the same effect was taken; else a new plan."""
     world, state = position.scene.world, position.state
     rulebook = position.scene.executed.rulebook
     if position.before is None and rulebook is not None and rulebook.solution:

@@ -1,21 +1,30 @@
-"""The Player: brings the world back from the task that it is shown, replays what it did, plans, and says what it
-thinks.
+"""The Player: brings the world back from the task that it is shown, hears what became of its actions, plans, and says
+what it thinks.
+
+It is asked for text or for calls of functions; a chat of calls is read as the same chat in text. In an executed world
+what is a mistake is known without a word. Words are only needed to tell what was carried out from what failed for a
+moment, and to notice that this was reported wrong or not understood.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
 
-from refinesynth.chat import parse_player
+import orjson
+from pydantic import ValidationError
+
+from refinesynth.actions.calls import Call, text_of
+from refinesynth.chat import TOOL_INSTRUCTIONS, parse_player, render_player, render_task
 from refinesynth.rehearsal.faults import Luck
-from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, Past, Position, opening
-from refinesynth.rehearsal.reasons import meaning, reason, remedy
 from refinesynth.rehearsal.scene import is_grounded, label_in
 from refinesynth.rehearsal.searching import plan_of, sought
 from refinesynth.rehearsal.slips import Slip, can_wait, is_due, slip
 from refinesynth.rehearsal.strangers import improvise
-from refinesynth.rehearsal.wording import say, sounds_refused
+from refinesynth.rehearsal.wire import Request
+from refinesynth.rehearsal.wording import meaning, reason, remedy, say, sounds_refused
 from refinesynth.settings.mistakes import Asked
-from refinesynth.trajectory import MistakeKind, PlayerTurn
+from refinesynth.trajectory import ActionSpec, MistakeKind, PlayerTurn, Script
 
 _MISTAKES = tuple(MistakeKind)
 
@@ -64,7 +73,6 @@ def confused(luck: Luck, past: Past, made: Slip) -> PlayerTurn:
 
 
 def _world_of(task: str) -> Position | None:
-    """The opening of the scene that the task names, if its actions are the ones listed."""
     label = label_in(task)
     if label is None:
         return None
@@ -73,9 +81,7 @@ def _world_of(task: str) -> Position | None:
 
 
 def _exchanges(chat: Sequence[tuple[str, str]]) -> Iterator[Exchange]:
-    """What was done and answered. An answer that held no action was not played, nor is what was said about it an
-    observation.
-    """
+    """Actions and their answers. An answer without an action was not played; what was said about it is left out."""
     action: str | None = None
     for role, text in chat:
         if role == "assistant":
@@ -98,12 +104,10 @@ def _next(past: Past) -> str:
 
 
 def _looking(position: Position) -> str:
-    """The action that only looks around."""
     return next(name for name in position.scene.verbs if "{" not in name and position.judged(name) is None)
 
 
 def _looking_back(luck: Luck, past: Past, *, leaving: bool = False) -> str:
-    """What the player makes of the last answer, or of the task; `leaving` what was refused for now."""
     rng, position = luck.rng("looking back"), past.position
     if not past.exchanges:
         return say(rng, "setting_out", goal=position.scene.plot.goal)
@@ -123,7 +127,6 @@ def _looking_back(luck: Luck, past: Past, *, leaving: bool = False) -> str:
 
 
 def _misunderstood(past: Past) -> str | None:
-    """The action that was refused, just now or before a look around."""
     *before, last = past.exchanges
     if last.refused:
         return last.action
@@ -154,3 +157,134 @@ def _looking_ahead(luck: Luck, past: Past, action: str, doing: str) -> str:
 
 def _joined(*sentences: str) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+_PASSING = re.compile(
+    r"\b(?:this (?:time|once|moment)|(?:for|at) (?:a|one|the) moment|(?:for|right) now|just then|moment(?:s|arily)?|temporar(?:y|ily)"
+    r"|tr(?:y|ies|ied|ying) (?:it |that |this )?(?:once )?again|once more|time[sd]?[ -]?out|sticks?|stuck|jam(?:s|med)?|slip(?:s|ped)?"
+    r"|glitch\w*|hiccup\w*|busy|interrupt\w*)\b",
+    re.IGNORECASE,
+)
+"""How it is said that something failed and may work the next time."""
+
+_FARTHEST = 4
+"""How many positions back one looks for where one may really be."""
+
+
+def heard(start: Position, exchanges: Iterable[Exchange]) -> Past:
+    """Everything up to now, in the world that begins at `start`; only the words of the exchanges are read."""
+    past = Past.of(start, ())
+    for action, answer, *_ in exchanges:
+        here = _standing(past, action, answer)
+        if here is not past.position:
+            past = Past(here, past.exchanges, past.wrong, past.observed)
+        if here.ruling(action).kind is not None:
+            past = past.and_then(Exchange(action, answer, refused=True))
+        else:
+            failed = here.ruling(action).text not in answer and _sounds_failed(answer)
+            past = past.and_then(Exchange(action, answer, refused=False, failed=failed))
+    return past
+
+
+def _sounds_failed(answer: str) -> bool:
+    return sounds_refused(answer) or _PASSING.search(answer) is not None
+
+
+def _standing(past: Past, action: str, answer: str) -> Position:
+    """Where the player must be, if the answer names a reason that holds elsewhere and not where one thought to be."""
+    if past.position.ruling(action).kind is not None:
+        return past.position
+    for other in _elsewhere(past):
+        ruling = other.ruling(action)
+        if ruling.kind is not None and ruling.action is not None and ruling.text in answer:
+            return other
+    return past.position
+
+
+def _elsewhere(past: Past) -> Iterator[Position]:
+    """Where one is if what seemed to fail was carried out, or what seemed to be carried out failed."""
+    if past.failed:
+        yield past.position.after(past.exchanges[-1].action)
+    at = past.position
+    for _ in range(_FARTHEST):
+        if at.before is None:
+            return
+        at = at.before[0]
+        yield at
+
+
+_TASK = re.compile(r"(?s)(?P<introduction>.*)\n\nGoal: (?P<goal>.*)")
+
+
+class Seen(NamedTuple):
+    """What a player was told and did, in text."""
+
+    script: Script
+    """Of which the functions are; of strangers as far as the functions say it."""
+    task: str
+    chat: list[tuple[str, str]]
+    """Role and text of each message since."""
+
+
+def read_calls(request: Request) -> Seen:
+    """The chat of a request for which `plays_by_calls` holds."""
+    at, told = next((at, text) for at, (_, text) in enumerate(request.messages) if TOOL_INSTRUCTIONS in text)
+    before, _, after = told.partition(TOOL_INSTRUCTIONS)
+    script = _script_of(request, before.strip())
+    called = {number: Call(name, _arguments(given)) for number, name, given in request.calls}
+    chat: list[tuple[str, str]] = []
+    for number, (role, text) in enumerate(request.messages[at + 1 :], start=at + 1):
+        if (call := called.get(number)) is not None:
+            text = render_player(PlayerTurn(thought=text, action=text_of(script, call)))  # noqa: PLW2901
+        chat.append(("assistant" if role == "assistant" else "user", text))
+    return Seen(script, render_task(script) + after, chat)
+
+
+def _script_of(request: Request, told: str) -> Script:
+    label = label_in(told)
+    position = None if label is None else opening(label)
+    listed = {str(tool.get("description")) for tool in request.tools}
+    if position is not None and all(any(one.startswith(name) for one in listed) for name in position.scene.verbs):
+        return position.scene.script.model_copy(update=_told(told))
+    actions = [_action(tool) for tool in request.tools]
+    of_tools = Script(
+        goal="?", environment={}, completion_conditions=(), actions=tuple(one for one in actions if one is not None)
+    )
+    return of_tools.model_copy(update=_told(told))
+
+
+def _told(told: str) -> dict[str, str]:
+    found = _TASK.fullmatch(told)
+    introduction, goal = (told, "") if found is None else found.group("introduction", "goal")
+    return {"introduction": introduction, "goal": goal or "?"}
+
+
+def _action(tool: Mapping[str, object]) -> ActionSpec | None:
+    """An action as its function says it: the template is the description up to a colon."""
+    name, _, description = str(tool.get("description", "")).partition(": ")
+    parameters = tool.get("parameters")
+    schema = cast("Mapping[str, object]", parameters).get("properties") if isinstance(parameters, Mapping) else None
+    properties = list(cast("Mapping[str, object]", schema).values()) if isinstance(schema, Mapping) else []
+    try:
+        bare = ActionSpec(name=name, description=description, pattern=".")
+        values = [
+            cast("Mapping[str, tuple[str, ...]]", one).get("enum", ()) if isinstance(one, Mapping) else ()
+            for one in properties
+        ]
+        parts = re.split(r"\{[^{}]*\}", name)
+        return ActionSpec(
+            name=name,
+            description=description,
+            pattern="(.+)".join(map(re.escape, parts)),
+            parameters=dict(zip(bare.placeholders, values, strict=False)),
+        )
+    except (ValidationError, TypeError):
+        return None
+
+
+def _arguments(text: str) -> Mapping[str, str]:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return cast("Mapping[str, str]", found) if isinstance(found, Mapping) else {}

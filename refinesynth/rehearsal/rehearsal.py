@@ -6,10 +6,9 @@ from typing import Any, cast, get_args
 
 from refinesynth.actions.calls import call_of
 from refinesynth.chat import render_player
-from refinesynth.rehearsal import calling, dungeon_master, narrator, player, rulebook_writer, script_writer, voice
+from refinesynth.rehearsal import dungeon_master, narrator, player, script_writer
 from refinesynth.rehearsal.faults import Faults, Luck
 from refinesynth.rehearsal.schema import instance
-from refinesynth.rehearsal.spoiling import unreadable, without_a_key
 from refinesynth.rehearsal.wire import Form, Request, completion, drawn, dumped
 from refinesynth.settings.mistakes import Asked, Way
 from refinesynth.trajectory import MistakeKind
@@ -49,13 +48,17 @@ class Rehearsal:
         content = self._content(request, luck)
         if content is not None:
             return completion(request, content, luck)
-        if request.form.kind == "tool" and not request.form.insisted and _answers_a_call(request):
+        if (
+            request.form.kind == "tool"
+            and not request.form.insisted
+            and request.messages
+            and request.messages[-1][0] == "tool"
+        ):
             # Whoever brings a tool's result waits for words, not for the same call again.
             request = replace(request, form=Form("text"))
         return completion(request, _greeting(request.form), luck)
 
     def _content(self, request: Request, luck: Luck) -> str | None:
-        """What a role answers; None if the request is of no role."""
         messages = request.messages
         task = next((at for at, (role, text) in enumerate(messages) if role == "user" and player.is_task(text)), None)
         if task is not None:
@@ -73,8 +76,7 @@ class Rehearsal:
         return f"```json\n{text}\n```" if fenced else text
 
     def _called(self, request: Request, luck: Luck) -> dict[str, Any]:
-        """A player's turn as a thought and a call."""
-        seen = calling.read(request)
+        seen = player.read_calls(request)
         turn = player.act(luck, seen.task, seen.chat, _asked_in(request))
         broken = luck.strikes("invalid_json")
         return completion(request, turn.thought, luck, None if broken else call_of(seen.script, turn.action))
@@ -90,18 +92,18 @@ class Rehearsal:
         )
 
     def _grounded(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
-        """Which kind of answer, and the answer, if it is a request of grounded play alone."""
         blocks = request.blocks
         if "action" in blocks and isinstance(ruling := blocks.get("ruling"), dict):
-            return "words", voice.word(luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling)
+            return "words", dungeon_master.word(
+                luck, blocks.get("script"), blocks.get("history"), blocks["action"], ruling
+            )
         if isinstance(persona := blocks.get("persona"), str) and isinstance(wanted := blocks.get("wanted"), dict):
             asked = dumped({name: value for name, value in wanted.items() if name != "step"})
             scene = drawn(self.faults, self.seed, request.seed, persona, dumped(blocks.get("violations")), asked)
-            return rulebook_writer.write(luck, scene, persona, wanted, blocks)
+            return script_writer.write_grounded(luck, scene, persona, wanted, blocks)
         return None
 
     def _structured(self, request: Request, luck: Luck) -> tuple[str, dict[str, Any]] | None:
-        """Which kind of answer, and the answer."""
         blocks = request.blocks
         script = blocks.get("script")
         if "script" in blocks and "action" in blocks:
@@ -120,12 +122,10 @@ class Rehearsal:
 
 
 def _asked_in(request: Request) -> Asked | None:
-    private = request.blocks.get("private")
-    return _asked(private) if isinstance(private, dict) else None
-
-
-def _asked(private: Mapping[str, object]) -> Asked | None:
     """What the Player's private note asks for; None if it asks for nothing that is known."""
+    private = request.blocks.get("private")
+    if not isinstance(private, dict):
+        return None
     kind, way = private.get("slip"), private.get("way", "fresh")
     if kind not in list(MistakeKind) or way not in get_args(Way):
         return None
@@ -138,5 +138,44 @@ def _greeting(form: Form) -> str:
     return dumped({"answer": GREETING} if form.schema is None else instance(form.schema))
 
 
-def _answers_a_call(request: Request) -> bool:
-    return bool(request.messages) and request.messages[-1][0] == "tool"
+_PROSE = (
+    "I would rather describe this in my own words than as data. There is a lot to be said about it.",
+    "Certainly! Before I answer, could you tell me a little more about what you have in mind?",
+    "Let me think about that first. It depends on several things, and I am not sure about all of them.",
+)
+
+_REQUIRED = {
+    "script": ("environment", "goal", "completion_conditions", "actions"),
+    "grounded script": ("environment", "goal", "completion_conditions", "actions", "rulebook"),
+    "words": ("thought", "observation"),
+    "ruling": ("thought", "observation", "parameter_error", "place_error", "logic_error"),
+    "judgement": ("accepted",),
+}
+"""Keys of an answer that cannot be done without; a trajectory's are those of its turns."""
+
+
+def without_a_key(luck: Luck, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """The answer without one of its required keys, or without one in one of its parts."""
+    rng = luck.rng("missing")
+    if kind == "turns":
+        turns = cast("list[dict[str, Any]]", data["turns"])
+        at = rng.randrange(len(turns))
+        key = rng.choice([key for key in turns[at] if key != "role"])
+        return {"turns": [*turns[:at], _without(turns[at], key), *turns[at + 1 :]]}
+    return _without(data, rng.choice(_REQUIRED[kind]))
+
+
+def unreadable(luck: Luck, kind: str, text: str) -> str:
+    """Prose instead of JSON, or JSON that breaks off before its required keys; a trajectory before the last of them."""
+    rng = luck.rng("unreadable")
+    if rng.random() < 0.5:  # noqa: PLR2004 - either as often as the other
+        return rng.choice(_PROSE)
+    if kind == "turns":
+        # Without its brackets alone it could be read all the same.
+        return text[: min(rng.randrange(len(text) // 4, len(text)), text.rfind(',"observation":'))]
+    # An answer's first value is a text, and its required keys come after.
+    return text[: rng.randrange(12, 24)]
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}

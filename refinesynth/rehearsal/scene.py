@@ -15,6 +15,8 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
 from refinesynth.rehearsal.families import DRAWING, FAMILIES, Act, Family, Plot, Verb
 from refinesynth.trajectory import ActionSpec, Rulebook, Script
 from refinesynth.world import World, plan
@@ -69,9 +71,7 @@ class Scene:
 
     @cached_property
     def likely(self) -> tuple[str, ...]:
-        """Action texts in which a plan is looked for: those that are useful, and where one has to search the ways to
-        everywhere.
-        """
+        """Action texts in which a plan is looked for: the useful ones, and where one has to search all ways."""
         return (*self.useful, *(self.seeking if self.hidden else ()))
 
     @cached_property
@@ -98,6 +98,12 @@ def label_in(text: str) -> str | None:
     """The first scene label in a text (an introduction, a task), if there is one."""
     found = _LABEL.search(text)
     return f"{found[1]}-{found[2]}" if found else None
+
+
+def label_of(script: JsonValue) -> str | None:
+    """The label of the scene that a script as JSON, or a part of one, is about."""
+    introduction = script.get("introduction") if isinstance(script, dict) else None
+    return label_in(introduction) if isinstance(introduction, str) else None
 
 
 def random_label(rng: Random) -> str:
@@ -172,7 +178,6 @@ def outline(label: str) -> Outline:
 
 
 def _drawn(label: str) -> tuple[Family, Plot, Random]:
-    """Family and plot, and the generator that goes on to choose the words."""
     number = label.removesuffix(GROUNDED)
     rng = _generator(number)
     family = FAMILIES[number.rpartition("-")[0]]
@@ -189,13 +194,11 @@ def _generator(name: str) -> Random:
 
 
 def _at_the_start(world: World) -> str:
-    """What a look around shows before the first action."""
     looking = next(action.name for action in world.script.actions if "{" not in action.name and not action.requires)
     return world.step(world.script.environment, looking).text
 
 
 def _solved(script: Script, world: World, useful: tuple[str, ...]) -> Script:
-    """The script with a way to its goal."""
     solution = plan(world, script.environment, candidates=useful) or ()
     return script.model_copy(
         update={"rulebook": script.rulebook and script.rulebook.model_copy(update={"solution": solution})}

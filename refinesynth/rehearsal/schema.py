@@ -84,7 +84,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _referred(reference: object, root: object) -> object:
-    """What a reference into the same document means; None if it is not there."""
     here = root
     for step in reference.split("/")[1:] if isinstance(reference, str) else ():
         here = _mapping(here).get(step.replace("~1", "/").replace("~0", "~"))
@@ -92,6 +91,5 @@ def _referred(reference: object, root: object) -> object:
 
 
 def _number(value: object, otherwise: float) -> float:
-    """A number from a schema if it is one that can be worked with."""
     fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _GREATEST
     return cast("float", value) if fits else otherwise

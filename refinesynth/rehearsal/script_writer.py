@@ -1,12 +1,18 @@
-"""The ScriptWriter: draws a scene for a persona and writes it down."""
+"""The ScriptWriter: draws a scene for a persona and writes it down, for grounded play with its rulebook.
 
-from typing import Any
+The faults of a rulebook are planted into the script as JSON: each is one that a stage of the script's checks is there
+to find.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from pydantic import JsonValue
 
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import opening
-from refinesynth.rehearsal.scene import label_in, random_label
+from refinesynth.rehearsal.scene import GROUNDED, Scene, is_grounded, label_of, outline, random_label
+from refinesynth.rehearsal.wire import dumped
 from refinesynth.trajectory import Script
 
 _MOST_PERSONA = 160
@@ -27,12 +33,6 @@ def write(luck: Luck, scene: Luck, persona: str, previous: JsonValue) -> dict[st
     return written
 
 
-def label_of(previous: JsonValue) -> str | None:
-    """The label of the scene that a script, or a part of one, is about."""
-    introduction = previous.get("introduction") if isinstance(previous, dict) else None
-    return label_in(introduction) if isinstance(introduction, str) else None
-
-
 def dedicated(script: Script, persona: str) -> str:
     """The introduction with a sentence about whom this is done for, on one line.
 
@@ -50,3 +50,189 @@ def blur(luck: Luck, script: Script, written: dict[str, Any]) -> None:
     chosen = [at for at, action in enumerate(script.actions) if len(action.placeholders) == 1]
     at = luck.rng("blurred").choice(chosen)
     written["actions"][at]["pattern"] = r"^\s*\S+\s+(.+?)\s*$"
+
+
+_NOWHERE = "nowhere at all"
+"""A value that nothing has."""
+
+_UNREADABLE = (
+    "{} &&",
+    "not ({})",
+    "({}) and true",
+    "inventory.size() > 0 && ({})",
+    "len(state) > 0 && ({})",
+    "state.filter(x, {}",
+)
+"""Conditions as a writer gives them who takes CEL for another language, or breaks off."""
+
+
+def plant(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
+    """Let those faults that strike this request get into a grounded script's JSON, in place."""
+    for fault, spoil in _PLANTS.items():
+        if luck.strikes(fault):
+            spoil(luck, scene, written)
+
+
+def _bad_condition(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
+    """A requirement, or now and then a condition of the goal, does not compile."""
+    rng = luck.rng("bad condition")
+    requirements = [one for action in written["actions"] for one in action.get("requires", ())]
+    goal = written["rulebook"]["goal"]
+    chosen = rng.randrange(len(requirements) + len(goal))
+    way = rng.choice(_UNREADABLE)
+    if chosen < len(requirements):
+        requirements[chosen]["condition"] = way.format(requirements[chosen]["condition"])
+    else:
+        at = chosen - len(requirements)
+        goal[at] = way.format(goal[at])
+
+
+def _dangling_pointer(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
+    """An effect of an action that the solution needs points to where nothing is."""
+    steps = _templates(scene, written["rulebook"]["solution"])
+    effects = [
+        effect for action in written["actions"] if action["name"] in steps for effect in action.get("effects", ())
+    ]
+    effect = luck.rng("dangling pointer").choice(effects)
+    first, _, rest = effect["path"][1:].partition("/")
+    effect["path"] = f"/the_{first}/{rest}"
+
+
+def _wrong_solution(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
+    """One action is left out of the solution, which needs them all."""
+    solution = written["rulebook"]["solution"]
+    del solution[luck.rng("wrong solution").randrange(len(solution))]
+
+
+def _met_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
+    """The goal is how things are already."""
+    condition, place, value = _fact(scene)
+    written["completion_conditions"] = [f"{place} is {value}."]
+    written["rulebook"] |= {"goal": [f"{condition} == {dumped(value)}"], "solution": []}
+
+
+def _unreachable_goal(_: Luck, scene: Scene, written: dict[str, Any]) -> None:
+    """The goal wants something, too, that nothing can bring about; there is no solution to be wrong."""
+    condition, place = _fact(scene)[:2]
+    written["completion_conditions"].append(f"{place} is {_NOWHERE}.")
+    written["rulebook"]["goal"].append(f"{condition} == {dumped(_NOWHERE)}")
+    written["rulebook"]["solution"] = []
+
+
+def _useless_action(luck: Luck, scene: Scene, written: dict[str, Any]) -> None:
+    """An action that the solution does without needs something that never is so, as nothing brings it about."""
+    steps = _templates(scene, written["rulebook"]["solution"])
+    spare = [action for action in written["actions"] if action["name"] not in steps]
+    action = luck.rng("useless action").choice(spare or written["actions"])
+    never = {
+        "condition": "has(state.season) && state.season == 'winter'",
+        "kind": "logic",
+        "hint": "Not in this season.",
+    }
+    action["requires"] = [never, *action.get("requires", ())]
+
+
+def _misaligned_goal(luck: Luck, _: Scene, written: dict[str, Any]) -> None:
+    """The goal has a condition more or less than there are sentences."""
+    if len(written["completion_conditions"]) > 1 and luck.pick("misaligned", (True, False)):
+        written["rulebook"]["goal"].pop()
+    else:
+        written["completion_conditions"].append("Everything else is as it was.")
+
+
+_PLANTS: Mapping[str, Callable[[Luck, Scene, dict[str, Any]], None]] = {
+    "dangling_pointer": _dangling_pointer,
+    "useless_action": _useless_action,
+    "wrong_solution": _wrong_solution,
+    "met_goal": _met_goal,
+    "unreachable_goal": _unreachable_goal,
+    "misaligned_goal": _misaligned_goal,
+    "bad_condition": _bad_condition,
+}
+"""Field of `Faults` to what it does; the first ones ask what the solution is, which later ones may change."""
+
+
+def _templates(scene: Scene, texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(read[0].spec.name for text in texts if (read := scene.world.read(text)))
+
+
+def _fact(scene: Scene) -> tuple[str, str, str]:
+    keys, value = next(_texts((), scene.plot.state))
+    return f"state{''.join(f'[{dumped(key)}]' for key in keys)}", " ".join(keys), value
+
+
+def _texts(keys: tuple[str, ...], state: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    for key, value in state.items():
+        if isinstance(value, str):
+            yield (*keys, key), value
+        elif isinstance(value, dict):
+            yield from _texts((*keys, key), cast("Mapping[str, Any]", value))
+
+
+_MOST_LABELS = 200
+"""Scenes that are looked at for their features."""
+
+_MOST_SCENES = 8
+"""Scenes that are drawn whole for the length of their solution."""
+
+_NO_BAND = (1, 1_000)
+
+
+def write_grounded(
+    luck: Luck, scene: Luck, persona: str, wanted: Mapping[str, JsonValue], blocks: Mapping[str, JsonValue]
+) -> tuple[str, dict[str, Any]]:
+    """What kind of answer, and the answer: a grounded script as JSON; `scene` draws which.
+
+    A script that was refused is, every other time, written again as it should be; else there is another. What no scene
+    can offer is left out: one has as many of the features as any that was found.
+    """
+    label = _grounded(label_of(blocks.get("previous"))) if scene.pick("mend", (True, False)) else None
+    drawn = opening(label or _label(scene, wanted)).scene
+    return "grounded script", _told(luck, drawn, persona)
+
+
+def _told(luck: Luck, scene: Scene, persona: str) -> dict[str, Any]:
+    written: dict[str, Any] = scene.grounded.model_dump(mode="json")
+    written["introduction"] = dedicated(scene.grounded, persona)
+    if luck.strikes("ambiguous_pattern"):
+        blur(luck, scene.grounded, written)
+    plant(luck, scene, written)
+    return written
+
+
+def _label(scene: Luck, wanted: Mapping[str, JsonValue]) -> str:
+    """A scene with the features and the length that are wanted, as nearly as some tries find one."""
+    least, most = _band(wanted.get("actions"))
+    given = wanted.get("features")
+    asked = frozenset(name for name in given if isinstance(name, str)) if isinstance(given, list) else frozenset[str]()
+    rng = scene.rng("label")
+    found: list[tuple[int, bool, str]] = []
+    for _ in range(_MOST_LABELS):
+        label = f"{random_label(rng)}{GROUNDED}"
+        about = outline(label)
+        # How much is missing, then whether it is likely to be too short or too long.
+        found.append((len(asked - about.features), not least <= about.steps <= most, label))
+        if sum(not lacking and not misfit for lacking, misfit, _ in found) == _MOST_SCENES:
+            break
+    chosen = [label for *_, label in sorted(found, key=lambda one: one[:2])[:_MOST_SCENES]]
+    if (least, most) == _NO_BAND:
+        return chosen[0]
+    return next((label for label in chosen if least <= _length(label) <= most), chosen[0])
+
+
+def _band(given: JsonValue) -> tuple[int, int]:
+    match given:
+        case [int(least), int(most)]:
+            return least, most
+        case _:
+            return _NO_BAND
+
+
+def _length(label: str) -> int:
+    rulebook = opening(label).scene.grounded.rulebook
+    return len(rulebook.solution) if rulebook else 0
+
+
+def _grounded(label: str | None) -> str | None:
+    """The label of the grounded scene; one that is imagined has such a sibling."""
+    return label if label is None or is_grounded(label) else f"{label}{GROUNDED}"

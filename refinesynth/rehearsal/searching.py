@@ -1,4 +1,4 @@
-"""What a player means to do that knows no more than it was told: where a thing is hidden, it looks from place to place,
+"""The plan of a player that knows no more than it was told: where a thing is hidden, it looks from place to place,
 in an order of its own, until the thing is seen.
 """
 
@@ -84,7 +84,6 @@ def _turn(scene: Scene, place: str) -> bytes:
 
 
 def _looked_into(position: Position) -> set[str]:
-    """All places that were looked into up to here."""
     looked = _looked(position)
     while position.before:
         position = position.before[0]
@@ -125,7 +124,6 @@ def _key(position: Position) -> bytes:
 
 
 def _moved(scene: Scene, step: str, truth: frozenset[str], place: str) -> str:
-    """The step, as if the thing were at this place."""
     read = scene.world.read(step)
     if read is None:
         return step

@@ -9,9 +9,9 @@ from random import Random
 from typing import NamedTuple
 
 from refinesynth.rehearsal.memory import Past, Position
-from refinesynth.rehearsal.reasons import meaning
 from refinesynth.rehearsal.scene import Scene, is_grounded
 from refinesynth.rehearsal.searching import plan_of
+from refinesynth.rehearsal.wording import meaning
 from refinesynth.rules.repairs import WITHIN
 from refinesynth.trajectory import ActionSpec, MistakeKind
 from refinesynth.world import mentions
@@ -108,7 +108,6 @@ def _wrong_values(rng: Random, position: Position, action: str) -> Iterator[tupl
 
 
 def _other_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
-    """The same act as other scenes of the family write it."""
     ruling = position.ruling(action)
     if ruling.action is None:
         return
@@ -119,7 +118,6 @@ def _other_forms(rng: Random, position: Position, action: str) -> Iterator[tuple
 
 
 def _short_forms(rng: Random, position: Position, action: str) -> Iterator[tuple[str, str]]:
-    """The template up to its first value, or without its second word."""
     ruling = position.ruling(action)
     if ruling.action is None or not ruling.values:
         return
@@ -203,14 +201,12 @@ _WAYS = (_wrong_values, _wrong_values, _other_forms, _other_forms, _short_forms)
 
 
 def _filled(position: Position, template: str, values: Mapping[str, str], wording: str = "") -> tuple[str, str]:
-    """The action text and the act as an infinitive, with these values."""
     doing = position.scene.verbs[template].doing
     text, infinitive = (ActionSpec(name=name, pattern=".").fill(values) for name in (wording or template, doing))
     return text, infinitive
 
 
 def _misspelt(rng: Random, value: str) -> str:
-    """Two neighbouring letters swapped or one left out, in the longest word."""
     word = max(value.split() or [value], key=len)
     if len(word) < _SHORTEST:
         return f"{value} 2"

@@ -1,4 +1,4 @@
-"""What to do in scripts that the rehearsal has not written: nothing clever, but never nothing.
+"""Play in scripts that the rehearsal has not written: nothing clever, but never nothing.
 
 Their worlds cannot be executed, so the DungeonMaster judges the form of an action alone and never says that the goal is
 reached; the Player tries the listed actions.
@@ -12,8 +12,7 @@ from pydantic import JsonValue, ValidationError
 from refinesynth.actions.matching import match_action
 from refinesynth.rehearsal.faults import Luck
 from refinesynth.rehearsal.memory import Exchange
-from refinesynth.rehearsal.reasons import shown
-from refinesynth.rehearsal.wording import say
+from refinesynth.rehearsal.wording import say, shown
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, PlayerTurn, Script
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)

@@ -94,9 +94,7 @@ def drawn(faults: Faults, *parts: int | str | None) -> Luck:
 
 
 def completion(request: Request, content: str, luck: Luck, call: Call | None = None) -> dict[str, Any]:
-    """A chat completion in OpenAI's form: `content` as the message, with a call or without; or as the arguments of the
-    tool that is asked for.
-    """
+    """A chat completion in OpenAI's form: `content` as the message, with or without a call, or as a tool's arguments."""
     content = scrub(content)
     whole = request.form.kind == "tool" and not request.plays_by_calls
     reason = "tool_calls" if whole or call is not None else "stop"
@@ -156,7 +154,6 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _text_of(content: object) -> str:
-    """A message's text; of a list of parts, the text parts."""
     if isinstance(content, str):
         return content
     parts = [_mapping(part).get("text") for part in _items(content)]

@@ -154,7 +154,7 @@ class StatusProbe:
 
     def limiters(self) -> "Sequence[RateLimiter]":
         """Of the servers that were asked in this process."""
-        from refinesynth.client.limiter.endpoints import limiters_in
+        from refinesynth.client.several import limiters_in
 
         return limiters_in(self.models().values()) if self.calls.finished or len(self.calls) else ()
 

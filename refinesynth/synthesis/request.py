@@ -99,8 +99,7 @@ class Request:
         """
         if not self.settings.batch:
             return None
-        from refinesynth.client.batch.collecting import Batches
-        from refinesynth.client.batch.roles import refuse_unbatched
+        from refinesynth.client.batch.collecting import Batches, refuse_unbatched
 
         asked = self.settings
         if asked.workers > 1 or asked.cluster is not None or self.call is not None:

@@ -360,10 +360,10 @@ async def _keep_noted(folder: RunWriter) -> None:
 async def watched(calls: "Calls") -> AsyncGenerator[None, None]:
     """While the block runs, say so when a request takes too long, or nothing is answered."""
     from refinesynth.client.beside import beside
-    from refinesynth.client.watch import log_alarm, watch
+    from refinesynth.client.watch import watch
 
     async with beside() as tasks:
-        tasks.start_soon(watch, calls, log_alarm)
+        tasks.start_soon(watch, calls)
         yield
 
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from refinesynth.cli import app
-from refinesynth.client.tokens import TOKENIZER, count_tokens
+from refinesynth.client.bills import TOKENIZER, count_tokens
 from refinesynth.prompts import SHOWN, Prompts
 from refinesynth.prompts.blocks import read_blocks
 

@@ -13,7 +13,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from refinesynth.backends.completion import NO_REASON
+from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.answers import Answer, read_answer, repaired
 from refinesynth.client.classify_error import AnswerFault, FaultKind, FaultStep
 from refinesynth.text.jsontext import MAX_CHARACTERS

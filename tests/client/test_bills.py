@@ -13,8 +13,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth import Backend, SynthesisResult, synthesize
 from refinesynth.cli import spending as shares
-from refinesynth.client.bills import ESTIMATED, billed, completed
-from refinesynth.client.tokens import count_tokens
+from refinesynth.client.bills import ESTIMATED, billed, completed, count_tokens
 from refinesynth.journal.values import model_of
 from refinesynth.rehearsal import Faults, Rehearsal
 

@@ -61,101 +61,96 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "step", "kind"),
-    [
-        (StatusError(429, "slow down"), FaultStep.RETRY, FaultKind.RATE_LIMIT),
-        (StatusError("429", "slow down"), FaultStep.RETRY, FaultKind.RATE_LIMIT),
-        (StatusError(429, "You exceeded your current quota"), FaultStep.STOP, FaultKind.QUOTA),
-        (StatusError(429, GOOGLES), FaultStep.RETRY, FaultKind.RATE_LIMIT),
-        (StatusError(429, "Quota exceeded: tokens per minute"), FaultStep.RETRY, FaultKind.RATE_LIMIT),
-        (StatusError(402, "pay"), FaultStep.STOP, FaultKind.QUOTA),
-        (StatusError(400, "Your credit balance is too low"), FaultStep.STOP, FaultKind.QUOTA),
-        (BudgetExceededError("Budget has been exceeded!"), FaultStep.STOP, FaultKind.QUOTA),
-        # What litellm's proxy says: of a user's budget, of a provider's, of a key that it knows no database for, of a
-        # model.
-        (
-            StatusError(422, "ExceededBudget: User=u over budget. Spend=1.0, Budget=0.5"),
-            FaultStep.STOP,
-            FaultKind.QUOTA,
-        ),
-        (StatusError(429, "No deployments available - crossed budget: 33.1 >= 20.0"), FaultStep.STOP, FaultKind.QUOTA),
-        (
-            StatusError(429, "No deployments available for selected model, Try again in 5"),
-            FaultStep.RETRY,
-            FaultKind.RATE_LIMIT,
-        ),
-        (
-            StatusError(429, "Rate limit exceeded for api_key: 1f. ConcurrencyLimit type: tokens."),
-            FaultStep.RETRY,
-            FaultKind.RATE_LIMIT,
-        ),
-        (StatusError(400, "No connected db."), FaultStep.STOP, FaultKind.AUTHENTICATION),
-        (
-            StatusError(400, "Invalid model name passed in model=m. Call `/v1/models`"),
-            FaultStep.STOP,
-            FaultKind.NOT_FOUND,
-        ),
-        (
-            StatusError(400, "{\"detail\":\"Server is pinned to 'a'; requested 'b'.\"}"),
-            FaultStep.STOP,
-            FaultKind.NOT_FOUND,
-        ),
-        (TimeoutError(), FaultStep.RETRY, FaultKind.TIMEOUT),
-        (Timeout(408, "late"), FaultStep.RETRY, FaultKind.TIMEOUT),
-        (httpx.ReadTimeout("late"), FaultStep.RETRY, FaultKind.TIMEOUT),
-        (StatusError(408), FaultStep.RETRY, FaultKind.TIMEOUT),
-        (StatusError(504), FaultStep.RETRY, FaultKind.TIMEOUT),
-        (StatusError(500), FaultStep.RETRY, FaultKind.SERVER),
-        (StatusError(502), FaultStep.RETRY, FaultKind.SERVER),
-        (StatusError(529, "overloaded"), FaultStep.RETRY, FaultKind.SERVER),
-        (caused(StatusError(500, "Connection error."), ConnectionRefusedError()), FaultStep.RETRY, FaultKind.UNREACHED),
-        (caused(APIConnectionError(500), httpx.ConnectError("x")), FaultStep.RETRY, FaultKind.UNREACHED),
-        (
-            caused(StatusError(500), caused(httpx.ConnectError("x"), socket.gaierror())),
-            FaultStep.RETRY,
-            FaultKind.UNREACHED,
-        ),
-        (
-            caused(StatusError(500), ClientConnectorError("Multiple exceptions: x")),
-            FaultStep.RETRY,
-            FaultKind.UNREACHED,
-        ),
-        (caused(StatusError(500), ClientConnectorDNSError("x")), FaultStep.RETRY, FaultKind.UNREACHED),
-        (caused(httpx.ConnectError("x"), ConnectionResetError()), FaultStep.RETRY, FaultKind.SERVER),
-        (OSError("no route"), FaultStep.RETRY, FaultKind.SERVER),
-        (ConnectionResetError(), FaultStep.RETRY, FaultKind.SERVER),
-        (httpx.RemoteProtocolError("x"), FaultStep.RETRY, FaultKind.SERVER),
-        (StatusError(200, "Unable to get json response"), FaultStep.RETRY, FaultKind.SERVER),
-        (StatusError(422, "Error converting to valid response block"), FaultStep.RETRY, FaultKind.SERVER),
-        (caused(StatusError(500), json.JSONDecodeError("x", "", 0)), FaultStep.RETRY, FaultKind.SERVER),
-        (orjson.JSONDecodeError("x", "", 0), FaultStep.RETRY, FaultKind.SERVER),
-        (RecursionError("deep"), FaultStep.RETRY, FaultKind.SERVER),
-        (caused(APIConnectionError(500, "'content'"), KeyError("content")), FaultStep.RETRY, FaultKind.DEFECT),
-        (APIConnectionError(500, "No module named 'mcp'"), FaultStep.STOP, FaultKind.DEFECT),
-        (caused(APIConnectionError(500, "x"), ImportError("x")), FaultStep.STOP, FaultKind.DEFECT),
-        (APIConnectionError(500, "The api_key client option must be set"), FaultStep.STOP, FaultKind.AUTHENTICATION),
-        (TypeError("a bug"), FaultStep.STOP, FaultKind.DEFECT),
-        (StatusError(401, "content policy"), FaultStep.STOP, FaultKind.AUTHENTICATION),
-        (StatusError(403, "forbidden"), FaultStep.STOP, FaultKind.AUTHENTICATION),
-        (StatusError(400, "API key not valid. Please pass a valid API key."), FaultStep.STOP, FaultKind.AUTHENTICATION),
-        (StatusError(403, "Your input was flagged"), FaultStep.ABANDON, FaultKind.POLICY),
-        (StatusError(400, "violates our usage policies"), FaultStep.ABANDON, FaultKind.POLICY),
-        (StatusError(404, "nothing here"), FaultStep.STOP, FaultKind.NOT_FOUND),
-        (StatusError(400, "Model Not Exist"), FaultStep.STOP, FaultKind.NOT_FOUND),
-        (StatusError(400, "LLM Provider NOT provided"), FaultStep.STOP, FaultKind.NOT_FOUND),
-        (StatusError(400, "This model's maximum context length is 8192"), FaultStep.ABANDON, FaultKind.CONTEXT),
-        (StatusError(413), FaultStep.ABANDON, FaultKind.CONTEXT),
-        (StatusError(400, "bad schema"), FaultStep.ABANDON, FaultKind.REJECTED),
-        (StatusError(422), FaultStep.ABANDON, FaultKind.REJECTED),
-        (UnsupportedParamsError(400, "gpt-5 does not support temperature"), FaultStep.STOP, FaultKind.REJECTED),
-        (AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer"), FaultStep.RETRY, FaultKind.CONTENT),
-    ],
-)
-def test_a_fault_is_in_its_row(error: Exception, step: FaultStep, kind: FaultKind) -> None:
-    fault = classify_error(error, BACKEND)
-    assert (fault.step, fault.kind) == (step, kind)
-    assert fault.message.startswith("mine ")
+SORTED: dict[tuple[FaultStep, FaultKind], tuple[Exception, ...]] = {
+    (FaultStep.RETRY, FaultKind.RATE_LIMIT): (
+        StatusError(429, "slow down"),
+        StatusError("429", "slow down"),
+        StatusError(429, GOOGLES),
+        StatusError(429, "Quota exceeded: tokens per minute"),
+        StatusError(429, "No deployments available for selected model, Try again in 5"),
+        StatusError(429, "Rate limit exceeded for api_key: 1f. ConcurrencyLimit type: tokens."),
+    ),
+    (FaultStep.STOP, FaultKind.QUOTA): (
+        StatusError(429, "You exceeded your current quota"),
+        StatusError(402, "pay"),
+        StatusError(400, "Your credit balance is too low"),
+        BudgetExceededError("Budget has been exceeded!"),
+        # What litellm's proxy says: of a user's budget, and of a provider's.
+        StatusError(422, "ExceededBudget: User=u over budget. Spend=1.0, Budget=0.5"),
+        StatusError(429, "No deployments available - crossed budget: 33.1 >= 20.0"),
+    ),
+    (FaultStep.STOP, FaultKind.AUTHENTICATION): (
+        # What litellm's proxy says of a key where it knows no database.
+        StatusError(400, "No connected db."),
+        APIConnectionError(500, "The api_key client option must be set"),
+        StatusError(401, "content policy"),
+        StatusError(403, "forbidden"),
+        StatusError(400, "API key not valid. Please pass a valid API key."),
+    ),
+    (FaultStep.STOP, FaultKind.NOT_FOUND): (
+        StatusError(400, "Invalid model name passed in model=m. Call `/v1/models`"),
+        StatusError(400, "{\"detail\":\"Server is pinned to 'a'; requested 'b'.\"}"),
+        StatusError(404, "nothing here"),
+        StatusError(400, "Model Not Exist"),
+        StatusError(400, "LLM Provider NOT provided"),
+    ),
+    (FaultStep.RETRY, FaultKind.TIMEOUT): (
+        TimeoutError(),
+        Timeout(408, "late"),
+        httpx.ReadTimeout("late"),
+        StatusError(408),
+        StatusError(504),
+    ),
+    (FaultStep.RETRY, FaultKind.SERVER): (
+        StatusError(500),
+        StatusError(502),
+        StatusError(529, "overloaded"),
+        caused(httpx.ConnectError("x"), ConnectionResetError()),
+        OSError("no route"),
+        ConnectionResetError(),
+        httpx.RemoteProtocolError("x"),
+        StatusError(200, "Unable to get json response"),
+        StatusError(422, "Error converting to valid response block"),
+        caused(StatusError(500), json.JSONDecodeError("x", "", 0)),
+        orjson.JSONDecodeError("x", "", 0),
+        RecursionError("deep"),
+    ),
+    (FaultStep.RETRY, FaultKind.UNREACHED): (
+        caused(StatusError(500, "Connection error."), ConnectionRefusedError()),
+        caused(APIConnectionError(500), httpx.ConnectError("x")),
+        caused(StatusError(500), caused(httpx.ConnectError("x"), socket.gaierror())),
+        caused(StatusError(500), ClientConnectorError("Multiple exceptions: x")),
+        caused(StatusError(500), ClientConnectorDNSError("x")),
+    ),
+    (FaultStep.RETRY, FaultKind.DEFECT): (caused(APIConnectionError(500, "'content'"), KeyError("content")),),
+    (FaultStep.STOP, FaultKind.DEFECT): (
+        APIConnectionError(500, "No module named 'mcp'"),
+        caused(APIConnectionError(500, "x"), ImportError("x")),
+        TypeError("a bug"),
+    ),
+    (FaultStep.ABANDON, FaultKind.POLICY): (
+        StatusError(403, "Your input was flagged"),
+        StatusError(400, "violates our usage policies"),
+    ),
+    (FaultStep.ABANDON, FaultKind.CONTEXT): (
+        StatusError(400, "This model's maximum context length is 8192"),
+        StatusError(413),
+    ),
+    (FaultStep.ABANDON, FaultKind.REJECTED): (
+        StatusError(400, "bad schema"),
+        StatusError(422),
+    ),
+    (FaultStep.STOP, FaultKind.REJECTED): (UnsupportedParamsError(400, "gpt-5 does not support temperature"),),
+    (FaultStep.RETRY, FaultKind.CONTENT): (AnswerFault(FaultStep.RETRY, FaultKind.CONTENT, "gave an empty answer"),),
+}
+
+
+def test_a_fault_is_in_its_row() -> None:
+    for row, errors in SORTED.items():
+        for error in errors:
+            fault = classify_error(error, BACKEND)
+            assert (fault.step, fault.kind) == row, error
+            assert fault.message.startswith("mine "), error
 
 
 Z_AI = "系统检测到输入或生成内容可能包含不安全或敏感内容"
@@ -274,31 +269,26 @@ def test_what_says_nothing_of_an_error_is_none(body: dict[str, object]) -> None:
     assert read_reply(orjson.dumps(body), {}) == body
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Stream must be set to true",
-        "stream=false is not supported",
-        "Non-streaming is not supported",
-        "This model only support stream mode, please enable the stream parameter to access the model.",
-        "Non-streaming requests are currently not supported",
-        "Streaming is required",
-        "the parameter `stream` must be true",
-        "该模型仅支持流式输出",
-    ],
+STREAMS = (
+    "Stream must be set to true",
+    "stream=false is not supported",
+    "Non-streaming is not supported",
+    "This model only support stream mode, please enable the stream parameter to access the model.",
+    "Non-streaming requests are currently not supported",
+    "Streaming is required",
+    "the parameter `stream` must be true",
+    "该模型仅支持流式输出",
 )
-def test_a_server_that_only_streams_stops_the_run_in_words(words: str) -> None:
-    fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
-    assert (fault.step, fault.kind) == (FaultStep.STOP, FaultKind.REJECTED)
-    assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
+NO_STREAMS = ("stream must be false", "Streaming is not supported", "n > 1 only works with stream=false", "no stream")
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["stream must be false", "Streaming is not supported", "n > 1 only works with stream=false", "no stream of tokens"],
-)
-def test_other_words_about_streams_do_not(words: str) -> None:
-    assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).step is FaultStep.ABANDON
+def test_a_server_that_only_streams_stops_the_run_in_words() -> None:
+    for words in STREAMS:
+        fault = classify_error(of_server(400, {"error": {"message": words}}), BACKEND)
+        assert (fault.step, fault.kind) == (FaultStep.STOP, FaultKind.REJECTED), words
+        assert "gives streamed answers only. refinesynth asks for whole ones." in fault.message
+    for words in NO_STREAMS:
+        assert classify_error(of_server(400, {"error": {"message": words}}), BACKEND).step is FaultStep.ABANDON, words
 
 
 def test_a_stream_in_place_of_an_answer_is_an_accident_unless_it_is_always_so() -> None:
@@ -474,54 +464,41 @@ def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
 
 
 def test_what_decides_may_stand_behind_a_long_echo() -> None:
-    fault = classify_error(StatusError(400, f"{'echo ' * 1_000} This model's maximum context length is 8192"), BACKEND)
+    fault = classify_error(StatusError(400, f"{'echo ' * 1_000} {CONTEXT}"), BACKEND)
     assert fault.kind is FaultKind.CONTEXT
     assert len(fault.message) < 500
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "<title",
-        "<html>",
-        "Received: '",
-        "violat",
-        "exceed",
-        "reduce ",
-        "model ",
-        "model `",
-        "sk-",
-        "ssl:<",
-        "Error: ",
-        "<a at 0",
-    ],
-)
-def test_long_texts_are_sorted_and_shown_shortened(part: str) -> None:
+def test_long_texts_are_sorted_and_shown_shortened() -> None:
     # Where a pattern takes quadratic time, this goes on for minutes.
-    assert len(classify_error(StatusError(400, part * 100_000), BACKEND).message) < 600
+    parts = ("<title", "<html>", "Received: '", "violat", "exceed", "reduce ", "model ", "model `", "sk-", "ssl:<")
+    for part in (*parts, "Error: ", "<a at 0"):
+        assert len(classify_error(StatusError(400, part * 100_000), BACKEND).message) < 600, part
 
 
-@pytest.mark.parametrize(
-    ("error", "certain"),
-    [
-        (StatusError(400, "cannot parse: 'Insufficient funds.'"), False),
-        (StatusError(422, "cannot parse: 'Unauthorized!'"), False),
-        (StatusError(500, "cannot parse: 'Insufficient funds.'"), False),
-        (StatusError(400, "Model Not Exist"), False),
-        (StatusError(401, "Insufficient funds"), True),
-        (StatusError(402), True),
-        (StatusError(403), True),
-        (StatusError(404, "Unauthorized"), True),
-        (StatusError(429, "You exceeded your current quota"), True),
-        (BudgetExceededError("Budget has been exceeded!"), True),
-        (UnsupportedParamsError(400, "no temperature"), True),
-        (APIConnectionError(500, "The api_key client option must be set"), True),
-        (TypeError("a bug"), True),
-    ],
+UNCERTAIN = (
+    StatusError(400, "cannot parse: 'Insufficient funds.'"),
+    StatusError(422, "cannot parse: 'Unauthorized!'"),
+    StatusError(500, "cannot parse: 'Insufficient funds.'"),
+    StatusError(400, "Model Not Exist"),
 )
-def test_a_stop_is_certain_unless_only_the_words_of_an_answer_say_so(error: Exception, certain: bool) -> None:
-    fault = classify_error(error, BACKEND)
-    assert (fault.step, fault.certain) == (FaultStep.STOP, certain)
+CERTAIN = (
+    StatusError(401, "Insufficient funds"),
+    StatusError(402),
+    StatusError(403),
+    StatusError(404, "Unauthorized"),
+    StatusError(429, "You exceeded your current quota"),
+    BudgetExceededError("Budget has been exceeded!"),
+    UnsupportedParamsError(400, "no temperature"),
+    APIConnectionError(500, "The api_key client option must be set"),
+    TypeError("a bug"),
+)
+
+
+def test_a_stop_is_certain_unless_only_the_words_of_an_answer_say_so() -> None:
+    for error in (*UNCERTAIN, *CERTAIN):
+        fault = classify_error(error, BACKEND)
+        assert (fault.step, fault.certain) == (FaultStep.STOP, error in CERTAIN), error
 
 
 def test_chains_that_bite_their_tail_end() -> None:

@@ -23,7 +23,7 @@ from yarl import URL
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import FaultKind, FaultStep, classify_error
 from refinesynth.client.http.completion import DirectCompletion, direct_completion
-from refinesynth.client.http.connection import MAX_BYTES, Route
+from refinesynth.client.http.connection import MAX_BYTES, Connection
 from refinesynth.client.http.reply import HttpError
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -263,7 +263,7 @@ async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyP
 def test_hosts_that_need_no_proxy_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "proxy.invalid:3128")
     monkeypatch.setenv("no_proxy", "near.invalid")
-    near, far = Route.to("http://near.invalid/v1"), Route.to("http://far.invalid/v1")
+    near, far = Connection("http://near.invalid/v1", {}), Connection("http://far.invalid/v1", {})
     assert near.proxy is None
     assert far.proxy == URL("http://proxy.invalid:3128")
 
@@ -278,6 +278,6 @@ def test_the_authorities_are_certifis_unless_a_file_is_named(tmp_path: Path, mon
 
 
 def trusted() -> int:
-    route = Route.to("https://far.invalid/v1")
-    assert route.tls is not None
-    return len(route.tls.get_ca_certs())
+    tls = Connection("https://far.invalid/v1", {}).tls
+    assert tls is not None
+    return len(tls.get_ca_certs())

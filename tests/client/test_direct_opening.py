@@ -184,12 +184,6 @@ async def test_an_argument_that_is_not_taken_is_a_setting_at_fault() -> None:
         assert (fault.kind, fault.step) == (FaultKind.REJECTED, FaultStep.STOP)
 
 
-def test_seeds_are_sent_where_they_are_taken() -> None:
-    for model, taken in (("hosted_vllm/m", True), ("gpt-5.1", True)):
-        completion = direct_completion(backend(model))
-        assert completion.accepts("seed") is taken
-
-
 def test_a_backend_that_is_asked_directly_never_loads_litellm() -> None:
     program = """
 import sys

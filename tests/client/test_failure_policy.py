@@ -55,12 +55,6 @@ async def ask(model: LiteLLMModel) -> str | None:
     return (await model_request(model, [ModelRequest.user_text_prompt("Hello")])).text
 
 
-async def test_what_succeeds_is_asked_once() -> None:
-    model, call, slept = asking(completion("answer"))
-    assert await ask(model) == "answer"
-    assert (len(call.requests), slept) == (1, [])
-
-
 def test_every_fault_within_the_budget_is_tried_again() -> None:
     assert len(waits(*[OSError()] * 9, retries=3)) == 3
     assert len(waits(*[ConnectionRefusedError()] * 9)) == 8

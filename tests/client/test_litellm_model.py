@@ -269,13 +269,6 @@ async def test_a_backend_that_stays_down_stops_the_run() -> None:
         await ask(model(call, BACKEND.model_copy(update={"retries": 2})))
 
 
-async def test_a_server_that_never_was_there_stops_the_run_in_a_few_attempts() -> None:
-    waits = Waits()
-    with pytest.raises(RunStopped, match=r"mine cannot be reached.*after 4 attempts\); check that .* address right\.$"):
-        await ask(model(Scripted(*[ConnectionRefusedError("x")] * 9), sleep=waits))
-    assert 5 <= sum(waits) <= 9
-
-
 def test_a_server_that_goes_away_later_is_waited_for() -> None:
     async def away_for_a_while() -> str:
         answering = model(Scripted(completion(), *[ConnectionRefusedError("x")] * 20))
@@ -384,12 +377,6 @@ async def test_a_request_that_fails_while_others_are_answered_gives_up_its_episo
     with pytest.raises(EpisodeLost, match="after 2 attempts"):
         await ask(answering)
     assert len(call.requests) == 3
-
-
-@pytest.mark.parametrize("status", [401, 402, 404])
-async def test_what_no_episode_survives_stops_the_run(status: int) -> None:
-    with pytest.raises(RunStopped):
-        await ask(model(Scripted(Refused(status))))
 
 
 async def test_rejecting_the_first_requests_one_after_another_stops_the_run() -> None:

@@ -17,11 +17,10 @@ from pydantic_ai import Agent, models
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import PRESETS, Backend, OutputMode, Role, resolve_roles
-from refinesynth.backends.names import rehearsal_faults
 from refinesynth.client import litellm_sdk, open_model, open_models
 from refinesynth.client.model import LiteLLMModel
 from refinesynth.client.session import Session
-from refinesynth.errors import BackendError, EpisodeAbandoned, RunStopped
+from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.trajectory import Usage
 
 MODELS = ["openai/served", "hosted_vllm/served"]
@@ -112,13 +111,6 @@ async def test_typed_output_in_every_mode(
     assert (body.get("response_format", {}).get("type") == "json_schema") is (mode is OutputMode.NATIVE)
 
 
-async def test_invalid_output_goes_back_and_is_mended(server: ChatServer, waits: Waits) -> None:
-    server.replies.extend([says('{"name": "fig"}'), says(FIG)])
-    result = await Agent(asking(server, MODELS[0], waits), output_type=Fruit, retries=1).run("hi")
-    assert result.output == Fruit(name="fig", seeds=900)
-    assert "seeds" in server.bodies[1]["messages"][-1]["content"]
-
-
 async def test_two_roles_ask_two_models(server: ChatServer) -> None:
     spec = {
         "default": Backend(model="hosted_vllm/master", base_url=server.url),
@@ -131,58 +123,30 @@ async def test_two_roles_ask_two_models(server: ChatServer) -> None:
     assert [body["model"] for body in server.bodies] == ["master", "player"]
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    "reply",
-    [
-        fails(429, "slow down"),
-        fails(500, "oops"),
-        fails(500, "oops", kind="server_error"),
-        fails(502),
-        fails(503),
-        fails(504),
-        fails(529, "overloaded"),
-        fails(408),
-        Reply("<html>bad gateway</html>", status=502, headers={"content-type": "text/html"}),
-        Reply("{not json"),
-        Reply(""),
-        Reply("<html>hello</html>", headers={"content-type": "text/html"}),
-        Reply("[]"),
-        Reply("null"),
-        Reply("1e400"),
-        Reply("[" * 10_000 + "]" * 10_000),
-        Reply(json.dumps({**completion(), "choices": []})),
-        Reply(json.dumps({"id": "x"})),
-        Reply(json.dumps({"error": {"message": "inner failure", "code": 500}})),
-        Reply(json.dumps(completion(5))),
-        says(""),
-        says("cut", finish_reason="length"),
-    ],
-    ids=lambda reply: f"{reply.status}-{reply.body[:20]}" if isinstance(reply, Reply) else None,
+PASSING = (
+    *(fails(status, "slow down") for status in (408, 429, 500, 502, 503, 504, 529)),
+    fails(500, "oops", kind="server_error"),
+    Reply("<html>bad gateway</html>", status=502, headers={"content-type": "text/html"}),
+    Reply("<html>hello</html>", headers={"content-type": "text/html"}),
+    *map(Reply, ("{not json", "", "[]", "null", "1e400", "[" * 10_000 + "]" * 10_000)),
+    Reply(json.dumps({**completion(), "choices": []})),
+    Reply(json.dumps({"id": "x"})),
+    Reply(json.dumps({"error": {"message": "inner failure", "code": 500}})),
+    Reply(json.dumps(completion(5))),
+    says(""),
+    says("cut", finish_reason="length"),
 )
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
-async def test_what_may_pass_is_tried_again(model: str, reply: Reply, server: ChatServer, waits: Waits) -> None:
-    server.replies.append(reply)
-    result = await Agent(asking(server, model, waits)).run("hi")
-    assert result.output == "hello"
-    assert (len(server.bodies), len(waits)) == (2, 1)
-
-
-@pytest.mark.parametrize("model", MODELS)
-async def test_retry_after_is_honoured(model: str, server: ChatServer, waits: Waits) -> None:
-    server.replies.extend([fails(429, "slow down", retry_after="2"), fails(503, retry_after="9000")])
-    with pytest.raises(RunStopped, match=r"asks to wait 9,000 s \(Retry-After\)"):
-        await Agent(asking(server, model, waits, longest_wait=1)).run("hi")
-    assert waits == [2]
-
-
-@pytest.mark.parametrize("model", MODELS)
-async def test_a_server_that_does_not_answer_is_given_up_on_and_asked_again(
-    model: str, server: ChatServer, waits: Waits
-) -> None:
-    server.replies.append(Reply(json.dumps(completion()), delay=2))
-    await Agent(asking(server, model, waits, timeout=0.3)).run("hi")
-    assert len(waits) == 1
+async def test_what_may_pass_is_tried_again(model: str, server: ChatServer) -> None:
+    for reply in PASSING:
+        server.forget()
+        server.replies.append(reply)
+        waits = Waits()
+        result = await Agent(asking(server, model, waits)).run("hi")
+        assert (result.output, len(server.bodies), len(waits)) == ("hello", 2, 1), reply
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -219,29 +183,29 @@ async def _hang_up(stream: anyio.abc.ByteStream) -> None:
 PAGE = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    ("reply", "outcome", "words"),
-    [
-        (fails(401, "Incorrect API key provided"), RunStopped, "does not accept the key"),
-        (fails(403, "forbidden"), RunStopped, "does not accept the key"),
-        (fails(404, "The model `served` does not exist"), RunStopped, "has no model"),
-        (fails(402, "Insufficient Balance"), RunStopped, "no credit left"),
-        (fails(429, "You exceeded your current quota", kind="insufficient_quota"), RunStopped, "no credit left"),
-        (fails(400, "rejected by our safety system, content_policy_violation"), EpisodeAbandoned, "content policy"),
-        (fails(400, "This model's maximum context length is 8192 tokens"), EpisodeAbandoned, "of this length"),
-        (fails(422, "cannot process"), EpisodeAbandoned, "rejects the request"),
-        (says("partly", finish_reason="content_filter"), EpisodeAbandoned, "content policy"),
-        (Reply(json.dumps(completion(None, refusal="I will not"))), EpisodeAbandoned, "I will not"),
-    ],
+FINAL = (
+    (fails(401, "Incorrect API key provided"), RunStopped, "does not accept the key"),
+    (fails(403, "forbidden"), RunStopped, "does not accept the key"),
+    (fails(404, "The model `served` does not exist"), RunStopped, "has no model"),
+    (fails(402, "Insufficient Balance"), RunStopped, "no credit left"),
+    (fails(429, "You exceeded your current quota", kind="insufficient_quota"), RunStopped, "no credit left"),
+    (fails(400, "rejected by our safety system, content_policy_violation"), EpisodeAbandoned, "content policy"),
+    (fails(400, "This model's maximum context length is 8192 tokens"), EpisodeAbandoned, "of this length"),
+    (fails(422, "cannot process"), EpisodeAbandoned, "rejects the request"),
+    (says("partly", finish_reason="content_filter"), EpisodeAbandoned, "content policy"),
+    (Reply(json.dumps(completion(None, refusal="I will not"))), EpisodeAbandoned, "I will not"),
 )
-async def test_what_will_not_pass_is_asked_once(
-    model: str, *, reply: Reply, outcome: type[BackendError], words: str, server: ChatServer, waits: Waits
-) -> None:
-    server.replies.append(reply)
-    with pytest.raises(outcome, match=words):
-        await Agent(asking(server, model, waits)).run("hi")
-    assert (len(server.bodies), len(waits)) == (1, 0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_what_will_not_pass_is_asked_once(model: str, server: ChatServer) -> None:
+    for reply, outcome, words in FINAL:
+        server.forget()
+        server.replies.append(reply)
+        waits = Waits()
+        with pytest.raises(outcome, match=words):
+            await Agent(asking(server, model, waits)).run("hi")
+        assert (len(server.bodies), len(waits)) == (1, 0), reply
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -372,7 +336,3 @@ async def test_pydantic_ais_switch_against_real_requests_is_obeyed(server: ChatS
     ):
         await Agent(asking(server, MODELS[0], waits)).run("hi")
     assert not server.bodies
-
-
-def test_rates_of_the_rehearsal_are_read_from_its_name() -> None:
-    assert rehearsal_faults("rehearsal:invalid_json=0.25") == {"invalid_json": 0.25}

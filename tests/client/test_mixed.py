@@ -13,8 +13,7 @@ from refinesynth.backends.backend import Mixed
 from refinesynth.backends.replayed import recorded_backend
 from refinesynth.client import open_models
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.limiter.endpoints import leaves_of, limiters_in
-from refinesynth.client.several import MixedModel, in_turn
+from refinesynth.client.several import MixedModel, in_turn, leaves_of, limiters_in
 from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis import SynthesisResult, synthesize

@@ -29,7 +29,7 @@ from virtual_time import in_virtual_time
 from refinesynth.client.classify_error import Fault, FaultKind, FaultStep
 from refinesynth.client.limiter.circuit_breaker import CircuitBreaker, CircuitState
 from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
-from refinesynth.client.limiter.permit import deadline
+from refinesynth.client.limiter.deadline import deadline
 from refinesynth.client.limiter.rate_limiter import RateLimiter, RateLimiterState
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.errors import RunStopped

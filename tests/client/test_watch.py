@@ -1,5 +1,8 @@
 """What is in flight, and who says so when nothing moves."""
 
+import logging
+from typing import Any
+
 import anyio
 import pytest
 from backend_doubles import Scripted
@@ -10,7 +13,8 @@ from virtual_time import in_virtual_time
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
 from refinesynth.client.session import Session
-from refinesynth.client.watch import Alarm, Call, Calls, CallStage, watch
+from refinesynth.client.watch import Call, Calls, CallStage, watch
+from refinesynth.run.logs import facts_of
 
 
 async def call(calls: Calls, *stays: tuple[CallStage, float], limit: float = 10) -> None:
@@ -20,11 +24,28 @@ async def call(calls: Calls, *stays: tuple[CallStage, float], limit: float = 10)
             await anyio.sleep(seconds)
 
 
+class Heard(logging.Handler):
+    """Keeps what is said to the logger of backends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = list[logging.LogRecord]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def __enter__(self) -> list[logging.LogRecord]:
+        logging.getLogger("refinesynth.backends").addHandler(self)
+        return self.records
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("refinesynth.backends").removeHandler(self)
+
+
 def alarms(
     *stays: tuple[CallStage, float], others: float = 0.0, idle: float = 1_000, timeout: float = 10
-) -> list[Alarm]:
-    """What is said while one call is in flight, and others of one second come every `others` seconds."""
-    said = list[Alarm]()
+) -> list[tuple[str, dict[str, Any]]]:
+    """What is said while one call is in flight, and others of one second come every `others` seconds; with its facts."""
 
     async def run() -> None:
         calls = Calls()
@@ -35,14 +56,15 @@ def alarms(
                 await anyio.sleep(others)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(lambda: watch(calls, said.append, every=5, idle=idle))
+            group.start_soon(lambda: watch(calls, every=5, idle=idle))
             group.start_soon(busy)
             await call(calls, *stays, limit=timeout)
             assert len(calls) <= 1
             group.cancel_scope.cancel()
 
-    in_virtual_time(run)
-    return said
+    with Heard() as records:
+        in_virtual_time(run)
+    return [(record.getMessage(), facts_of(record)) for record in records]
 
 
 def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
@@ -63,13 +85,13 @@ def test_calls_are_listed_as_long_as_they_are_in_flight() -> None:
 
 
 def test_a_call_that_takes_several_times_its_timeout_is_reported_once() -> None:
-    (said,) = alarms(
+    ((reason, facts),) = alarms(
         (CallStage.TURN, 3), (CallStage.ANSWER, 9), (CallStage.BACKOFF, 30), (CallStage.ANSWER, 90), others=1
     )
-    (waiting,) = said.calls
-    assert "3 times the timeout" in said.reason
-    assert (waiting.stage, waiting.role, waiting.episode) == (CallStage.BACKOFF, "player", "e1")
-    assert 30 < waiting.seconds <= 40
+    (waiting,) = facts["calls"]
+    assert "3 times the timeout" in reason
+    assert (waiting["stage"], waiting["role"], waiting["episode"]) == (CallStage.BACKOFF, "player", "e1")
+    assert 30 < waiting["seconds"] <= 40
 
 
 @pytest.mark.parametrize("stays", [[(CallStage.ANSWER, 29)], [(CallStage.TURN, 900), (CallStage.ANSWER, 9)]])
@@ -79,25 +101,23 @@ def test_what_waits_for_its_turn_or_is_in_time_is_not_reported(stays: list[tuple
 
 def test_that_nothing_is_answered_is_said_again_and_again() -> None:
     said = alarms((CallStage.TURN, 350), idle=100)
-    assert [alarm.reason for alarm in said] == ["nothing has been answered for 100 s"] * 3
-    assert [alarm.in_flight for alarm in said] == [1, 1, 1]
+    assert [reason for reason, _ in said] == ["nothing has been answered for 100 s; 1 in flight"] * 3
 
 
 def test_before_any_call_is_late_nothing_is_missed() -> None:
-    said = alarms((CallStage.ANSWER, 350), idle=100, timeout=300)
-    assert [alarm.reason for alarm in said] == ["nothing has been answered for 300 s"]
+    ((reason, _),) = alarms((CallStage.ANSWER, 350), idle=100, timeout=300)
+    assert reason == "nothing has been answered for 300 s; 1 in flight"
     assert alarms((CallStage.ANSWER, 350), idle=100, timeout=400) == []
 
 
 def test_where_nothing_is_asked_nothing_is_missed() -> None:
-    said = list[Alarm]()
-
     async def run() -> None:
         with anyio.move_on_after(1_000):
-            await watch(Calls(), said.append, idle=100)
+            await watch(Calls(), idle=100)
 
-    in_virtual_time(run)
-    assert said == []
+    with Heard() as records:
+        in_virtual_time(run)
+    assert records == []
 
 
 def test_a_model_lists_its_requests_with_what_they_wait_for() -> None:

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from rehearsal_stage import PERFECT, Spoken
 
 from refinesynth.episode.ruled import EXCUSES, Ruled
-from refinesynth.rehearsal.hearing import heard
 from refinesynth.rehearsal.memory import Exchange, opening
+from refinesynth.rehearsal.player import heard
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene
 from refinesynth.rehearsal.wording import WORDINGS
 from refinesynth.trajectory import MistakeKind, PlayerTurn

@@ -34,7 +34,6 @@ class AnthropicBatches:
     keyed = False
 
     def __init__(self, backend: Backend) -> None:
-        """Nothing is sent yet."""
         self._backend = backend
         self._server: str | None = None
         """Where litellm would post the requests."""

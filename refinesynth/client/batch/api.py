@@ -1,4 +1,4 @@
-"""What the batch APIs of the providers have in common."""
+"""The common interface of the providers' batch APIs."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass

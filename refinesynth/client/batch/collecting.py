@@ -6,7 +6,7 @@ there before the batch is sent. So after a crash the same request, made again, w
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,14 +20,17 @@ from pydantic_ai.models import check_allow_model_requests
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import split
+from refinesynth.backends.role import Role
 from refinesynth.client.account import current_account
 from refinesynth.client.batch.api import BatchApi, Body, Ended, Outcome, missing
 from refinesynth.client.batch.record import Batch, BatchRecord
 from refinesynth.client.beside import beside
 from refinesynth.client.classify_error import FaultStep, classify_error
-from refinesynth.client.limiter.permit import current_deadline
+from refinesynth.client.http.choosing import why_not_direct
+from refinesynth.client.limiter.deadline import current_deadline
 from refinesynth.client.session import SessionAccount
-from refinesynth.errors import EpisodeAbandoned, RunStopped
+from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
+from refinesynth.extras import check_installed
 
 _LOG = logging.getLogger("refinesynth.backends")
 
@@ -44,7 +47,34 @@ _MOST_BYTES = 150_000_000
 DAY = 26 * 3600.0
 """Seconds that a request may take: providers give a batch up after 24 hours."""
 
+BATCHED = frozenset({Role.SCRIPT_WRITER, Role.NARRATOR})
+"""Roles that are asked a few times in an episode; a turn of a conversation would wait for hours each time."""
+
 _Result = TypeVar("_Result")
+
+
+def refuse_unbatched(backends: Mapping[Role, Backend]) -> None:
+    """Check that the roles to be asked in batches can be.
+
+    Raises:
+        ConfigurationError: None of them is, the provider of one is asked otherwise, or its SDK is not installed.
+    """
+    asked = {role: backend for role, backend in backends.items() if role in BATCHED}
+    if not asked:
+        raise ConfigurationError(
+            "batch is for the script_writer and the narrator, and this run asks neither; leave it out"
+        )
+    for role, backend in ((role, one) for role, several in asked.items() for one in several.each):
+        provider = split(backend.model)[0]
+        if provider not in {"openai", "anthropic"}:
+            raise ConfigurationError(
+                f"batch asks OpenAI and Anthropic alone so far, and the {role} is "
+                f"{backend.label}: leave batch out, or give that role a model of theirs"
+            )
+        if provider == "anthropic":
+            check_installed("anthropic", "anthropic")
+        elif (why_not := why_not_direct(backend)) is not None:
+            raise ConfigurationError(f"the {role}, {backend.label}, cannot be asked in batches: {why_not}")
 
 
 @dataclass
@@ -90,7 +120,6 @@ class BatchedCompletion:
     """
 
     def __init__(self, backend: Backend, batches: Batches) -> None:
-        """Nothing is sent yet."""
         self._backend = backend
         self._batches = batches
         self._record = batches.record
@@ -148,7 +177,6 @@ class BatchedCompletion:
             self._batches.start(self._collect)
 
     async def _collect(self) -> None:
-        """Wait until no more requests come, then send those that are there."""
         at_last = anyio.current_time() + LONGEST
         while len(self._queue) < _MOST:
             left = min(self._arrived + QUIET, at_last) - anyio.current_time()
@@ -163,7 +191,6 @@ class BatchedCompletion:
             await self._send(bodies)
 
     def _dequeue(self) -> dict[str, Body]:
-        """The next batch; one body is taken however long it is."""
         bodies = dict[str, Body]()
         taken = size = 0
         for name in self._queue[:_MOST]:
@@ -223,14 +250,12 @@ class BatchedCompletion:
                 self._ready[name] = outcome
 
     async def _find(self, batch: Batch) -> str | None:
-        """The provider's id of a batch that may have been sent; None if it was not."""
         for one in await self._patiently(lambda: self._api.candidates(batch)):
             if self._api.keyed or (one not in self._record.ids and await self._holds(one, batch)):
                 return one
         return None
 
     async def _holds(self, candidate: str, batch: Batch) -> bool:
-        """Whether it is this batch, by what it answers when it has ended."""
         ended = await self._end_of(candidate)
         return bool(await self._patiently(lambda: self._api.outcomes(ended, batch.key)))
 

@@ -36,7 +36,6 @@ class OpenAIBatches:
     keyed = True
 
     def __init__(self, backend: Backend) -> None:
-        """Nothing is sent yet."""
         self._backend = backend
         self._model = split(backend.model)[1]
         self._opened: AsyncOpenAI | None = None

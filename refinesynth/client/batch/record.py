@@ -1,4 +1,4 @@
-"""Which request is in which batch: committed to the run's journal before a batch is sent, so that none is sent twice."""
+"""Record of the batches of a run: committed to the journal before a batch is sent, so that no request is sent twice."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,6 @@ class BatchRecord:
     """The batches of a run."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._journal: Journal | None = None
         self._batches: list[Batch] = []
         self._sent_in: dict[str, int] = {}

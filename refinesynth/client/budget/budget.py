@@ -1,4 +1,4 @@
-"""What a run may spend: US dollars, tokens, or both; and how much of such a limit is spent and reserved."""
+"""The budget of a run in US dollars, tokens, or both; and how much of such a limit is spent and reserved."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What a completion costs: at the backend's own prices where they are given, else by litellm's price map.
+"""Prices of completions: the backend's own prices where they are given, else those of litellm's price map.
 
 The map is read from its file: the import of litellm would take seconds, and asking it a third of a millisecond a call.
 """
@@ -47,7 +47,6 @@ class Rates:
     """Of the answer, reasoning included."""
 
     def __call__(self, usage: "RequestUsage") -> float:
-        """US dollars for one completion."""
         cached, written = usage.cache_read_tokens, usage.cache_write_tokens
         fresh = usage.input_tokens - cached - written
         return fresh * self.input + cached * self.cached + written * self.written + usage.output_tokens * self.output
@@ -144,7 +143,6 @@ def _batched(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own_prices(backend: Backend) -> dict[str, float]:
-    """By the names of `Rates`."""
     prices = {"input": backend.input_price, "cached": backend.cached_price, "output": backend.output_price}
     own = {name: price / _MILLION for name, price in prices.items() if price is not None}
     if "input" in own:
@@ -154,9 +152,7 @@ def _own_prices(backend: Backend) -> dict[str, float]:
 
 
 def _asked(backend: Backend) -> Rates | None:
-    """What litellm answers for a model that its map alone does not settle; it is not asked about servers of one's
-    own.
-    """
+    """Ask litellm about a model that its map alone does not settle; never about servers of one's own."""
     provider = PROVIDERS.get(split(backend.model)[0])
     if backend.base_url is not None or (provider is not None and provider.base_url is not None):
         return None

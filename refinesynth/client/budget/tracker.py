@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from typing import NamedTuple
 
 import anyio
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.client.account import Count, Price, Reservation
-from refinesynth.client.budget.budget import Budget, BudgetLimit
-from refinesynth.client.budget.estimates import Estimates, Forecast
+from refinesynth.client.budget.budget import Average, Budget, BudgetLimit
 from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
 
@@ -21,6 +21,66 @@ _AN_EPISODE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 _A_THOUSAND = RequestUsage(output_tokens=1_000)
 _ASKED = RequestUsage()
 """Written to before each question for a price; prices keep nothing."""
+
+
+_FRAME = 200
+"""Tokens that every prompt has beside its text: the chat's own marks, a schema."""
+_UNSEEN_ANSWER = 1_000
+"""Tokens of the answer that is expected before there was one."""
+_UNBOUNDED_ANSWER = 8_192
+"""Worst case of an answer without `max_tokens`, at least."""
+_UNSEEN_PROMPT = 2.0
+"""How many times as long as estimated a prompt may be, before one was counted by its server."""
+_LONGER = 1.25
+"""How much longer than the longest so far the next one may be."""
+
+
+class Forecast(NamedTuple):
+    """Tokens of one request."""
+
+    worst_prompt: float
+    worst_answer: float
+    prompt: float
+    cached: float
+    answer: float
+
+
+@dataclass(slots=True)
+class Estimates:
+    """Averages of one backend's requests. Prompts are given as a rough guess, and learned is how far off it is."""
+
+    answers: Average = field(default_factory=Average)
+    prompts: Average = field(default_factory=Average)
+    """Tokens that were billed for each that was guessed."""
+    cached: Average = field(default_factory=Average)
+    """Share of a prompt that came from the provider's cache."""
+    longest_answer: float = 0.0
+    longest_prompt: float = 0.0
+
+    def forecast(self, prompt_tokens: float, max_tokens: int | None) -> Forecast:
+        """For a prompt of about so many tokens: the probable answer is an average one and the spread on top."""
+        guess = prompt_tokens + _FRAME
+        if not self.answers.count:
+            most = max_tokens or _UNBOUNDED_ANSWER
+            return Forecast(_UNSEEN_PROMPT * guess, most, guess, 0.0, min(_UNSEEN_ANSWER, most))
+        most = max_tokens or max(_UNBOUNDED_ANSWER, 2 * self.longest_answer)
+        prompt = guess * self.prompts.mean
+        return Forecast(
+            worst_prompt=guess * max(1.0, self.longest_prompt) * _LONGER,
+            worst_answer=most,
+            prompt=prompt,
+            cached=prompt * self.cached.mean,
+            answer=min(most, self.answers.mean + self.answers.deviation),
+        )
+
+    def learn(self, prompt_tokens: float, usage: RequestUsage) -> None:
+        """One more request was answered."""
+        ratio = usage.input_tokens / (prompt_tokens + _FRAME)
+        self.prompts.add(ratio)
+        self.longest_prompt = max(self.longest_prompt, ratio)
+        self.answers.add(usage.output_tokens)
+        self.longest_answer = max(self.longest_answer, usage.output_tokens)
+        self.cached.add(usage.cache_read_tokens / (usage.input_tokens or 1))
 
 
 @dataclass(slots=True, eq=False)
@@ -35,11 +95,9 @@ class BudgetReservation:
     prompt_tokens: float = 0.0
 
     def settle(self, usage: RequestUsage, cost_usd: float | None) -> None:
-        """See `Reservation.settle`."""
         self.tracker.settle(self, usage, cost_usd)
 
     def release(self) -> None:
-        """See `Reservation.release`."""
         self.tracker.put_back(self)
 
 
@@ -90,7 +148,7 @@ class BudgetTracker:
         self.budget = budget or Budget()
         self._before = spent or Cost()
         self._paid = Count()
-        self._tills: list[tuple[BudgetLimit, bool]] = []
+        self._limits: list[tuple[BudgetLimit, bool]] = []
         """Each with whether it counts tokens, and not US dollars."""
         self._estimates: dict[object, Estimates] = {}
         self._waiting: list[tuple[float, int, _Waiter]] = []
@@ -104,11 +162,11 @@ class BudgetTracker:
             guess = max((price(_AN_EPISODE) or 0.0 for price in prices), default=0.0)
             limit = BudgetLimit(self.budget.usd, guess, spent=before.cost_usd or 0.0)
             limit.episode.know(known.cost_usd or 0.0, episodes)
-            self._tills.append((limit, False))
+            self._limits.append((limit, False))
         if self.budget.tokens is not None:
             limit = BudgetLimit(self.budget.tokens, _AN_EPISODE.total_tokens, spent=before.tokens)
             limit.episode.know(known.tokens, episodes)
-            self._tills.append((limit, True))
+            self._limits.append((limit, True))
 
     @property
     def spent(self) -> Cost:
@@ -118,7 +176,7 @@ class BudgetTracker:
     @property
     def limits(self) -> list[BudgetLimit]:
         """The limits of the budget, US dollars first."""
-        return [limit for limit, _ in self._tills]
+        return [limit for limit, _ in self._limits]
 
     @property
     def refused(self) -> bool:
@@ -127,21 +185,21 @@ class BudgetTracker:
 
     def may_start(self, in_flight: int) -> bool:
         """Whether one more episode is expected to be paid to its end, beside so many that have begun."""
-        return not self.refused and all(limit.covers_another(in_flight) for limit, _ in self._tills)
+        return not self.refused and all(limit.covers_another(in_flight) for limit, _ in self._limits)
 
     @contextmanager
     def episode(self, index: int) -> Generator["EpisodeTracker"]:
         """This tracker for one episode; those with a smaller index go first."""
-        its = EpisodeTracker(self, index, [0.0] * len(self._tills))
+        episode = EpisodeTracker(self, index, [0.0] * len(self._limits))
         try:
-            yield its
+            yield episode
         finally:
-            for (limit, _), spent in zip(self._tills, its.spent, strict=True):
+            for (limit, _), spent in zip(self._limits, episode.spent, strict=True):
                 limit.in_flight -= spent
 
     def ended(self, spent: Cost) -> None:
         """An episode has ended, and this is what it took in all: from now on others are expected to take the like."""
-        for limit, of_tokens in self._tills:
+        for limit, of_tokens in self._limits:
             limit.episode.add(spent.tokens if of_tokens else spent.cost_usd or 0.0)
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
@@ -162,7 +220,7 @@ class BudgetTracker:
         episode: "EpisodeTracker | None" = None,
     ) -> BudgetReservation:
         """`reserve`, for an episode."""
-        if not self._tills:
+        if not self._limits:
             return self._counts_alone
         reserved = self._priced(prompt_tokens, max_tokens, price, episode)
         if not self._waiting and priority <= self._refused_from and self._admits(reserved):
@@ -191,7 +249,7 @@ class BudgetTracker:
         if reserved.estimates is None:
             return
         reserved.estimates.learn(reserved.prompt_tokens, usage)
-        for at, ((limit, of_tokens), (_, expected)) in enumerate(zip(self._tills, reserved.amounts, strict=True)):
+        for at, ((limit, of_tokens), (_, expected)) in enumerate(zip(self._limits, reserved.amounts, strict=True)):
             # A price that is unknown all of a sudden is taken to be as expected.
             amount = usage.total_tokens if of_tokens else expected if cost_usd is None else cost_usd
             limit.spent += amount
@@ -205,7 +263,7 @@ class BudgetTracker:
         if reserved.estimates is None:
             return
         self._holds -= 1
-        for (limit, _), (worst, expected) in zip(self._tills, reserved.amounts, strict=True):
+        for (limit, _), (worst, expected) in zip(self._limits, reserved.amounts, strict=True):
             limit.put_back(worst, expected)
             if not self._holds:
                 limit.settle_rounding()
@@ -213,12 +271,12 @@ class BudgetTracker:
 
     def _put_aside(self, reserved: BudgetReservation) -> None:
         self._holds += 1
-        for (limit, _), (worst, expected) in zip(self._tills, reserved.amounts, strict=True):
+        for (limit, _), (worst, expected) in zip(self._limits, reserved.amounts, strict=True):
             limit.put_aside(worst, expected)
 
     def _admits(self, reserved: BudgetReservation) -> bool:
         return all(
-            limit.admits(expected) for (limit, _), (_, expected) in zip(self._tills, reserved.amounts, strict=True)
+            limit.admits(expected) for (limit, _), (_, expected) in zip(self._limits, reserved.amounts, strict=True)
         )
 
     def _decide(self) -> None:
@@ -245,7 +303,7 @@ class BudgetTracker:
         if estimates is None:
             estimates = self._estimates[key] = Estimates()
         forecast = estimates.forecast(prompt_tokens, max_tokens)
-        amounts = tuple(_tokens(forecast) if of_tokens else _dollars(forecast, price) for _, of_tokens in self._tills)
+        amounts = tuple(_tokens(forecast) if of_tokens else _dollars(forecast, price) for _, of_tokens in self._limits)
         return BudgetReservation(self, episode, amounts, estimates, prompt_tokens)
 
 
@@ -259,7 +317,6 @@ class EpisodeTracker:
     """In this process, for every limit."""
 
     async def reserve(self, *, prompt_tokens: float, max_tokens: int | None, price: Price) -> Reservation:
-        """See `BudgetTracker.reserve`."""
         return await self.tracker.reservation(prompt_tokens, max_tokens, price, priority=self.index, episode=self)
 
 

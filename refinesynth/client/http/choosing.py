@@ -1,4 +1,4 @@
-"""Which backends are asked over the direct HTTP client, and which through litellm; the presets with that.
+"""The choice between the direct HTTP client and litellm for a backend; the presets with that choice.
 
 Importing this loads no heavy library.
 """
@@ -93,7 +93,6 @@ def _why_not_in(dialect: Dialect, backend: Backend, provider: str, model: str) -
 
 
 def _unknown(backend: Backend, dialect: Dialect, model: str) -> str | None:
-    """The first argument of a backend's requests that its dialect does not have."""
     own = {"temperature": backend.temperature, "top_p": backend.top_p, "max_tokens": backend.max_tokens}
     asked = [name for name, value in (*own.items(), *backend.extra.items()) if value is not None]
     body = backend.extra.get("extra_body")
@@ -110,9 +109,7 @@ def base_url_of(backend: Backend, dialect: Dialect) -> str | None:
 
 
 def proxy_of(url: str) -> str | None:
-    """The URL of the proxy that the environment names for this one; None where there is none, or its host needs
-    none.
-    """
+    """The URL of the proxy that the environment names for this one; None where there is none or none is needed."""
     from urllib.request import getproxies, proxy_bypass
 
     address, proxies = urlsplit(url), getproxies()

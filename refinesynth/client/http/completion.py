@@ -11,7 +11,7 @@ from refinesynth._version import __version__
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, server_of, split
 from refinesynth.client.http.choosing import base_url_of, why_not_direct
-from refinesynth.client.http.connection import Connection, Route
+from refinesynth.client.http.connection import Connection
 from refinesynth.client.http.dialects import DIALECTS, Dialect, body_of
 from refinesynth.client.http.reply import Reply, read_reply, refused
 from refinesynth.errors import ConfigurationError
@@ -30,13 +30,13 @@ class DirectCompletion:
     looked at: both are settled when the backend is opened.
     """
 
-    def __init__(self, dialect: Dialect, model: str, route: Route, key: str) -> None:
+    def __init__(self, dialect: Dialect, model: str, url: str, key: str) -> None:
         """Nothing is sent yet.
 
         Args:
             dialect: What the server understands.
             model: The model's name, without the provider.
-            route: The address of its chat completions.
+            url: The address of its chat completions.
             key: What it is given as a bearer token.
         """
         self.model = model
@@ -46,7 +46,7 @@ class DirectCompletion:
             "Content-Type": "application/json",
             "User-Agent": f"refinesynth/{__version__}",
         }
-        self._connection = Connection(route, headers)
+        self._connection = Connection(url, headers)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, {self._connection!r})"
@@ -93,7 +93,7 @@ def direct_completion(backend: Backend) -> DirectCompletion:
         raise ConfigurationError(f"{backend.label} cannot be asked with path=direct: {why_not}; take path=auto")
     provider, model = split(backend.model)
     dialect = DIALECTS[provider]
-    return DirectCompletion(dialect, model, Route.to(_address(backend, dialect)), _key(backend, dialect))
+    return DirectCompletion(dialect, model, _address(backend, dialect), _key(backend, dialect))
 
 
 def _address(backend: Backend, dialect: Dialect) -> str:

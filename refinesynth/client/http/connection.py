@@ -6,7 +6,6 @@ import ssl
 import weakref
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -41,24 +40,6 @@ class HttpResponse(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True)
-class Route:
-    """How a server is reached."""
-
-    url: URL
-    proxy: URL | None
-    """From the environment, as for other programs; None goes straight there."""
-    tls: ssl.SSLContext | None
-    """Trusts the authorities in the file that SSL_CERT_FILE names, else certifi's; None for plain HTTP."""
-
-    @classmethod
-    def to(cls, url: str) -> Self:
-        """The way to a server as the environment has it now."""
-        address, proxy = URL(url), proxy_of(url)
-        tls = _trusted() if address.scheme == "https" else None
-        return cls(address, None if proxy is None else URL(proxy), tls)
-
-
 class Connection:
     """One address with the headers that all requests to it have; safe for any number of tasks at once.
 
@@ -66,19 +47,24 @@ class Connection:
     this object is no longer referenced; what is asked after that, in this loop or another, opens new ones.
     """
 
-    def __init__(self, route: Route, headers: Mapping[str, str]) -> None:
-        self.route = route
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.url = URL(url)
+        proxy = proxy_of(url)
+        self.proxy = None if proxy is None else URL(proxy)
+        """From the environment, as for other programs; None goes straight there."""
+        self.tls = _trusted() if self.url.scheme == "https" else None
+        """Trusts the authorities in the file that SSL_CERT_FILE names, else certifi's; None for plain HTTP."""
         self._headers = dict(headers)
         self._options: dict[str, Any] = {"allow_redirects": False}
-        if route.proxy is not None:
-            self._options |= {"proxy": route.proxy.with_user(None), "proxy_headers": _word_for(route.proxy)}
+        if self.proxy is not None:
+            self._options |= {"proxy": self.proxy.with_user(None), "proxy_headers": _word_for(self.proxy)}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
         self._forgotten: weakref.finalize[..., Self] | None = None
 
     def __repr__(self) -> str:
         # Without the headers, where the key is.
-        return f"{type(self).__name__}({str(self.route.url)!r})"
+        return f"{type(self).__name__}({str(self.url)!r})"
 
     async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Post JSON, with further headers.
@@ -92,7 +78,7 @@ class Connection:
         if session is None or self._loop is not asyncio.get_running_loop():
             session = await self._begin()
         try:
-            async with session.post(self.route.url, data=body, headers=headers, **self._options) as answer:
+            async with session.post(self.url, data=body, headers=headers, **self._options) as answer:
                 received = {name.lower(): value for name, value in answer.headers.items()}
                 return HttpResponse(answer.status, received, await _read(answer, received))
         except aiohttp.ClientResponseError as error:
@@ -113,9 +99,8 @@ class Connection:
 
     async def _begin(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
-        route = self.route
         connector = aiohttp.TCPConnector(
-            limit=_CONNECTIONS, keepalive_timeout=_IDLE, ttl_dns_cache=_RESOLVED, ssl=route.tls or True
+            limit=_CONNECTIONS, keepalive_timeout=_IDLE, ttl_dns_cache=_RESOLVED, ssl=self.tls or True
         )
         session = aiohttp.ClientSession(
             connector=connector,
@@ -143,9 +128,7 @@ async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[N
 
 
 def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
-    """Close a generator in its loop; called in whichever thread collects the garbage. A loop that ended has closed
-    it.
-    """
+    """Close a generator in its loop, from any thread that collects the garbage; a loop that ended has closed it."""
 
     async def close() -> None:
         await guard.aclose()
@@ -155,7 +138,6 @@ def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) ->
 
 
 async def _read(answer: aiohttp.ClientResponse, headers: Mapping[str, str]) -> bytes:
-    """The body, unpacked; never more of it than may be kept."""
     if answer.content_length is not None and "content-encoding" not in headers:
         if answer.content_length > MAX_BYTES:
             raise _too_long(headers)
@@ -173,9 +155,7 @@ def _too_long(headers: Mapping[str, str]) -> HttpError:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Take an error's tracebacks off: the frames of aiohttp have the headers among their locals, and with them the
-    key.
-    """
+    """Remove an error's tracebacks: the locals of aiohttp's frames hold the headers, and with them the key."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:

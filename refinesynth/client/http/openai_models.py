@@ -125,7 +125,7 @@ def asked_straight(backend: Backend, model: str) -> bool:
 
 def is_openais(backend: Backend) -> bool:
     """Whether OpenAI itself is asked, and not another server that speaks its language."""
-    server = backend.base_url or os.environ.get("OPENAICOMMON_URL") or os.environ.get("OPENAI_APICOMMON")
+    server = backend.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
     host = urlsplit(server).hostname if server else None
     return host is None or host == "openai.com" or host.endswith(".openai.com")
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from refinesynth.backends.completion import NO_REASON
+from refinesynth.backends.backend import NO_REASON
 from refinesynth.text.jsontext import scrub
 
 _READ = 20_000

@@ -1,1 +1,1 @@
-"""Who may ask a server, and when: one limiter a server and key, over a limit that adapts, rates, and a breaker."""
+"""The rate limiter: one for each server and key, over a concurrency limit that adapts, rates, and a circuit breaker."""

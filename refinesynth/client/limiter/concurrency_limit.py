@@ -1,4 +1,4 @@
-"""How many requests a server takes at once, found out by trying which of two limits brings more answers."""
+"""The number of requests that a server takes at once, found out by trying which of two limits brings more answers."""
 
 import math
 from collections.abc import Hashable
@@ -39,7 +39,7 @@ class _Sum:
 
 
 @dataclass
-class _Camp:
+class _Measured:
     """A limit, and what was measured there."""
 
     size: int
@@ -52,7 +52,7 @@ class _Camp:
     pace: dict[Hashable, float]
     """Logarithm of the seconds per output token of each kind of request."""
 
-    def mix(self, new: "_Camp") -> None:
+    def mix(self, new: "_Measured") -> None:
         """Measured once more; the last rounds weigh most."""
         self.used += (new.used - self.used) / 3
         self.gain += (new.gain - self.gain) / 3
@@ -140,7 +140,7 @@ class ConcurrencyLimit:
             return
         self._faults += 1
         begun = self._begun - self._opened
-        trial = self._camp is not None and self.current > self._camp.size
+        trial = self._settled is not None and self.current > self._settled.size
         if self._faults >= _FEW and self._faults > begun / 2:
             if trial:
                 self._give_up()
@@ -163,15 +163,14 @@ class ConcurrencyLimit:
 
     def _refuted(self, begun: int) -> bool:
         """Whether a larger limit has lost more already than it could bring, and several times what luck takes."""
-        if self._camp is None or self._faults <= _TIMES * (1 + self._camp.lost * begun) or self._faults >= begun:
+        if self._settled is None or self._faults <= _TIMES * (1 + self._settled.lost * begun) or self._faults >= begun:
             return False
-        loss = math.log((1 - self._camp.lost) / (1 - self._faults / begun))
-        return loss > (1 - _WORTH) * math.log(self.current / self._camp.size)
+        loss = math.log((1 - self._settled.lost) / (1 - self._faults / begun))
+        return loss > (1 - _WORTH) * math.log(self.current / self._settled.size)
 
     def _give_up(self) -> None:
-        """Back from a larger limit in the middle of its round."""
-        if self._camp is not None:
-            self._resize(self._camp.size)
+        if self._settled is not None:
+            self._resize(self._settled.size)
         self._fail()
         self._open()
 
@@ -180,7 +179,7 @@ class ConcurrencyLimit:
         return 2.0**0.5 ** min(self._failures, _HALVINGS)
 
     def _search_from(self, size: float) -> None:
-        self._camp: _Camp | None = None
+        self._settled: _Measured | None = None
         self._failures = 0
         self._paid = False
         self._rest = 0
@@ -194,52 +193,51 @@ class ConcurrencyLimit:
         self._opened = self._begun
         self._left = max(self.current, _ROUND if self._failures >= _HALVINGS else _FEW)
 
-    def _measured(self) -> _Camp:
+    def _measured(self) -> _Measured:
         for kind, one in self._sums.items():
             self._work[kind] = self._work.get(kind, 0.0) + one.seconds
         # Times of zero are a clock's that is too coarse.
         pace = {kind: math.log(max(one.seconds, 1e-9) / one.tokens) for kind, one in self._sums.items()}
         answered = self._count / (self._count + self._faults)
         used, in_flight = self._in_use / self._count, self._in_flight / self._count
-        return _Camp(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
+        return _Measured(self.current, math.log(used), math.log(in_flight * answered), 1 - answered, pace)
 
-    def _slower(self, here: _Camp, there: _Camp) -> float:
+    def _slower(self, here: _Measured, there: _Measured) -> float:
         """How much slower it is here than there, as a logarithm; kinds weigh by the work that they are."""
         both = here.pace.keys() & there.pace.keys()
         work = sum(self._work[kind] for kind in both)
         return sum(self._work[kind] * (here.pace[kind] - there.pace[kind]) for kind in both) / work if work else 0.0
 
-    def _judge(self, here: _Camp) -> None:
-        camp = self._camp
-        if camp is None:
-            self._camp = here
-        elif here.size == camp.size:
-            if self._slower(here, camp) > math.log(_SUDDENLY):
+    def _judge(self, here: _Measured) -> None:
+        settled = self._settled
+        if settled is None:
+            self._settled = here
+        elif here.size == settled.size:
+            if self._slower(here, settled) > math.log(_SUDDENLY):
                 self._rest = 0
                 self._up = False
-            camp.mix(here)
+            settled.mix(here)
             self._rest -= 1
         else:
-            large, small = (here, camp) if self._up else (camp, here)
+            large, small = (here, settled) if self._up else (settled, here)
             wider = large.used - small.used
             more = large.gain - small.gain - self._slower(large, small)
             if 2 * wider < math.log(large.size / small.size):
                 # Demand was too low to decide: it begins here again.
-                self._camp = here
+                self._settled = here
                 self._up = True
             elif (more >= _WORTH * wider) == self._up:
-                self._camp = here
+                self._settled = here
                 self._failures = max(self._failures - self._paid, 0)
                 self._paid = True
             else:
-                self._resize(camp.size)
+                self._resize(settled.size)
                 self._up = not self._up
                 self._fail()
         if self._rest <= 0 and here.used >= math.log(_IN_USE * here.size):
             self._step()
 
     def _fail(self) -> None:
-        """A trial did not pay: a shorter step at once, or a longer rest."""
         self._failures = min(self._failures + 1, _DOUBLINGS)
         self._paid = False
         self._rest = 0 if self._failures <= _HALVINGS else 2**self._failures

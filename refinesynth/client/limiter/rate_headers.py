@@ -1,4 +1,4 @@
-"""What a server's headers say of its rate limits: Retry-After, and what is left until when.
+"""The rate limits in a server's headers: Retry-After, and what is left until when.
 
 OpenAI and those that follow it (`x-ratelimit-remaining-requests: 99`, `x-ratelimit-reset-requests: 6m0s`), Anthropic
 (`anthropic-ratelimit-requests-remaining`, with the time of the reset in RFC 3339), and litellm's copies of either.
@@ -40,7 +40,7 @@ class RateHeaders:
     """Seconds in which the server wants no further request."""
     requests: Quota | None = None
     tokens: Quota | None = None
-    """Where there are several kinds of tokens, the one that runs out first at an even buckets."""
+    """Where there are several kinds of tokens, the one that runs out first if each is spent evenly."""
 
 
 NOTHING = RateHeaders()

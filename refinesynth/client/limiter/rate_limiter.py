@@ -1,20 +1,23 @@
-"""Who may ask a backend, and when: one limiter for everyone who asks the same server with the same key."""
+"""Permits for requests to a backend: one limiter for everyone who asks the same server with the same key."""
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 import anyio
 
+from refinesynth.backends.backend import Backend
+from refinesynth.backends.providers import key_variables, server_of, split
 from refinesynth.client.classify_error import Fault, FaultKind
-from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState
+from refinesynth.client.limiter.circuit_breaker import DOWN, CircuitBreaker, CircuitState, StaysClosed
 from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.permit import Permit, Queue, current_deadline
-from refinesynth.client.limiter.rate_headers import RateHeaders
+from refinesynth.client.limiter.deadline import Deadline, current_deadline
+from refinesynth.client.limiter.rate_headers import RateHeaders, read_rate_headers
 from refinesynth.client.limiter.token_buckets import TokenBuckets
 from refinesynth.errors import RunStopped
 
@@ -23,6 +26,121 @@ _UNANSWERED = DOWN | {FaultKind.RATE_LIMIT}
 """Faults that say something of how many requests the server takes; after any other one, it took the request."""
 _EASY = 8
 """Answers over which the latency that is shown is smoothed."""
+
+
+@dataclass(eq=False, slots=True)
+class Permit:
+    """One request's leave to be in flight. Report to it how the request ended; one without a report was cancelled."""
+
+    limiter: "RateLimiter"
+    priority: float
+    buckets: TokenBuckets
+    tokens: float
+    """Of the prompt, roughly."""
+    kind: Hashable
+    order: int = 0
+    charged: float = 0.0
+    number: int = 0
+    """Among all that had their turn."""
+    since: float = 0.0
+    held_until: float = float("-inf")
+    """How long its place is left empty when it has ended."""
+    trial: bool = False
+    granted: bool = False
+    waits: bool = False
+    """Whether it is in the queue."""
+    turn: anyio.Event | None = None
+    refusal: str | None = None
+    """Why there is no turn for it."""
+    deadline: Deadline | None = None
+    stopped: bool = False
+    """Whether it has stopped the deadline's clock."""
+
+    def answered(
+        self,
+        *,
+        output_tokens: float,
+        seconds: float | None = None,
+        billed: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """The request was answered.
+
+        Args:
+            output_tokens: Tokens of the answer.
+            seconds: What it took; since the permit was given if None.
+            billed: Tokens of prompt and answer together, for a limit on tokens; taken to be as estimated if None.
+            headers: The answer's HTTP headers, with names in lower case.
+        """
+        self.limiter.note_answer(
+            self, output_tokens=output_tokens, seconds=seconds, billed=billed, rate_headers=read_rate_headers(headers)
+        )
+
+    def failed(self, fault: Fault, *, headers: Mapping[str, str] | None = None) -> None:
+        """The request met a fault."""
+        self.limiter.note_fault(self, fault, read_rate_headers(headers))
+
+    def stop_clock(self) -> None:
+        """The episode does not pay with its time for a backend that is down."""
+        if self.deadline is not None and not self.stopped:
+            self.stopped = True
+            self.deadline.stop()
+
+    def let_clock_go_on(self) -> None:
+        """Undo `stop_clock`."""
+        if self.deadline is not None and self.stopped:
+            self.stopped = False
+            self.deadline.go_on()
+
+
+class Queue:
+    """Requests that wait for a turn: smaller priorities first, first come first served among equals.
+
+    Those that share token buckets share a lane, so that one that waits for them stops no request in another lane. What
+    leaves out of turn is dropped when the queue comes to it, so that leaving costs nothing however long the queue is.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[TokenBuckets, list[tuple[float, int, Permit]]] = {}
+        self._arrived = 0
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def __iter__(self) -> Iterator[Permit]:
+        """All that wait, in no order; they may be removed meanwhile."""
+        return iter([permit for lane in self._lanes.values() for _, _, permit in lane if permit.waits])
+
+    def add(self, permit: Permit) -> None:
+        """The request waits from now on."""
+        self._arrived += 1
+        permit.waits = True
+        permit.order = self._arrived
+        heappush(self._lanes.setdefault(permit.buckets, []), (permit.priority, permit.order, permit))
+        self._waiting += 1
+
+    def remove(self, permit: Permit) -> None:
+        """It has its turn, or goes without."""
+        permit.waits = False
+        self._waiting -= 1
+
+    def next(self, now: float) -> tuple[Permit | None, float]:
+        """Whose turn it is; or None, and when the buckets of one of them lets it go."""
+        first: Permit | None = None
+        soonest = float("inf")
+        for buckets, lane in self._lanes.items():
+            while lane and not lane[0][2].waits:
+                heappop(lane)
+            if not lane:
+                continue
+            permit = lane[0][2]
+            ready = buckets.ready_at(permit.tokens)
+            if ready > now:
+                soonest = min(soonest, ready)
+            elif first is None or (permit.priority, permit.order) < (first.priority, first.order):
+                first = permit
+        return first, soonest
 
 
 @dataclass(frozen=True)
@@ -162,7 +280,6 @@ class RateLimiter:
         billed: float | None,
         rate_headers: RateHeaders,
     ) -> None:
-        """See `Permit.answered`."""
         now = self._now()
         took = now - permit.since if seconds is None else seconds
         self._latency = took if self._latency is None else self._latency + (took - self._latency) / _EASY
@@ -180,7 +297,6 @@ class RateLimiter:
         self._up()
 
     def note_fault(self, permit: Permit, fault: Fault, rate_headers: RateHeaders) -> None:
-        """See `Permit.failed`."""
         now = self._now()
         permit.buckets.settle(now, permit.charged, billed=0.0)
         self._learn(permit, rate_headers, now, after=fault.after)
@@ -232,9 +348,7 @@ class RateLimiter:
         self._advance()
 
     def _advance(self) -> None:
-        """Let through the requests that may go now, and see to it that this is looked at again when time alone lets
-        more through.
-        """
+        """Let through the requests that may go now; set a timer where time alone lets more through."""
         now = self._now()
         if not self._breaker.closed:
             self._advance_trials(now)
@@ -288,7 +402,6 @@ class RateLimiter:
         permit.held_until = now + min(asked, self._longest_wait)
 
     def _let_go(self, now: float) -> None:
-        """Forget the places that are held no longer."""
         while self._held and self._held[0] <= now:
             heappop(self._held)
 
@@ -341,3 +454,43 @@ class RateLimiter:
         self._queue = Queue()
         self._in_flight = 0
         self._held = []
+
+
+Endpoint: TypeAlias = tuple[str, tuple[str, ...]]
+"""A server, and the variables that may hold its key."""
+
+
+def endpoint(backend: Backend) -> Endpoint:
+    """The server and where its key is looked for; backends that agree in this are one to the server."""
+    return server_of(backend) or split(backend.model)[0], key_variables(backend)
+
+
+def limiter_of(backend: Backend, *others: Backend, waits: bool = True, batched: bool = False) -> RateLimiter:
+    """A limiter for backends of one endpoint; where they ask for different bounds, it keeps the strictest.
+
+    Unless it `waits`, requests do not wait for the end of an outage; if they are `batched`,
+    all go that there are, and what comes of them says nothing of the server.
+    """
+    backends = (backend, *others)
+    ceilings = [one.max_in_flight for one in backends if one.max_in_flight is not None]
+    longest_wait = min(one.longest_wait for one in backends)
+    outage = min(one.outage for one in backends) if waits else 0.0
+    return RateLimiter(
+        backend.label,
+        # The embedded backend is this process: it takes whatever comes, and there is nothing to find out.
+        limit=ConcurrencyLimit(start=None)
+        if backend.rehearses or batched
+        else ConcurrencyLimit(ceiling=min(ceilings, default=None)),
+        breaker=(StaysClosed if batched else CircuitBreaker)(longest_wait=longest_wait, outage=outage),
+        # For a server that asks to be left alone is waited as for one that is down.
+        longest_wait=max(longest_wait, outage),
+    )
+
+
+def limiters_of(backends: Iterable[Backend], *, fallback: Backend | None = None) -> dict[Endpoint, RateLimiter]:
+    """One limiter for each endpoint among `backends`; where there is a `fallback`, only its own waits for an outage."""
+    grouped: dict[Endpoint, list[Backend]] = {}
+    for backend in backends:
+        grouped.setdefault(endpoint(backend), []).append(backend)
+    last = None if fallback is None else endpoint(fallback)
+    return {where: limiter_of(*group, waits=last in {None, where}) for where, group in grouped.items()}

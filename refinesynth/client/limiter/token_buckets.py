@@ -117,9 +117,7 @@ class TokenBuckets:
         return charged
 
     def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
-        """Correct what `charge` charged once it is known, in tokens; `answer` is those of the answer, if there was
-        one.
-        """
+        """Correct what `charge` charged once it is known, in tokens; `answer` is None where there was none."""
         if self._tokens is not None:
             self._tokens.take(now, billed - charged)
         if answer is not None:

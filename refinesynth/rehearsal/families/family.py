@@ -1,4 +1,4 @@
-"""What a family of worlds is: data on the executor's terms, and a plot, which is one world drawn from it.
+"""A family of worlds: data on the executor's terms, and a plot, which is one world drawn from it.
 
 A family's JSON file says everything but how a world is drawn: verbs with their laws, what the player sees, what things
 are named, what there is to be done. Words around it (how an action is written, how its outcome is said) come in several

@@ -213,8 +213,8 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
     # Imported here: what opens models brings pydantic-ai with it.
     from refinesynth.client import close_models, open_models
     from refinesynth.client.lacks import Lacks
-    from refinesynth.client.limiter.endpoints import limiters_in
-    from refinesynth.client.watch import Calls, log_alarm, watch
+    from refinesynth.client.several import limiters_in
+    from refinesynth.client.watch import Calls, watch
     from refinesynth.episode import episode_id, play_episode
 
     settings = assignment.settings
@@ -257,7 +257,7 @@ async def run_worker(assignment: Assignment, commons: Commons, *, first: int = 0
         commons.ready(known | in_flight.begun.keys(), map(id_of, (journal, *elsewhere)))
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch, calls, log_alarm)
+                tasks.start_soon(watch, calls)
                 tasks.start_soon(_tell_how, calls, limiters_in(models.values()), commons)
                 if assignment.away:
                     tasks.start_soon(_tell_sums, in_flight, commons)
