@@ -23,7 +23,7 @@ from refinesynth.trajectory import PlayerTurn
 
 PROVIDER = "control"
 CONTROLS = ("random", "first", "oracle")
-"""Uniform over the valid actions; the first of them; the environment's own solution, as far as it has one."""
+"""Uniform over the valid actions; the first of them; the known solution of a grounded world."""
 
 Act = Callable[[list[ChatMessage], Episode], Awaitable[ModelOutput]]
 """Who acts, the model that is evaluated or a control: the next message after these, which end with a user message."""

@@ -57,7 +57,7 @@ class Evaluation:
     steps: int | None = None
     """Actions of an attempt at most; None takes each benchmark's own."""
     shots: int = 0
-    """Worked examples in the first message, 0 or 1: another instance, solved by the environment's oracle. The paper's
+    """Worked examples in the first message, 0 or 1: another instance, solved by the environment's own solution, which grounded worlds have. The paper's
     evaluation is taken to have none; AgentBoard's own has one."""
     compat: Compat = "agentboard"
     environments: int = 0
@@ -132,7 +132,7 @@ def _evaluate(asked: Evaluation, display: Display, on_progress: Callable[[Progre
         # When the data of all is there: an import takes seconds.
         for pool in pools:
             try:
-                pool.check()
+                pool.check(solves=bool(asked.shots) or str(model) == f"{CONTROL}/oracle")
             except EnvironmentFault as fault:
                 where = f"the environment {pool.benchmark.environment!r}"
                 raise InputError(f"{where} cannot be opened: {fault}; correct what the benchmark names") from fault

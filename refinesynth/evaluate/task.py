@@ -89,7 +89,7 @@ def benchmark_task(name: str, options: Options) -> Task:
     places = _places.get()
     pool = EnvironmentPool(benchmark, options.compat, options.perturb, places.pythons.get(name), places.environments)
     if places.pools is None:
-        pool.check()
+        pool.check(solves=bool(options.shots))
     else:
         places.pools.append(pool)
     facts = {key: getattr(options, key) for key in ("argument", "perturb", "compat", "reflexion", "shots")}

@@ -94,7 +94,6 @@ class AlfWorld:
         self._state: Any = None
         self._seen = ""
         self._subgoals: dict[str, bool] = {}
-        self._walkthrough: list[str] | None = None
 
     def reset(self, instance: Instance, /) -> Start:
         """See `TextEnvironment.reset`."""
@@ -109,7 +108,6 @@ class AlfWorld:
             raise BadInstance(f"the game {data['game']!r} cannot be played: {type(error).__name__}: {error}") from error
         seen, taken, *more = subgoals(instance.level, data["object"], data["place"])
         self._subgoals = dict.fromkeys((seen if self._quirks else f"{seen}|{taken}", taken, *more), False)
-        self._walkthrough = game.get("walkthrough")
         actions = tuple(one for one in _ACTIONS if self._quirks or one.name != "toggle {obj}")
         return Start(self._seen, goal.partition("Your task is to: ")[2].strip(), actions, _INTRODUCTION)
 
@@ -136,12 +134,6 @@ class AlfWorld:
     def valid_actions(self) -> Sequence[str]:
         """What the game takes now, sorted; without `check valid actions`."""
         return list(self._state.admissible_commands)
-
-    def solution(self) -> Sequence[str] | None:
-        """The game's own walkthrough."""
-        if self._walkthrough is None:
-            return None
-        return [re.sub(r"^move (.+) to (.+)", r"put \1 in/on \2", action) for action in self._walkthrough]
 
     @property
     def subgoals(self) -> Mapping[str, bool]:

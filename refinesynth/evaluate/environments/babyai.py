@@ -26,7 +26,6 @@ from io import StringIO
 from typing import Any
 
 from refinesynth.evaluate.environments.babyai_level import Level
-from refinesynth.evaluate.environments.babyai_search import search
 from refinesynth.evaluate.environments.environment import (
     CHECK,
     Action,
@@ -122,10 +121,6 @@ class BabyAI:
     def valid_actions(self) -> Sequence[str]:
         """All that leads to moves; the list of actions is no choice, as it changes nothing."""
         return [text for text, moves in self._level.view.actions.items() if moves]
-
-    def solution(self) -> Sequence[str] | None:
-        """What a search over the actions finds; see `babyai_search`."""
-        return search(self._level, most=BENCHMARK.steps)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,4 +1,4 @@
-"""What an environment is: plain values, a protocol of five verbs, and how a benchmark of them is described.
+"""What an environment is: plain values, a protocol of four verbs, and how a benchmark of them is described.
 
 Only the standard library is imported here, and by the environments only their own packages besides: an environment runs
 in a process of its own, in an interpreter that need not have anything else installed.
@@ -88,6 +88,10 @@ class Step:
 class TextEnvironment(Protocol):
     """One environment, one episode after another: `reset`, then `step` until done. Synchronous, deterministic per
     instance; not shared between threads.
+
+    An environment may also have `solution() -> Sequence[str] | None`: actions, in the words of `step`, that lead from the
+    state after `reset` to success, or None where none is known. The model `oracle` and worked examples need it. It is
+    called after `reset` and before the first step, and may take seconds.
     """
 
     def reset(self, instance: Instance, /) -> Start:
@@ -105,13 +109,6 @@ class TextEnvironment(Protocol):
     def valid_actions(self) -> Sequence[str]:
         """What the environment would take now, in a fixed order; what the random and the first-valid player choose
         from.
-        """
-        ...
-
-    def solution(self) -> Sequence[str] | None:
-        """Actions that lead from the state after `reset` to success, in the words of `step`; None where none is known.
-
-        Called after `reset` and before the first step; may take seconds.
         """
         ...
 

@@ -118,11 +118,6 @@ class HotpotQA:
         titles = list(self._paragraphs)
         return [*(f"search[{one}]" for one in titles), *(f"finish[{one}]" for one in titles)]
 
-    def solution(self) -> Sequence[str] | None:
-        """The searches of the paragraphs that the data names, and the answer."""
-        gold = dict.fromkeys(title for title in self._data["gold"] if title in self._paragraphs)
-        return [*(f"search[{title}]" for title in gold), f"finish[{self._data['answer']}]"]
-
     def close(self) -> None:
         """Nothing is held."""
 
@@ -166,10 +161,9 @@ def _instance(path: Path, number: int, row: object) -> Instance:
     try:
         values = cast("dict[str, Any]", row)
         paragraphs = [(str(title), [str(one) for one in sentences]) for title, sentences in values["context"]]
-        gold = [str(title) for title, _ in values["supporting_facts"]]
         data = {"question": str(values["question"]), "answer": str(values["answer"]), "paragraphs": paragraphs}
         level = f"{values.get('type', '')} {values.get('level', '')}".strip()
-        return Instance(str(values["_id"]), {**data, "gold": gold}, level)
+        return Instance(str(values["_id"]), data, level)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInstance(
             f"question {number} of {str(path)!r} cannot be read ({error!r}); expected {_HOLDS}"

@@ -139,12 +139,6 @@ class Jericho:
             found = self._game.get_valid_actions(use_ctypes=True, use_parallel=False)
         return sorted(map(str, found)) or ["look", "inventory", "north", "south", "east", "west"]
 
-    def solution(self) -> Sequence[str] | None:
-        """The package's walkthrough, which is longer than an episode in most games."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(self._game.get_walkthrough()) or None
-
     def close(self) -> None:
         """See `TextEnvironment.close`."""
         self._game = None

@@ -56,7 +56,7 @@ class Pddl:
         self._spaces: Any = spaces
         self._repaired = compat == "repaired"
         self._folder: TemporaryDirectory[str] | None = None
-        self._game = self._files = None
+        self._game = None
         self._world: Any = None
         self._state: Any = None
         self._goal: frozenset[Any] = frozenset()
@@ -68,15 +68,14 @@ class Pddl:
         self.close()
         try:
             game, goal = str(instance.data["game"]), str(instance.data["goal"])
-            files = Path(instance.data["domain"]), Path(instance.data["problem"])
-            self._begin(*files)
+            self._begin(Path(instance.data["domain"]), Path(instance.data["problem"]))
             self._check(game, [str(one).strip() for one in instance.data["subgoals"]])
         except Exception as error:  # Whatever pddlgym raises of files that it cannot read.
             raise BadInstance(
                 f"the problem {instance.id!r} cannot be played: {error!r}; expected {', '.join(ACTIONS)}, with the files and "
                 "the goals of AgentBoard"
             ) from error
-        self._game, self._files = game, files
+        self._game = game
         # What holds from the start counts from the first action on that changes something, as AgentBoard counts.
         self._progress, self._done = 0.0, False
         return Start(self._facts(self._state.literals), goal, ACTIONS[game], INTRODUCTIONS[game])
@@ -157,17 +156,6 @@ class Pddl:
     def valid_actions(self) -> Sequence[str]:
         """See `TextEnvironment.valid_actions`."""
         return [text.strip() for text in self._valid]
-
-    def solution(self) -> Sequence[str] | None:
-        """One that fits into an episode, if one is found, else a longer one; see `pddl_plans`."""
-        from refinesynth.evaluate.environments.pddl_plans import plan
-
-        if self._files is None:
-            raise RuntimeError("reset comes first")
-        found = plan(*self._files, fits=BENCHMARK.steps)
-        if found is None:
-            return None
-        return [sentence(name, objects, repaired=self._repaired).strip() for name, *objects in found]
 
     def close(self) -> None:
         """Remove the files of the problem."""

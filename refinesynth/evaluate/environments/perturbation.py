@@ -106,11 +106,6 @@ class Perturbed:
         """See `TextEnvironment.valid_actions`."""
         return [self._swap(action) for action in self._environment.valid_actions()]
 
-    def solution(self) -> Sequence[str] | None:
-        """See `TextEnvironment.solution`."""
-        found = self._environment.solution()
-        return None if found is None else [self._swap(action) for action in found]
-
     def close(self) -> None:
         """See `TextEnvironment.close`."""
         self._environment.close()
