@@ -18,7 +18,7 @@ from refinesynth.episode.taken_back import TakenBack
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
-from refinesynth.rules.limits import MAX_OBSERVATION
+from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.rules.rule import Rule, Violation, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.words import judge_words

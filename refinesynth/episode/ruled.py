@@ -6,7 +6,7 @@ from typing import Any
 
 from refinesynth.actions.wording import listed
 from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.limits import MAX_OBSERVATION
+from refinesynth.rules.form import MAX_OBSERVATION
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
 

@@ -51,7 +51,7 @@ class Played:
 
 
 def script_of(start: Start) -> Script:
-    """What a player is given before its first action, as the script that training's first message is rendered from."""
+    """Return what a player is given before its first action, as the script that training's first message is rendered from."""
     actions = tuple(
         ActionSpec(name=one.name, description=one.description, pattern=".*", parameters=dict(one.parameters))
         for one in start.actions
@@ -74,7 +74,6 @@ def first_message(start: Start, *, notes: list[str] | None = None, example: str 
 
 
 def _opening(start: Start, notes: list[str], example: str) -> Iterator[ChatMessage]:
-    """The chat before the player's first turn."""
     yield ChatMessageUser(content=scrub(first_message(start, notes=notes, example=example)))
     for one in start.history:
         turn = PlayerTurn(thought=one.thought, action=one.action)
@@ -136,7 +135,7 @@ async def _example(
 
 
 async def _solved(pool: EnvironmentPool, instance: Instance, steps: int) -> str:
-    """How the oracle solves it, in the form that a player writes; empty where it does not."""
+    """Return how the oracle solves it, in the form that a player writes; empty where it does not."""
     async with pool.episode(instance) as episode:
         try:
             start = await episode.reset()

@@ -30,7 +30,7 @@ Display = Literal["full", "conversation", "rich", "plain", "log", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is asked for."""
+    """Options of an evaluation."""
 
     model: str
     """See `open_model`."""
@@ -70,7 +70,7 @@ class Evaluation:
 
     @property
     def folder(self) -> Path:
-        """Where the logs go."""
+        """Return where the logs go."""
         name = re.sub(r"[^\w.-]+", "-", self.model.rstrip("/")).strip("-.")
         return self.output or Path("evals") / (name or "model")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refinesynth.errors import InputError
-from refinesynth.files.encoding import refuse_other_encodings
+from refinesynth.files.compressed import refuse_other_encodings
 
 MAX_LINE_BYTES = 1 << 20
 """Longest line that is looked at, in bytes, unless told otherwise; of a longer one nothing is kept."""

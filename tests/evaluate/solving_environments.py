@@ -18,9 +18,9 @@ from typing import Any
 
 from refinesynth.evaluate.environments import babyai, pddl
 from refinesynth.evaluate.environments.alfworld import AlfWorld
-from refinesynth.evaluate.environments.babyai_level import Level
+from refinesynth.evaluate.environments.babyai import Level
 from refinesynth.evaluate.environments.environment import Instance, Start
-from refinesynth.evaluate.environments.pddl_words import sentence
+from refinesynth.evaluate.environments.pddl import sentence
 from refinesynth.evaluate.environments.scienceworld import SIMPLIFICATIONS, ScienceWorld
 
 

@@ -11,8 +11,8 @@ from words_corpus import HOUSE, Case
 from refinesynth import rules, testing
 from refinesynth.episode.chance import EXCUSES
 from refinesynth.rules import judge_words
-from refinesynth.rules.lexicon import is_english, sentences
 from refinesynth.rules.names import MAX_TEXT, Names, words_of
+from refinesynth.rules.words import is_english, sentences
 from refinesynth.trajectory import Draft, Script
 from refinesynth.world import Ruling, ground_actions, replay, world_of
 

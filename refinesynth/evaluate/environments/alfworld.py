@@ -96,7 +96,6 @@ class AlfWorld:
         self._subgoals: dict[str, bool] = {}
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         data = instance.data
         game = _read(Path(data["game"]))
         try:
@@ -132,7 +131,7 @@ class AlfWorld:
         return Step(observation, progress, won, won, refused=observation == _REFUSED)
 
     def valid_actions(self) -> Sequence[str]:
-        """What the game takes now, sorted; without `check valid actions`."""
+        """Return what the game takes now, sorted; without `check valid actions`."""
         return list(self._state.admissible_commands)
 
     @property
@@ -141,7 +140,6 @@ class AlfWorld:
         return self._subgoals
 
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._game.close()
 
 
@@ -177,7 +175,6 @@ def _translated_once(translator: Any) -> Generator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A game file, worded as AgentBoard's."""
     try:
         if (size := path.stat().st_size) > _MOST_BYTES:
             raise BadInstance(f"the game {str(path)!r} has {size:,} bytes; expected {_MOST_BYTES:,} at most")

@@ -62,14 +62,12 @@ class HotpotQA:
         self._looked: tuple[str, int] = ("", 0)
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         self._data = instance.data
         self._paragraphs = {title: list(sentences) for title, sentences in self._data["paragraphs"]}
         self._open, self._looked = [], ("", 0)
         return Start("", self._data["question"], _ACTIONS, _INTRODUCTION)
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`."""
         read = _FORM.fullmatch(action.strip())
         if read is None:
             return self._said("This is no action: write search[...], lookup[...] or finish[...].", refused=True)

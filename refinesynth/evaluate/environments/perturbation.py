@@ -84,7 +84,6 @@ class Perturbed:
         self._swap = perturbation.swap
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         start = self._environment.reset(instance)
         return Start(
             observation=self._swap(start.observation),
@@ -103,11 +102,9 @@ class Perturbed:
         return replace(step, observation=self._swap(step.observation))
 
     def valid_actions(self) -> Sequence[str]:
-        """See `TextEnvironment.valid_actions`."""
         return [self._swap(action) for action in self._environment.valid_actions()]
 
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._environment.close()
 
 

@@ -91,7 +91,6 @@ class ScienceWorld:
         self._met: dict[str, bool] = {}
 
     def reset(self, instance: Instance, /) -> Start:
-        """See `TextEnvironment.reset`."""
         data = instance.data
         self._task = (data["name"], data["variation"])
         self._met = dict.fromkeys(data["subgoals"], False)
@@ -107,7 +106,6 @@ class ScienceWorld:
         return str(observation)
 
     def step(self, action: str, /) -> Step:
-        """See `TextEnvironment.step`."""
         # Java's text has no lone surrogates.
         action = " ".join(action.encode("utf-8", "replace").decode().split())[:_MOST_ACTION]
         if action == CHECK:
@@ -130,13 +128,12 @@ class ScienceWorld:
         return [form for form in self._world.get_possible_actions() if "reset" not in form]
 
     def valid_actions(self) -> Sequence[str]:
-        """What the simulator takes now, sorted."""
+        """Return what the simulator takes now, sorted."""
         return sorted(
             {str(one) for one in self._world.get_valid_action_object_combinations() if "reset" not in str(one)}
         )
 
     def close(self) -> None:
-        """See `TextEnvironment.close`."""
         self._world.close()
 
 

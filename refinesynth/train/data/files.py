@@ -9,8 +9,7 @@ from typing import Final
 from zstandard import ZstdError
 
 from refinesynth.errors import InputError
-from refinesynth.files.compressed import open_binary
-from refinesynth.files.encoding import refuse_other_encodings
+from refinesynth.files.compressed import open_binary, refuse_other_encodings
 from refinesynth.personas.lines import MOST_JSON
 from refinesynth.text.jsontext import load_json
 
